@@ -1,0 +1,193 @@
+"""Hot copies of a database: made while it works, verified before they count, restored without losing what was there.
+
+A copy is one self-contained file in rollback-journal mode: nothing lies beside it, and it can be opened read-only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from pattern_db import files
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
+from pattern_db.errors import BackupInvalid, Conflict, Corrupt, IOFailed, translated
+
+STEP_PAGES = 512  # 1 MiB between two reports of progress
+DATABASE_NAME = "pattern.db"
+REPLACED_SUFFIX = ".replaced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a verified file holds. `rows` counts the ordinary tables by name; `bytes` is the file's size.
+
+    `constellation_id` is None for a global database.
+    """
+
+    path: Path
+    version: int
+    constellation_id: str | None
+    rows: dict[str, int]
+    bytes: int
+
+
+def hot_backup(
+    connection: Connection,
+    target: Path,
+    on_progress: Callable[[int, int], None] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Report:
+    """Copy the database of `connection` to the file `target`, verified; others may write meanwhile.
+
+    The copy is the state at the call: a read transaction holds it still, so writers neither wait nor make the copy
+    start over. `on_progress(pages done, pages in all)` is called after each mebibyte. `target` appears only when it
+    is complete, checked and on the disk.
+
+    Raises:
+        Conflict: `target` exists and `overwrite` is not set.
+        BackupInvalid: the copy does not pass its checks; the original may be damaged.
+        StorageFailed: the disk is full or failed.
+    """
+    if target.exists() and not overwrite:
+        raise Conflict(f"{target} exists already; choose another name")
+    with translated(), files.temporary(target) as path:
+        own_transaction = not connection.in_transaction
+        if own_transaction:
+            connection.execute("BEGIN").fetchall()
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # takes the snapshot
+            _copy(connection, path, on_progress)
+        finally:
+            if own_transaction:
+                connection.execute("COMMIT").fetchall()
+        verify(path)
+        files.replace(path, target)
+    return verify(target)
+
+
+def verify(path: Path) -> Report:
+    """Read the whole file and say what it holds.
+
+    Raises:
+        NotFound: there is no such file.
+        BackupInvalid: it is damaged, breaks its references, or is not a database of this program.
+    """
+    try:
+        connection = open_immutable(path)
+    except (Corrupt, IOFailed) as error:
+        raise BackupInvalid(f"{path} cannot be read as a database ({error})") from error
+    try:
+        problems = check_integrity(connection)
+        if problems:
+            raise BackupInvalid(f"{path} is damaged: {problems[0]}")
+        return _report(connection, path)
+    except apsw.Error as error:
+        raise BackupInvalid(f"{path} is damaged: {error}") from error
+    finally:
+        connection.close()
+
+
+def restore(file: Path, target_directory: Path) -> Report:
+    """Put the copy `file` into `target_directory` as its database; verified before anything there is touched.
+
+    The caller owns the directory (see `ownership`) and nobody has the database open. What it replaces is kept
+    beside it under the suffix `.replaced`. A crash in between leaves no database rather than a mixed one: restore
+    again.
+
+    Raises:
+        NotFound: there is no such file.
+        BackupInvalid: `file` is not a sound database of this program.
+        StorageFailed: the disk is full or failed.
+    """
+    verify(file)
+    target = target_directory / DATABASE_NAME
+    with translated(), files.temporary(target) as path:
+        source = open_immutable(file)
+        try:
+            _copy(source, path, None)
+        finally:
+            source.close()
+        verify(path)
+        _set_aside(target)
+        files.replace(path, target)
+    return verify(target)
+
+
+def check_integrity(connection: Connection) -> list[str]:
+    """What SQLite finds wrong with the file and its references; empty if it is sound."""
+    found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+    problems = [] if found == ["ok"] else found
+    for table, row, parent, _number in connection.execute("PRAGMA foreign_key_check").fetchall():
+        problems.append(f"row {row} of {table} refers to a missing row of {parent}")
+    return problems
+
+
+def ordinary_tables(connection: Connection) -> list[str]:
+    """Names of the tables that hold what was stored: neither derived for search nor SQLite's own."""
+    listed = fetch_all(connection, "PRAGMA main.table_list")
+    derived = tuple(f"{name}_" for _schema, name, kind, *_rest in listed if kind == "virtual")
+    return sorted(
+        name for _schema, name, kind, *_rest in listed if kind == "table" and not name.startswith(("sqlite_", *derived))
+    )
+
+
+def content_digest(connection: Connection) -> str:
+    """SHA-256, in hex, over every row of the ordinary tables: equal for two files with the same content."""
+    digest = hashlib.sha256()
+    for table in ordinary_tables(connection):
+        digest.update(f"\n{table}\n".encode())
+        columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
+        keys = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})") if row[5]]
+        quoted = ", ".join(f'"{column}"' for column in columns)
+        order = ", ".join(f'"{key}"' for key in keys) or "rowid"
+        for row in connection.execute(f"SELECT {quoted} FROM {table} ORDER BY {order}"):
+            digest.update(repr(row).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _copy(source: Connection, path: Path, on_progress: Callable[[int, int], None] | None) -> None:
+    target = open_connection(path, create=True)
+    try:
+        target.execute("PRAGMA journal_mode = DELETE").fetchall()
+        with target.backup("main", source, "main") as copy:
+            while not copy.done:
+                copy.step(STEP_PAGES)
+                if on_progress is not None:
+                    on_progress(copy.page_count - copy.remaining, copy.page_count)
+        # The copied header says WAL; a copy must stand alone.
+        target.execute("PRAGMA journal_mode = DELETE").fetchall()
+    finally:
+        target.close()
+
+
+def _report(connection: Connection, path: Path) -> Report:
+    tables = ordinary_tables(connection)
+    if "schema_migrations" not in tables:
+        raise BackupInvalid(f"{path} is not a database of this program: it has no schema_migrations table")
+    version = fetch_all(connection, "PRAGMA user_version")[0][0]
+    constellation = None
+    if "meta" in tables:
+        named = connection.execute("SELECT value FROM meta WHERE key = 'constellation_id'").fetchone()
+        constellation = None if named is None else str(named[0])
+    counted = {table: fetch_all(connection, f"SELECT count(*) FROM {table}")[0][0] for table in tables}
+    return Report(path=path, version=version, constellation_id=constellation, rows=counted, bytes=path.stat().st_size)
+
+
+def _set_aside(target: Path) -> None:
+    """Rename the database and what belongs to it. The shared-memory file holds nothing and is removed."""
+    for suffix in ("", "-wal", "-shm"):
+        path = target.with_name(target.name + suffix)
+        aside = target.with_name(target.name + REPLACED_SUFFIX + suffix)
+        if suffix == "-shm":
+            path.unlink(missing_ok=True)
+            aside.unlink(missing_ok=True)
+        elif path.exists():
+            path.replace(aside)
+        else:
+            aside.unlink(missing_ok=True)
+    files.sync_directory(target.parent)

@@ -1,0 +1,113 @@
+"""Opening a connection: pragmas, sqlite-vec, and what they are for.
+
+The settings follow measurements of many small files: 2 KiB pages halve an empty constellation, a small cache keeps
+thousands of them in memory, and no memory map means that a failing disk is an error rather than a signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import sqlite_vec
+
+from pattern_db.errors import NotFound, translated
+
+Connection = apsw.Connection
+
+PAGE_BYTES = 2048
+CACHE_KIB = 512
+BUSY_TIMEOUT_MS = 5_000
+CHECKPOINT_PAGES = 1_000
+JOURNAL_BYTES_MAX = 4 * 1024 * 1024
+
+
+def open_connection(path: Path, *, readonly: bool = False, create: bool = False, vfs: str | None = None) -> Connection:
+    """Open the database file at `path`; with `create`, an empty one if there is none.
+
+    A `readonly` connection sees what others commit and refuses to write. It is opened as a normal one that
+    forbids itself to write, because a reader of a WAL file must be able to make its shared-memory file.
+
+    Raises:
+        NotFound: there is no file at `path`.
+        DatabaseError: it cannot be opened, is not a database, or is locked.
+    """
+    if not create and vfs is None and not path.is_file():
+        raise NotFound(f"there is no database at {path}")
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    with translated():
+        connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+        return _prepared(connection, readonly=readonly, in_file=True)
+
+
+def open_in_memory() -> Connection:
+    """An empty database in memory with the same settings; see `template.in_memory` for one with the schema."""
+    return _prepared(apsw.Connection(":memory:"), readonly=False, in_file=False)
+
+
+def open_immutable(path: Path) -> Connection:
+    """Open a file that nobody writes (a backup) without locks and without leaving files beside it.
+
+    Raises:
+        NotFound: there is no file at `path`.
+        DatabaseError: it cannot be opened or is not a database.
+    """
+    if not path.is_file():
+        raise NotFound(f"there is no file at {path}")
+    uri = f"{path.absolute().as_uri()}?immutable=1"
+    with translated():
+        connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        return _prepared(connection, readonly=True, in_file=False)
+
+
+def fetch_all(
+    connection: Connection, sql: str, values: Sequence[str | int | float | bytes | None] = ()
+) -> list[tuple[Any, ...]]:
+    """All rows of one statement. The types of the columns are the statement's business, hence Any."""
+    return connection.execute(sql, values).fetchall()
+
+
+def _prepared(connection: Connection, *, readonly: bool, in_file: bool) -> Connection:
+    """Apply the settings; closes the connection if one is refused (the first read may find that it is no database)."""
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        _load_vec(connection)
+        # A misspelt column in double quotes is an error, not a string.
+        connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+        connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+        # A file from elsewhere must not run functions from its schema, nor statements damage shadow tables.
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        _pragma(connection, "trusted_schema", 0)
+        _pragma(connection, "page_size", PAGE_BYTES)
+        if in_file and not readonly:
+            # locking_mode stays NORMAL: long reads use a second connection to the same file.
+            _pragma(connection, "journal_mode", "WAL")
+            _pragma(connection, "wal_autocheckpoint", CHECKPOINT_PAGES)
+            _pragma(connection, "journal_size_limit", JOURNAL_BYTES_MAX)
+        # FULL: what is acknowledged survives a power cut (NORMAL lost every acknowledged row in that test).
+        _pragma(connection, "synchronous", "FULL")
+        _pragma(connection, "cache_size", -CACHE_KIB)
+        _pragma(connection, "mmap_size", 0)
+        _pragma(connection, "temp_store", "MEMORY")
+        _pragma(connection, "foreign_keys", 1)
+        # So that a REPLACE would fire the delete triggers that keep the search tables right.
+        _pragma(connection, "recursive_triggers", 1)
+        _pragma(connection, "query_only", 1 if readonly else 0)
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def _load_vec(connection: Connection) -> None:
+    connection.enable_load_extension(True)
+    connection.load_extension(sqlite_vec.loadable_path())
+    connection.enable_load_extension(False)
+
+
+def _pragma(connection: Connection, name: str, value: int | str) -> None:
+    # fetchall, because apsw runs a statement only as far as its rows are asked for.
+    connection.execute(f"PRAGMA {name} = {value}").fetchall()

@@ -1,0 +1,205 @@
+"""Enums whose values are column values; the CHECKs of the migrations hold the same lists."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+CONSTELLATION_OWNER = "_constellation_"  # owner of what belongs to all agents, where a column wants an agent's id
+
+
+class AgentStatus(StrEnum):
+    """Whether an agent takes part: it works, rests until woken by hand, or is kept for its past only."""
+
+    ACTIVE = "active"
+    HIBERNATED = "hibernated"
+    ARCHIVED = "archived"
+
+
+class Role(StrEnum):
+    """Who speaks in a message."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    TOOL = "tool"
+
+
+class BatchType(StrEnum):
+    """What started a turn's batch of messages."""
+
+    USER_REQUEST = "user_request"
+    AGENT_TO_AGENT = "agent_to_agent"
+    SYSTEM_TRIGGER = "system_trigger"
+    CONTINUATION = "continuation"
+
+
+class BlockType(StrEnum):
+    """Where a block shows: always in the prompt, when pinned or referred to, only by search, as a log."""
+
+    CORE = "core"
+    WORKING = "working"
+    ARCHIVAL = "archival"
+    LOG = "log"
+
+
+class Permission(StrEnum):
+    """What an agent may do to a block, weakest first; partner and human mean: after that person's consent."""
+
+    READ_ONLY = "read_only"
+    PARTNER = "partner"
+    HUMAN = "human"
+    APPEND = "append"
+    READ_WRITE = "read_write"
+    ADMIN = "admin"
+
+
+class UpdateSource(StrEnum):
+    """Where a stored update of a block came from."""
+
+    AGENT = "agent"
+    SYNC = "sync"
+    MIGRATION = "migration"
+    MANUAL = "manual"
+
+
+class Encoding(StrEnum):
+    """How bytes are stored: as they came, or as one zstd frame."""
+
+    RAW = "raw"
+    ZSTD = "zstd"
+
+
+class TurnStatus(StrEnum):
+    """Where a turn is; the first three are open, the others are its one end."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    LIMIT = "limit"
+    PARKED = "parked"
+
+
+class StepStatus(StrEnum):
+    """Where a model call is; superseded means that a crash cut it off and another attempt followed."""
+
+    OPEN = "open"
+    DONE = "done"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+
+
+class EffectClass(StrEnum):
+    """What may be done with a tool call whose outcome a crash hid, safest first."""
+
+    PURE = "pure"
+    LOCAL = "local"
+    IDEMPOTENT = "idempotent"
+    VERIFIABLE = "verifiable"
+    UNSAFE = "unsafe"
+
+
+class EffectStatus(StrEnum):
+    """Where a tool call is; in doubt means that nobody knows whether it happened."""
+
+    PLANNED = "planned"
+    AWAITING_APPROVAL = "awaiting_approval"
+    STARTED = "started"
+    DONE = "done"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    DENIED = "denied"
+    IN_DOUBT = "in_doubt"
+
+
+class ApprovalKind(StrEnum):
+    """What a person is asked about."""
+
+    TOOL = "tool"
+    MEMORY = "memory"
+    RECOVERY = "recovery"
+
+
+class ApprovalStatus(StrEnum):
+    """What became of a question to a person."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    EDITED = "edited"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class OutboxStatus(StrEnum):
+    """Whether something that leaves the process has arrived."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+class TaskStatus(StrEnum):
+    """Where a task is, in `tasks` and `coordination_tasks`."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+class OccurrenceStatus(StrEnum):
+    """What became of one occurrence of a recurring event."""
+
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    SKIPPED = "skipped"
+    SNOOZED = "snoozed"
+    CANCELLED = "cancelled"
+
+
+class PathType(StrEnum):
+    """Where a folder's files are."""
+
+    LOCAL = "local"
+    VIRTUAL = "virtual"
+    REMOTE = "remote"
+
+
+class FolderAccess(StrEnum):
+    """What an agent may do in a folder."""
+
+    READ = "read"
+    READ_WRITE = "read_write"
+
+
+class Priority(IntEnum):
+    """Rank of a task or waiting message; stored as the number, so that ORDER BY is right."""
+
+    LOW = 0
+    MEDIUM = 1
+    HIGH = 2
+    URGENT = 3
+
+
+class Importance(IntEnum):
+    """Rank of an activity or notable event; stored as the number."""
+
+    LOW = 0
+    MEDIUM = 1
+    HIGH = 2
+    CRITICAL = 3
+
+
+class SearchKind(StrEnum):
+    """What a search looks through and an embedding belongs to."""
+
+    MESSAGE = "message"
+    BLOCK = "block"
+    ARCHIVAL = "archival"
+    FILE = "file"

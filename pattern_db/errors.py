@@ -1,0 +1,189 @@
+"""What storage can refuse, as one tree of errors with stable codes.
+
+DatabaseError
+├── NotFound            no such row or file
+├── Conflict            a unique name, a reference or a compare-and-swap was violated
+├── Busy                another connection holds the lock for too long
+├── SchemaOutdated      the file needs `pattern db migrate`
+├── SchemaTooNew        the file was written by a newer server
+├── MigrationEdited     a migration is not what was applied
+├── MigrationFailed     a migration was rolled back
+├── OwnedElsewhere      another process owns the folder
+├── BackupInvalid       a copy is not what it should be
+└── StorageFailed       the disk or the file failed; open it anew
+    ├── DiskFull
+    ├── IOFailed
+    └── Corrupt
+
+The one place that knows SQLite's own errors is `translate`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import apsw
+
+
+class DatabaseError(Exception):
+    """Base of all that storage refuses; the message says what to do next, `code` is stable."""
+
+    code: ClassVar[str] = "database"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class NotFound(DatabaseError):
+    """There is no such row or file."""
+
+    code = "not_found"
+
+
+class Conflict(DatabaseError):
+    """The name is taken, a referenced row is missing, or somebody else changed the row first."""
+
+    code = "conflict"
+
+
+class Busy(DatabaseError):
+    """Another connection kept the file locked for longer than the busy timeout; nothing was stored. Try again."""
+
+    code = "busy"
+
+
+class SchemaOutdated(DatabaseError):
+    """The file is at an older version than this server; only `pattern db migrate` changes that."""
+
+    code = "schema_outdated"
+
+    def __init__(self, message: str, *, found: int = 0, newest: int = 0) -> None:
+        super().__init__(message)
+        self.found = found
+        self.newest = newest
+
+
+class SchemaTooNew(DatabaseError):
+    """The file is at a newer version than this server; an older server would damage it."""
+
+    code = "schema_too_new"
+
+    def __init__(self, message: str, *, found: int = 0, newest: int = 0) -> None:
+        super().__init__(message)
+        self.found = found
+        self.newest = newest
+
+
+class MigrationEdited(DatabaseError):
+    """A migration file is not the one that was applied to this database, so nobody knows its real schema."""
+
+    code = "migration_edited"
+
+
+class MigrationFailed(DatabaseError):
+    """A migration raised and was rolled back whole; `backup` is the copy made before it (a path), if any."""
+
+    code = "migration_failed"
+
+    def __init__(self, message: str, *, backup: str | None = None) -> None:
+        super().__init__(message)
+        self.backup = backup
+
+
+class OwnedElsewhere(DatabaseError):
+    """Another process owns the folder: `pid` and, if it serves, `url` (either may be unknown)."""
+
+    code = "owned_elsewhere"
+
+    def __init__(self, message: str, *, pid: int | None = None, url: str | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+        self.url = url
+
+
+class BackupInvalid(DatabaseError):
+    """A copy is damaged, incomplete or not a database of this program; it was not used."""
+
+    code = "backup_invalid"
+
+
+class StorageFailed(DatabaseError):
+    """The disk or the file failed, and the connection's state is unknown: close it and open the file anew."""
+
+    code = "storage_failed"
+
+
+class DiskFull(StorageFailed):
+    """There is no space left, or a quota is used up; nothing of the transaction was stored."""
+
+    code = "disk_full"
+
+
+class IOFailed(StorageFailed):
+    """The operating system refused to read, write or open the file."""
+
+    code = "io_failed"
+
+
+class Corrupt(StorageFailed):
+    """The file is damaged or is not a database."""
+
+    code = "corrupt"
+
+
+_UNIQUE = frozenset({apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_ROWID})
+_OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def translate(error: BaseException) -> DatabaseError | None:
+    """Our name for an error of SQLite or the operating system; None if it is neither, or a bug in a statement.
+
+    Violated CHECKs, NOT NULLs and column types are bugs of the caller, which checks its input first.
+    """
+    match error:
+        case DatabaseError():
+            return error
+        case apsw.ConstraintError():
+            return _constraint(error)
+        case apsw.BusyError() | apsw.LockedError():
+            return Busy(f"the database is locked by another connection ({error}); try again")
+        case apsw.FullError():
+            return DiskFull("no space is left on the disk; nothing was stored. Free some space and try again")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return Corrupt(f"the database file is damaged or not a database ({error}); restore a backup")
+        case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError():
+            return IOFailed(f"the database file cannot be read or written ({error}); check the disk and the rights")
+        case OSError() if error.errno in _OUT_OF_SPACE:
+            return DiskFull(f"no space is left on the disk ({error}); free some space and try again")
+        case OSError() if error.errno is not None:
+            return IOFailed(f"the file cannot be read or written ({error}); check the disk and the rights")
+    return None
+
+
+def _constraint(error: apsw.ConstraintError) -> Conflict | None:
+    code = error.extendedresult  # type: ignore[attr-defined]  # set by apsw, missing in its stub
+    if code in _UNIQUE:
+        return Conflict(f"it exists already ({error}); choose another name or change the existing one")
+    if code == apsw.SQLITE_CONSTRAINT_FOREIGNKEY:
+        return Conflict("it refers to something that does not exist, or something still refers to it")
+    return None
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Within the block, raise errors of SQLite and the operating system as ours.
+
+    Raises:
+        DatabaseError: in place of what `translate` knows; anything else passes as it is.
+    """
+    try:
+        yield
+    except (apsw.Error, OSError) as error:
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error

@@ -1,0 +1,58 @@
+"""Events: what happened, in one order per constellation. (The calendar's events are `tables/events.py`.)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pattern_db.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event as stored; `turn` is the turn's key, if it belongs to one, and `data` JSON text."""
+
+    seq: int
+    turn: int | None
+    name: str
+    data: str
+    created_at: str
+
+
+def append(connection: Connection, rows: Sequence[tuple[int | None, str, str]], *, created_at: str) -> int:
+    """Store events `(turn key or None, name, JSON data)` after the newest and return the first one's sequence number.
+
+    The numbers of one call are consecutive: SQLite gives each row the greatest key plus one.
+    """
+    if not rows:
+        return latest(connection) + 1
+    connection.executemany(
+        "INSERT INTO event (turn, name, data, created_at) VALUES (?, ?, ?, ?)",
+        [(turn, name, data, created_at) for turn, name, data in rows],
+    )
+    return connection.last_insert_rowid() - len(rows) + 1
+
+
+def latest(connection: Connection) -> int:
+    """The newest sequence number, 0 if there is none."""
+    seq: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event").get
+    return seq
+
+
+def after(connection: Connection, seq: int, *, limit: int, turn: int | None = None) -> list[EventRow]:
+    """At most `limit` events after `seq`, oldest first; of one turn (by key) if given."""
+    condition = "" if turn is None else " AND turn = ?"
+    rows = connection.execute(
+        f"SELECT seq, turn, name, data, created_at FROM event WHERE seq > ?{condition} ORDER BY seq LIMIT ?",
+        (seq, limit) if turn is None else (seq, turn, limit),
+    )
+    return [EventRow(*row) for row in rows]
+
+
+def prune_deltas(connection: Connection, turn: int) -> None:
+    """Drop a turn's streamed pieces: the whole message is stored. Never drops the newest event."""
+    connection.execute(
+        "DELETE FROM event WHERE turn = ? AND name IN ('text.delta', 'reasoning.delta')"
+        " AND seq < (SELECT max(seq) FROM event)",
+        (turn,),
+    )

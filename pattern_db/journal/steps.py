@@ -1,0 +1,77 @@
+"""Steps: one model call each, opened before it (T2) and closed with its decision (T3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pattern_db.connection import Connection
+from pattern_db.errors import Conflict
+
+_COLUMNS = "turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, finish_reason, started_at"
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step as stored. The hashes are 16-byte digests, `cursor` the position of the newest message shown."""
+
+    turn: int
+    no: int
+    attempt: int
+    status: str
+    provider: str
+    model: str
+    cursor: str
+    prefix_hash: bytes
+    request_hash: bytes
+    finish_reason: str | None
+    started_at: str
+
+
+def open_step(connection: Connection, row: StepRow) -> None:
+    """Store a step that is about to ask its model."""
+    connection.execute(
+        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at)"
+        " VALUES (?, ?, ?, 'open', ?, ?, ?, ?, ?, ?)",
+        (
+            row.turn,
+            row.no,
+            row.attempt,
+            row.provider,
+            row.model,
+            row.cursor,
+            row.prefix_hash,
+            row.request_hash,
+            row.started_at,
+        ),
+    )
+
+
+def close(
+    connection: Connection,
+    key: tuple[int, int, int],
+    *,
+    status: str,
+    ended_at: str,
+    finish_reason: str | None = None,
+    request_id: str | None = None,
+) -> None:
+    """Close the open step `(turn, no, attempt)` as done, superseded or failed.
+
+    Raises:
+        Conflict: it is not open.
+    """
+    connection.execute(
+        "UPDATE step SET status = ?, ended_at = ?, finish_reason = ?, provider_request_id = ?"
+        " WHERE turn = ? AND no = ? AND attempt = ? AND status = 'open'",
+        (status, ended_at, finish_reason, request_id, *key),
+    )
+    if connection.changes() != 1:
+        raise Conflict(f"step {key} is not open")
+
+
+def latest(connection: Connection, turn: int) -> StepRow | None:
+    """The newest attempt of the turn's newest step, if it has any."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM step WHERE turn = ? ORDER BY no DESC, attempt DESC LIMIT 1", (turn,)
+    ).fetchone()
+    return None if row is None else StepRow(*row)

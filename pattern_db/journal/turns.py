@@ -1,0 +1,196 @@
+"""Turns: one row from acceptance to the terminal event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pattern_db.connection import Connection
+from pattern_db.errors import Conflict, NotFound
+
+_COLUMNS = (
+    "key, id, agent_id, parent_turn, depth, sender, status, batch_id, seed, epoch, steps, resumes, cancel_reason,"
+    " error, deadline_at, created_at, started_at, ended_at, fingerprint"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTurn:
+    """A turn about to be accepted. `idempotency` and `fingerprint` are 16-byte digests; times are stored text."""
+
+    id: str
+    agent_id: str
+    sender: str
+    seed: int
+    created_at: str
+    parent_turn: int | None = None
+    depth: int = 0
+    idempotency: bytes | None = None
+    fingerprint: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A turn as stored. `status` is a `pattern_db.enums.TurnStatus` value, `error` a JSON object or None.
+
+    `steps` is the number of steps once it has ended, before that the step at which it was last taken up.
+    """
+
+    key: int
+    id: str
+    agent_id: str
+    parent_turn: int | None
+    depth: int
+    sender: str
+    status: str
+    batch_id: str | None
+    seed: int
+    epoch: int | None
+    steps: int
+    resumes: int
+    cancel_reason: str | None
+    error: str | None
+    deadline_at: str | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    fingerprint: bytes | None
+
+
+def insert(connection: Connection, turn: NewTurn) -> int:
+    """Store an accepted turn as queued and return its key."""
+    key: int = connection.execute(
+        "INSERT INTO turn (id, agent_id, parent_turn, depth, sender, idempotency, fingerprint, status, seed,"
+        " created_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?) RETURNING key",
+        (
+            turn.id,
+            turn.agent_id,
+            turn.parent_turn,
+            turn.depth,
+            turn.sender,
+            turn.idempotency,
+            turn.fingerprint,
+            turn.seed,
+            turn.created_at,
+        ),
+    ).get
+    return key
+
+
+def by_key(connection: Connection, key: int) -> TurnRow:
+    """The turn with this key.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return _one(connection, "key = ?", key)
+
+
+def by_id(connection: Connection, turn_id: str) -> TurnRow:
+    """The turn with this id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return _one(connection, "id = ?", turn_id)
+
+
+def _one(connection: Connection, condition: str, value: object) -> TurnRow:
+    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE {condition}", (value,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no turn {value}")
+    return TurnRow(*row)
+
+
+def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None:
+    """The turn that was accepted under this digest, if any."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE idempotency = ?", (idempotency,)).fetchone()
+    return None if row is None else TurnRow(*row)
+
+
+def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
+    """The agent's turn that was started and has not ended, if any; an agent works on one at a time."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status <> 'queued' ORDER BY key",
+        (agent_id,),
+    ).fetchone()
+    return None if row is None else TurnRow(*row)
+
+
+def agents_with_work(connection: Connection) -> list[str]:
+    """The agents that have a queued or unfinished turn."""
+    rows = connection.execute("SELECT DISTINCT agent_id FROM turn WHERE ended_at IS NULL ORDER BY agent_id")
+    return [agent_id for (agent_id,) in rows]
+
+
+def count_open(connection: Connection, agent_id: str) -> int:
+    """How many of the agent's turns have not ended."""
+    count: int = connection.execute(
+        "SELECT count(*) FROM turn WHERE agent_id = ? AND ended_at IS NULL", (agent_id,)
+    ).get
+    return count
+
+
+def start(
+    connection: Connection, key: int, *, batch_id: str, epoch: int, started_at: str, deadline_at: str | None
+) -> None:
+    """Mark a queued turn as running.
+
+    Raises:
+        Conflict: it is not queued any more.
+    """
+    connection.execute(
+        "UPDATE turn SET status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
+        " WHERE key = ? AND status = 'queued'",
+        (batch_id, epoch, started_at, deadline_at, key),
+    )
+    _exactly_one(connection, key, "queued")
+
+
+def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
+    """Note that the owner of `epoch` takes up an unfinished turn at `step`; counts how often that step was taken up.
+
+    Raises:
+        Conflict: the turn has ended.
+    """
+    connection.execute(
+        "UPDATE turn SET epoch = ?1, resumes = CASE steps WHEN ?2 THEN resumes + 1 ELSE 1 END, steps = ?2"
+        " WHERE key = ?3 AND ended_at IS NULL",
+        (epoch, step, key),
+    )
+    _exactly_one(connection, key, "open")
+
+
+def request_cancel(connection: Connection, key: int, reason: str) -> bool:
+    """Note that somebody wants the turn stopped; False if it had ended. The first reason stays."""
+    connection.execute(
+        "UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE key = ? AND ended_at IS NULL", (reason, key)
+    )
+    return connection.changes() == 1
+
+
+def end(
+    connection: Connection,
+    key: int,
+    *,
+    status: str,
+    ended_at: str,
+    steps: int = 0,
+    error: Mapping[str, object] | None = None,
+) -> None:
+    """Give the turn its one terminal status; `steps` is how many it took.
+
+    Raises:
+        Conflict: it has ended already; a second terminal event would be a lie.
+    """
+    connection.execute(
+        "UPDATE turn SET status = ?, ended_at = ?, steps = ?, error = ? WHERE key = ? AND ended_at IS NULL",
+        (status, ended_at, steps, None if error is None else json.dumps(error, ensure_ascii=False), key),
+    )
+    _exactly_one(connection, key, "open")
+
+
+def _exactly_one(connection: Connection, key: int, expected: str) -> None:
+    if connection.changes() != 1:
+        raise Conflict(f"turn {key} is not {expected} any more")

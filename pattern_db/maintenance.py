@@ -1,0 +1,128 @@
+"""How a database file is, what is wrong with it, and making it small again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from pattern_db import search, vectors
+from pattern_db.backup import check_integrity, ordinary_tables
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.enums import SearchKind
+from pattern_db.migrate import Migrations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The state of one file. Sizes are in bytes; `pending` names migrations; `rows` counts the ordinary tables.
+
+    `free_bytes` lie in the file unused; `vacuum` gives them back. `wal_bytes` wait in the write-ahead log.
+    """
+
+    version: int
+    newest: int
+    pending: tuple[str, ...]
+    file_bytes: int
+    free_bytes: int
+    wal_bytes: int
+    rows: dict[str, int]
+
+
+def status(connection: Connection, migrations: Migrations) -> Status:
+    """How the file is; reads little.
+
+    Raises:
+        SchemaTooNew: as `Migrations.plan`.
+        MigrationEdited: as `Migrations.plan`.
+    """
+    pending = migrations.plan(connection)
+    page_bytes, pages, free = (
+        fetch_all(connection, f"PRAGMA {name}")[0][0] for name in ("page_size", "page_count", "freelist_count")
+    )
+    log = Path(f"{connection.filename}-wal")
+    return Status(
+        version=migrations.newest - len(pending),
+        newest=migrations.newest,
+        pending=tuple(migration.file for migration in pending),
+        file_bytes=page_bytes * pages,
+        free_bytes=page_bytes * free,
+        wal_bytes=log.stat().st_size if connection.filename and log.exists() else 0,
+        rows={
+            table: fetch_all(connection, f"SELECT count(*) FROM {table}")[0][0] for table in ordinary_tables(connection)
+        },
+    )
+
+
+def check(connection: Connection) -> list[str]:
+    """Everything that is wrong, in words; empty if the file is sound. Reads the whole file; run it in a write.
+
+    Damage of the derived search tables is named with what mends it: `vacuum` makes them anew.
+    """
+    problems = check_integrity(connection)
+    present = {str(row[0]) for row in fetch_all(connection, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    for index in search.indexes():
+        if index not in present:
+            continue
+        try:
+            # rank 1: compare the index with the text itself, not only with its own checksums.
+            connection.execute(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")
+        except apsw.CorruptError:
+            problems.append(
+                f"the full-text index {index} does not fit its table; run `pattern db vacuum` to rebuild it"
+            )
+    if "embeddings" in present and vectors.dimension_of(connection) is not None:
+        problems += _check_vectors(connection)
+    return problems
+
+
+def vacuum(connection: Connection) -> int:
+    """Make everything that is derived for search anew, write the file without gaps and cut the log.
+
+    Return the bytes that were freed; negative if rebuilding a damaged index needed more.
+
+    Run it outside any transaction (`Database.run_alone`). It needs as much free space on the disk as the file has.
+
+    Raises:
+        apsw.SQLError: a transaction is open.
+        apsw.FullError: the disk is too small for the copy; nothing was changed.
+    """
+    before = _size(connection)
+    if fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'embeddings'"):
+        with connection:
+            search.rebuild(connection)
+            search.optimize(connection)
+            if vectors.dimension_of(connection) is not None:
+                vectors.rebuild(connection)
+    for sql in ("PRAGMA optimize", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+        connection.execute(sql).fetchall()
+    return before - _size(connection)
+
+
+def _size(connection: Connection) -> int:
+    page_bytes, pages = (fetch_all(connection, f"PRAGMA {name}")[0][0] for name in ("page_size", "page_count"))
+    return int(page_bytes * pages)
+
+
+def _check_vectors(connection: Connection) -> list[str]:
+    problems: list[str] = []
+    for kind in SearchKind:
+        table = vectors.TABLES[kind]
+        try:
+            missing, extra = fetch_all(
+                connection,
+                "SELECT (SELECT count(*) FROM embeddings WHERE kind = ?1 AND dimension = ?2"
+                f" AND id NOT IN (SELECT rowid FROM {table})),"
+                f" (SELECT count(*) FROM {table} WHERE rowid NOT IN (SELECT id FROM embeddings WHERE kind = ?1))",
+                (kind, vectors.dimension_of(connection)),
+            )[0]
+        except apsw.SQLError as error:
+            problems.append(f"the vector table {table} cannot be read ({error}); run `pattern db vacuum` to rebuild it")
+            continue
+        if missing or extra:
+            problems.append(
+                f"the vector table {table} lacks {missing} vectors and has {extra} too many;"
+                " run `pattern db vacuum` to rebuild it"
+            )
+    return problems

@@ -1,0 +1,291 @@
+"""Numbered SQL files, applied once, in order, in one transaction, and remembered by their SHA-256.
+
+Opening never migrates: `check` refuses a file of another version, and `pattern db migrate` changes it after a
+verified backup. A migration that fails leaves the file as it was, byte by byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from pattern_db import vectors
+from pattern_db.backup import content_digest, hot_backup
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
+from pattern_db.errors import (
+    BackupInvalid,
+    MigrationEdited,
+    MigrationFailed,
+    SchemaOutdated,
+    SchemaTooNew,
+    StorageFailed,
+    translate,
+    translated,
+)
+
+Kind = Literal["constellation", "global"]
+_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_FORBIDDEN = frozenset({apsw.SQLITE_TRANSACTION, apsw.SQLITE_SAVEPOINT, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH})
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version          INTEGER PRIMARY KEY,
+    name             TEXT NOT NULL,
+    sha256           TEXT NOT NULL,
+    applied_at       TEXT NOT NULL,
+    app_version      TEXT NOT NULL
+) STRICT
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One file: its number, its name without the number, its text and the SHA-256 of that (hex)."""
+
+    version: int
+    name: str
+    sql: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """The file's name."""
+        return f"{self.version:04d}_{self.name}.sql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What `migrate` did: from which version to which, by which files; `backup` is None if nothing was pending."""
+
+    before: int
+    after: int
+    applied: tuple[str, ...]
+    backup: Path | None
+
+
+class Migrations:
+    """The migrations of one folder.
+
+    Raises:
+        ValueError: a file is misnamed, or the numbers do not run from 0001 without gaps.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.all = tuple(_read(path) for path in sorted(folder.glob("*.sql")))
+        for expected, migration in enumerate(self.all, start=1):
+            if migration.version != expected:
+                raise ValueError(f"{migration.file} in {folder} should be number {expected:04d}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Migrations) and self.all == other.all
+
+    def __hash__(self) -> int:
+        return hash(self.all)
+
+    @property
+    def newest(self) -> int:
+        """The version that a database has after all migrations."""
+        return len(self.all)
+
+    def check(self, connection: Connection) -> None:
+        """Return if the database is exactly at the newest version.
+
+        Raises:
+            SchemaOutdated: migrations are pending; the message names `pattern db migrate`.
+            SchemaTooNew: the database comes from a newer server.
+            MigrationEdited: an applied file was changed afterwards.
+        """
+        pending = self.plan(connection)
+        if pending:
+            found = pending[0].version - 1
+            raise SchemaOutdated(
+                f"{_name_of(connection)} is at schema version {found}, this server needs {self.newest}:"
+                " run `pattern db migrate` (it makes a verified backup first)",
+                found=found,
+                newest=self.newest,
+            )
+
+    def plan(self, connection: Connection) -> tuple[Migration, ...]:
+        """The migrations that are pending, in order; empty if there are none.
+
+        Raises:
+            SchemaTooNew: the database comes from a newer server.
+            MigrationEdited: an applied file was changed afterwards.
+        """
+        applied = ledger(connection)
+        found = max(applied, default=0)
+        if found > self.newest:
+            raise SchemaTooNew(
+                f"{_name_of(connection)} is at schema version {found}, this server knows {self.newest}:"
+                " upgrade the server, or restore a backup made before the upgrade",
+                found=found,
+                newest=self.newest,
+            )
+        for migration in self.all[:found]:
+            if applied.get(migration.version) != migration.sha256:
+                raise MigrationEdited(
+                    f"{migration.file} was edited after it was applied to {_name_of(connection)}:"
+                    " restore the file as it was released and put the change into a new migration"
+                )
+        return self.all[found:]
+
+    def apply(self, connection: Connection, *, now: str) -> tuple[Migration, ...]:
+        """Run the pending migrations in one transaction and return them. No backup: for new files.
+
+        Raises:
+            MigrationFailed: a file raised; nothing of any is left.
+            StorageFailed: the disk is full or failed; nothing is left either.
+            DatabaseError: as `plan`.
+        """
+        pending = self.plan(connection)
+        current = ""
+        with translated():
+            connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(_LEDGER)
+            for migration in pending:
+                current = migration.file
+                _run(connection, migration, now)
+            broken = fetch_all(connection, "PRAGMA foreign_key_check")
+            if broken:
+                raise MigrationFailed(f"{current} leaves rows of {broken[0][0]} that refer to missing rows")
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            known = translate(error)
+            if isinstance(error, apsw.Error) and not isinstance(known, StorageFailed):
+                raise MigrationFailed(f"{current} failed and was rolled back: {error}") from error
+            if known is not None and known is not error:
+                raise known from error
+            raise
+        return pending
+
+    def migrate(self, path: Path, *, backup_to: Path, now: str) -> Outcome:
+        """Bring the file at `path` to the newest version, after a verified copy to the file `backup_to`.
+
+        The caller owns the file: nobody else has it open. `now` is a time as columns hold it.
+
+        Raises:
+            MigrationFailed: the file at `path` is as it was, byte by byte; the error names the backup.
+            BackupInvalid: the copy is not equal to the file; nothing was changed.
+            DatabaseError: as `plan`, or the disk failed.
+        """
+        connection = open_connection(path)
+        try:
+            pending = self.plan(connection)
+            before = self.newest - len(pending)
+            if not pending:
+                return Outcome(before=before, after=before, applied=(), backup=None)
+            with translated():
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            hot_backup(connection, backup_to)
+            _compare(connection, backup_to)
+            try:
+                self.apply(connection, now=now)
+            except MigrationFailed as error:
+                raise MigrationFailed(
+                    f"{error}; {path} is unchanged, and a copy of it is {backup_to}", backup=str(backup_to)
+                ) from error
+            _ensure_vectors(connection)
+        finally:
+            connection.close()
+        applied = tuple(migration.file for migration in pending)
+        return Outcome(before=before, after=self.newest, applied=applied, backup=backup_to)
+
+
+def ledger(connection: Connection) -> dict[int, str]:
+    """Version to SHA-256 of what was applied; empty for a database without a ledger."""
+    exists = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchone()
+    if exists is None:
+        return {}
+    return dict(fetch_all(connection, "SELECT version, sha256 FROM schema_migrations"))
+
+
+def migrations_folder(kind: Kind) -> Path:
+    """Where the migrations are: inside the installed package, else in the checkout that it runs from.
+
+    Raises:
+        FileNotFoundError: neither is there; the installation is incomplete.
+    """
+    package = Path(__file__).parent
+    for folder in (package / "_migrations" / kind, package.parent / "migrations" / kind):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(f"the migrations of the {kind} database are missing; install pattern-server again")
+
+
+@lru_cache(maxsize=2)
+def migrations_of(kind: Kind) -> Migrations:
+    """The migrations of this release, read once.
+
+    Raises:
+        FileNotFoundError: as `migrations_folder`.
+    """
+    return Migrations(migrations_folder(kind))
+
+
+def _read(path: Path) -> Migration:
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path} is not named like 0001_agents.sql")
+    # Line ends are not content: a checkout on another system must not look edited.
+    sql = path.read_text("utf-8").replace("\r\n", "\n")
+    sha256 = hashlib.sha256(sql.encode()).hexdigest()
+    return Migration(version=int(match[1]), name=match[2], sql=sql, sha256=sha256)
+
+
+def _run(connection: Connection, migration: Migration, now: str) -> None:
+    # A file that ended our transaction itself would leave half of the migration behind.
+    connection.authorizer = _refuse_transactions
+    try:
+        for _row in connection.execute(migration.sql):
+            pass
+    finally:
+        connection.authorizer = None
+    connection.execute(
+        "INSERT INTO schema_migrations (version, name, sha256, applied_at, app_version) VALUES (?, ?, ?, ?, ?)",
+        (migration.version, migration.name, migration.sha256, now, _app_version()),
+    )
+    connection.execute(f"PRAGMA user_version = {migration.version}").fetchall()
+
+
+def _refuse_transactions(
+    operation: int, _first: str | None, _second: str | None, _database: str | None, _trigger: str | None
+) -> int:
+    return apsw.SQLITE_DENY if operation in _FORBIDDEN else apsw.SQLITE_OK
+
+
+def _compare(connection: Connection, backup: Path) -> None:
+    copy = open_immutable(backup)
+    try:
+        if content_digest(copy) != content_digest(connection):
+            raise BackupInvalid(f"{backup} is not equal to the database; nothing was migrated")
+    finally:
+        copy.close()
+
+
+def _ensure_vectors(connection: Connection) -> None:
+    has_meta = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone()
+    dimension = vectors.dimension_of(connection) if has_meta else None
+    if dimension is not None:
+        with connection, translated():
+            vectors.ensure(connection, dimension)
+
+
+def _name_of(connection: Connection) -> str:
+    return connection.filename or "the database in memory"
+
+
+def _app_version() -> str:
+    try:
+        return importlib.metadata.version("pattern-server")
+    except importlib.metadata.PackageNotFoundError:
+        return "unpackaged"

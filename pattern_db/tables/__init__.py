@@ -1,0 +1,1 @@
+"""One module per table family: its row types and every query on it."""

@@ -1,0 +1,110 @@
+"""The registry of constellations, in the global database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pattern_db.connection import Connection
+from pattern_db.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstellationRow:
+    """One constellation. `db_path` is relative to the data directory; names are unique for one owner."""
+
+    id: str
+    owner_id: str
+    name: str
+    db_path: str
+    created_at: str
+    last_accessed_at: str
+
+
+def create(connection: Connection, row: ConstellationRow) -> None:
+    """Add a constellation.
+
+    Raises:
+        apsw.ConstraintError: the owner has one of that name, or does not exist (a `Conflict` once translated).
+    """
+    connection.execute(
+        "INSERT INTO constellations (id, owner_id, name, db_path, created_at, last_accessed_at)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (row.id, row.owner_id, row.name, row.db_path, row.created_at, row.last_accessed_at),
+    )
+
+
+def get(connection: Connection, constellation_id: str) -> ConstellationRow:
+    """The constellation with this id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = _select(connection, "WHERE id = ?", (constellation_id,))
+    if not found:
+        raise NotFound(f"there is no constellation {constellation_id}")
+    return found[0]
+
+
+def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None) -> ConstellationRow:
+    """The owner's constellation with this id, else with this name; with no owner given, anybody's.
+
+    Raises:
+        NotFound: there is none, or it is somebody else's, or (with no owner given) several have that name.
+    """
+    found = _select(
+        connection,
+        "WHERE (id = ?1 OR name = ?1) AND (?2 IS NULL OR owner_id = ?2) ORDER BY id = ?1 DESC LIMIT 2",
+        (id_or_name, owner_id),
+    )
+    if not found:
+        raise NotFound(f"there is no constellation {id_or_name}")
+    if len(found) > 1 and found[0].id != id_or_name:
+        raise NotFound(f"several users have a constellation {id_or_name}; give its id")
+    return found[0]
+
+
+def list_all(connection: Connection, *, owner_id: str | None = None) -> list[ConstellationRow]:
+    """All constellations (of one owner), by name."""
+    return _select(connection, "WHERE ?1 IS NULL OR owner_id = ?1 ORDER BY name, id", (owner_id,))
+
+
+def rename(connection: Connection, constellation_id: str, name: str) -> None:
+    """Give it another name.
+
+    Raises:
+        NotFound: there is none.
+        apsw.ConstraintError: the owner has another one of that name (a `Conflict` once translated).
+    """
+    connection.execute("UPDATE constellations SET name = ? WHERE id = ?", (name, constellation_id))
+    if connection.changes() == 0:
+        raise NotFound(f"there is no constellation {constellation_id}")
+
+
+def touch(connection: Connection, constellation_id: str, last_accessed_at: str) -> None:
+    """Remember when it was last used; nothing happens if it is gone."""
+    connection.execute(
+        "UPDATE constellations SET last_accessed_at = ? WHERE id = ?", (last_accessed_at, constellation_id)
+    )
+
+
+def delete(connection: Connection, constellation_id: str) -> None:
+    """Take it off the registry, with the tokens that are only for it. Its files are the caller's business.
+
+    Raises:
+        NotFound: there is none.
+    """
+    connection.execute("DELETE FROM constellations WHERE id = ?", (constellation_id,))
+    if connection.changes() == 0:
+        raise NotFound(f"there is no constellation {constellation_id}")
+
+
+def _select(connection: Connection, where: str, values: tuple[str | None, ...]) -> list[ConstellationRow]:
+    rows = connection.execute(
+        f"SELECT id, owner_id, name, db_path, created_at, last_accessed_at FROM constellations {where}", values
+    )
+    return [
+        ConstellationRow(
+            id=row[0], owner_id=row[1], name=row[2], db_path=row[3], created_at=row[4], last_accessed_at=row[5]
+        )
+        for row in rows
+    ]

@@ -1,0 +1,239 @@
+"""The conversation of each agent, in the order of positions. Tombstones are never returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pattern_db import vectors
+from pattern_db.columns import Json, from_json, to_json, to_json_or_null
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.enums import BatchType, Role, SearchKind
+from pattern_db.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRow:
+    """One message.
+
+    `position` is a Snowflake of 19 digits; `batch_id` the position of the first message of its turn, None for what
+    no turn made (imported history). `content` is the words; `parts` is a JSON array of all parts in order, where the
+    message is more than words. `tool_args`, `tool_result` and `source_metadata` are JSON values.
+    """
+
+    id: str
+    agent_id: str
+    position: str
+    role: Role
+    created_at: str
+    content: str | None = None
+    parts: Json = None
+    batch_id: str | None = None
+    sequence_in_batch: int | None = None
+    batch_type: BatchType | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    tool_args: Json = None
+    tool_result: Json = None
+    source: str | None = None
+    source_metadata: Json = None
+    session_id: str | None = None
+    workspace: str | None = None
+    is_archived: bool = False
+
+
+_COLUMNS = (
+    "id, agent_id, position, role, created_at, content, parts, batch_id, sequence_in_batch, batch_type,"
+    " tool_call_id, tool_name, tool_args, tool_result, source, source_metadata, session_id, workspace, is_archived"
+)
+
+
+def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
+    """Add messages.
+
+    Raises:
+        apsw.ConstraintError: a position is taken or the agent is missing (a `Conflict` once translated).
+    """
+    connection.executemany(
+        f"INSERT INTO messages ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [_values(row) for row in rows],
+    )
+
+
+def get(connection: Connection, message_id: str) -> MessageRow:
+    """The message with this id.
+
+    Raises:
+        NotFound: there is none, or it was deleted.
+    """
+    found = _select(connection, "WHERE id = ? AND is_deleted = 0", (message_id,))
+    if not found:
+        raise NotFound(f"there is no message {message_id}")
+    return found[0]
+
+
+def recent(
+    connection: Connection,
+    agent_id: str,
+    limit: int,
+    *,
+    before: str | None = None,
+    include_archived: bool = False,
+) -> list[MessageRow]:
+    """The agent's newest `limit` messages, newest first; only those at positions smaller than `before`, if given.
+
+    What the prompt shows leaves the archived ones out; a person's history includes them.
+    """
+    return _select(
+        connection,
+        "WHERE agent_id = ? AND position < ? AND is_deleted = 0 AND is_archived <= ? ORDER BY position DESC LIMIT ?",
+        (agent_id, before if before is not None else "~", include_archived, limit),  # '~' is beyond all digits
+    )
+
+
+def after(connection: Connection, agent_id: str, position: str, limit: int) -> list[MessageRow]:
+    """The agent's first `limit` messages beyond `position`, oldest first, archived or not."""
+    return _select(
+        connection,
+        "WHERE agent_id = ? AND position > ? AND is_deleted = 0 ORDER BY position LIMIT ?",
+        (agent_id, position, limit),
+    )
+
+
+def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[MessageRow]:
+    """The messages of one turn, oldest first; empty if there are none.
+
+    An agent runs one turn at a time, so they lie between the batch's own position and the next batch; the range
+    takes the place of an index.
+    """
+    return _select(
+        connection,
+        "WHERE agent_id = ?1 AND batch_id = ?2 AND is_deleted = 0 AND position >= ?2 AND position < coalesce("
+        "(SELECT position FROM messages WHERE agent_id = ?1 AND position > ?2 AND batch_id <> ?2"
+        " ORDER BY position LIMIT 1), '~') ORDER BY position",
+        (agent_id, batch_id),
+    )
+
+
+def by_session(connection: Connection, session_id: str, limit: int, *, before: str | None = None) -> list[MessageRow]:
+    """The newest `limit` messages of a session, newest first, archived or not."""
+    return _select(
+        connection,
+        "WHERE session_id = ? AND position < ? AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
+        (session_id, before if before is not None else "~", limit),
+    )
+
+
+def newest_position(connection: Connection) -> str | None:
+    """The greatest position of all agents, tombstones included, because no position is given twice; None if empty."""
+    row = connection.execute(
+        "SELECT max(newest) FROM (SELECT (SELECT max(position) FROM messages WHERE agent_id = agents.id) AS newest"
+        " FROM agents)"
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def count(connection: Connection, agent_id: str, *, include_archived: bool = True) -> int:
+    """How many messages the agent has."""
+    row = fetch_all(
+        connection,
+        "SELECT count(*) FROM messages WHERE agent_id = ? AND is_deleted = 0 AND is_archived <= ?",
+        (agent_id, include_archived),
+    )
+    return int(row[0][0])
+
+
+def archive_before(connection: Connection, agent_id: str, position: str) -> int:
+    """Take the messages at positions smaller than `position` out of the prompt; return how many were in it."""
+    connection.execute(
+        "UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND position < ? AND is_archived = 0",
+        (agent_id, position),
+    )
+    return connection.changes()
+
+
+def replace(connection: Connection, row: MessageRow) -> None:
+    """Rewrite what a message says: content, parts and tool columns. Its place, role and origin stay.
+
+    Raises:
+        NotFound: there is no such message.
+    """
+    connection.execute(
+        "UPDATE messages SET content = ?, parts = ?, tool_call_id = ?, tool_name = ?, tool_args = ?, tool_result = ?"
+        " WHERE id = ? AND is_deleted = 0",
+        (
+            row.content,
+            to_json_or_null(row.parts),
+            row.tool_call_id,
+            row.tool_name,
+            to_json_or_null(row.tool_args),
+            to_json_or_null(row.tool_result),
+            row.id,
+        ),
+    )
+    if connection.changes() == 0:
+        raise NotFound(f"there is no message {row.id}")
+
+
+def tombstone(connection: Connection, message_ids: Sequence[str]) -> int:
+    """Hide messages for good, from reads and from both searches; return how many were visible."""
+    with connection:
+        connection.execute(
+            "UPDATE messages SET is_deleted = 1 WHERE is_deleted = 0 AND id IN (SELECT value FROM json_each(?))",
+            (to_json(list(message_ids)),),
+        )
+        changed = connection.changes()
+        for message_id in message_ids:
+            vectors.delete(connection, SearchKind.MESSAGE, message_id)
+    return changed
+
+
+def _values(row: MessageRow) -> tuple[str | int | None, ...]:
+    return (
+        row.id,
+        row.agent_id,
+        row.position,
+        row.role,
+        row.created_at,
+        row.content,
+        to_json_or_null(row.parts),
+        row.batch_id,
+        row.sequence_in_batch,
+        row.batch_type,
+        row.tool_call_id,
+        row.tool_name,
+        to_json_or_null(row.tool_args),
+        to_json_or_null(row.tool_result),
+        row.source,
+        to_json_or_null(row.source_metadata),
+        row.session_id,
+        row.workspace,
+        int(row.is_archived),
+    )
+
+
+def _select(connection: Connection, where: str, values: tuple[str | int, ...]) -> list[MessageRow]:
+    return [
+        MessageRow(
+            id=row[0],
+            agent_id=row[1],
+            position=row[2],
+            role=Role(row[3]),
+            created_at=row[4],
+            content=row[5],
+            parts=from_json(row[6]),
+            batch_id=row[7],
+            sequence_in_batch=row[8],
+            batch_type=None if row[9] is None else BatchType(row[9]),
+            tool_call_id=row[10],
+            tool_name=row[11],
+            tool_args=from_json(row[12]),
+            tool_result=from_json(row[13]),
+            source=row[14],
+            source_metadata=from_json(row[15]),
+            session_id=row[16],
+            workspace=row[17],
+            is_archived=bool(row[18]),
+        )
+        for row in connection.execute(f"SELECT {_COLUMNS} FROM messages {where}", values)
+    ]

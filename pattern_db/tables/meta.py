@@ -1,0 +1,61 @@
+"""What a constellation's file knows about itself: its id, when it was made, its ownership epoch."""
+
+from __future__ import annotations
+
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.errors import Conflict
+
+CONSTELLATION_ID = "constellation_id"
+CREATED_AT = "created_at"
+EPOCH = "epoch"
+EMBEDDING_DIMENSION = "embedding_dimension"
+
+
+def get(connection: Connection, key: str) -> str | None:
+    """The value of `key`, or None."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def put(connection: Connection, key: str, value: str) -> None:
+    """Store `value` under `key`, in place of what was there."""
+    connection.execute(
+        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, value),
+    )
+
+
+def initialise(connection: Connection, constellation_id: str, created_at: str) -> None:
+    """Give a new file its name, once; again with the same id it changes nothing.
+
+    Raises:
+        Conflict: the file belongs to another constellation: a database was put into the wrong folder.
+    """
+    found = get(connection, CONSTELLATION_ID)
+    if found == constellation_id:
+        return
+    if found is not None:
+        raise Conflict(f"this file is constellation {found}, not {constellation_id}; restore the right one")
+    put(connection, CONSTELLATION_ID, constellation_id)
+    put(connection, CREATED_AT, created_at)
+
+
+def adopt(connection: Connection, constellation_id: str) -> None:
+    """Give a restored copy a new name, so that it can stand beside the original."""
+    put(connection, CONSTELLATION_ID, constellation_id)
+
+
+def epoch(connection: Connection) -> int:
+    """The ownership epoch: how many owners the file has had."""
+    return int(get(connection, EPOCH) or 0)
+
+
+def next_epoch(connection: Connection) -> int:
+    """Begin the next epoch and return it; what an earlier owner left unfinished is then recognised by its number."""
+    row = fetch_all(
+        connection,
+        "INSERT INTO meta (key, value) VALUES (?, '1')"
+        " ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) RETURNING value",
+        (EPOCH,),
+    )
+    return int(str(row[0][0]))

@@ -1,0 +1,102 @@
+"""A constellation's database in memory, a global one, and rows to put into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pattern_db import template
+from pattern_db.connection import Connection
+from pattern_db.enums import BlockType, Role
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents, constellations, memory_blocks, messages, users
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.constellations import ConstellationRow
+from pattern_db.tables.memory_blocks import BlockRow
+from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.users import UserRow
+
+NOW = "2026-11-21T22:24:40.123Z"
+
+
+@pytest.fixture
+def now() -> str:
+    return NOW
+
+
+@pytest.fixture
+def db() -> Iterator[Connection]:
+    """A constellation with the agents ada and bob (ids agt_ada, agt_bob), vectors of 4 dimensions, nothing else."""
+    connection = template.in_memory(migrations_of("constellation"), now=NOW, dimension=4)
+    for name in ("ada", "bob"):
+        agents.create(connection, make_agent(name))
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def global_db() -> Iterator[Connection]:
+    """A global database with the users root and eve (usr_root, usr_eve) and root's constellation home (cst_home)."""
+    connection = template.in_memory(migrations_of("global"), now=NOW)
+    for name in ("root", "eve"):
+        users.create(connection, UserRow(id=f"usr_{name}", username=name, created_at=NOW, updated_at=NOW))
+    constellations.create(
+        connection,
+        ConstellationRow(
+            id="cst_home",
+            owner_id="usr_root",
+            name="home",
+            db_path="constellations/cst_home/pattern.db",
+            created_at=NOW,
+            last_accessed_at=NOW,
+        ),
+    )
+    yield connection
+    connection.close()
+
+
+def make_agent(name: str) -> AgentRow:
+    return AgentRow(
+        id=f"agt_{name}",
+        name=name,
+        model_provider="embedded",
+        model_name="small",
+        system_prompt=f"You are {name}.",
+        created_at=NOW,
+        updated_at=NOW,
+    )
+
+
+@pytest.fixture
+def say(db: Connection) -> Callable[..., MessageRow]:
+    """Store a message: say(7, "words", agent="ada", role=Role.USER, …); the number becomes its position."""
+
+    def store(number: int, content: str | None = None, *, agent: str = "ada", **columns: object) -> MessageRow:
+        position = f"{number:019d}"
+        values: dict[str, object] = {"role": Role.USER, "created_at": NOW, **columns}
+        row = MessageRow(id=f"msg_{position}", agent_id=f"agt_{agent}", position=position, content=content, **values)  # type: ignore[arg-type]  # columns as the test names them
+        messages.append(db, [row])
+        return row
+
+    return store
+
+
+@pytest.fixture
+def make_block(db: Connection) -> Callable[..., BlockRow]:
+    """Store a block: make_block("label", owner="agt_ada", snapshot=b"", …); its id is blk_<owner>_<label>."""
+
+    def store(label: str, *, owner: str = "agt_ada", snapshot: bytes = b"", **columns: object) -> BlockRow:
+        values: dict[str, object] = {
+            "id": f"blk_{owner}_{label}",
+            "description": "",
+            "block_type": BlockType.CORE,
+            "created_at": NOW,
+            "updated_at": NOW,
+            **columns,
+        }
+        row = BlockRow(agent_id=owner, label=label, **values)  # type: ignore[arg-type]  # columns as the test names them
+        memory_blocks.create(db, row, snapshot)
+        return row
+
+    return store

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pattern_db import template
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.journal import events, turns
+from pattern_db.journal.events import EventRow
+from pattern_db.journal.turns import NewTurn
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents
+from tests.pattern_db.conftest import make_agent
+from tests.pattern_db.journal.conftest import NOW, MakeTurn, PlanOf
+
+
+def tell(db: Connection, *names: str, turn: int | None = None) -> int:
+    return events.append(db, [(turn, name, '{"a":1}') for name in names], created_at=NOW)
+
+
+def test_events_are_numbered_in_one_order(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    assert (events.latest(db), tell(db)) == (0, 1)
+    assert tell(db, "a", "b") == 1
+    assert tell(db, "c", turn=turn) == 3
+    assert (events.latest(db), tell(db)) == (3, 4)
+    assert events.after(db, 1, limit=10) == [
+        EventRow(2, None, "b", '{"a":1}', NOW),
+        EventRow(3, turn, "c", '{"a":1}', NOW),
+    ]
+
+
+def test_reading_is_bounded_and_may_be_of_one_turn(db: Connection, make_turn: MakeTurn) -> None:
+    one, two = make_turn("turn_1"), make_turn("turn_2", agent="bob")
+    for _time in range(3):
+        tell(db, "a", turn=one)
+        tell(db, "b", turn=two)
+    assert [event.seq for event in events.after(db, 0, limit=4)] == [1, 2, 3, 4]
+    assert [(event.seq, event.turn) for event in events.after(db, 2, limit=1, turn=two)] == [(4, two)]
+    assert [event.seq for event in events.after(db, 2, limit=9, turn=one)] == [3, 5]
+    assert events.after(db, 6, limit=9) == []
+
+
+def test_what_was_rolled_back_leaves_no_gap(db: Connection) -> None:
+    tell(db, "a")
+    with pytest.raises(apsw.ConstraintError), db:
+        tell(db, "b")
+        events.append(db, [(None, "c", "no json")], created_at=NOW)
+    assert tell(db, "d") == 2
+
+
+def test_pieces_are_pruned_when_the_whole_is_stored(db: Connection, make_turn: MakeTurn) -> None:
+    one, two = make_turn("turn_1"), make_turn("turn_2", agent="bob")
+    tell(db, "turn.started", "text.delta", "reasoning.delta", turn=one)
+    tell(db, "text.delta", turn=two)
+    tell(db, "message", "turn.completed", turn=one)
+    events.prune_deltas(db, one)
+    assert [event.seq for event in events.after(db, 0, limit=9)] == [1, 4, 5, 6]
+    assert tell(db, "next") == 7
+
+
+def test_a_number_is_never_given_twice(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    tell(db, "text.delta", "text.delta", turn=turn)
+    events.prune_deltas(db, turn)  # the newest stays, though it is a piece
+    assert [event.seq for event in events.after(db, 0, limit=9)] == [2]
+    assert tell(db, "next") == 3
+
+
+def test_events_outlive_their_turn(db: Connection, make_turn: MakeTurn) -> None:
+    tell(db, "a", turn=make_turn())
+    agents.delete(db, "agt_ada")
+    assert events.after(db, 0, limit=9) == [EventRow(1, None, "a", '{"a":1}', NOW)]
+
+
+def test_a_turns_events_are_found_by_their_index(db: Connection, make_turn: MakeTurn, plan_of: PlanOf) -> None:
+    turn = make_turn()
+    plan = plan_of(lambda: events.after(db, 5, limit=9, turn=turn))
+    assert any("event_turn (turn=? AND seq>?)" in step for step in plan)
+    assert not any("TEMP B-TREE" in step for step in plan)
+    [step] = plan_of(lambda: events.after(db, 5, limit=9))
+    assert "USING INTEGER PRIMARY KEY (rowid>?)" in step
+    assert "event_turn (turn=? AND seq<?)" in plan_of(lambda: events.prune_deltas(db, turn))[0]
+
+
+Batch = tuple[int, list[str]]  # of which turn, 0 for none; the names
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.sampled_from(["x", "text.delta"]), max_size=3)), max_size=12))
+def test_numbers_rise_by_one_whatever_is_pruned_between(batches: list[Batch]) -> None:
+    connection = template.in_memory(migrations_of("constellation"), now=NOW)
+    agents.create(connection, make_agent("ada"))
+    keys = [
+        turns.insert(connection, NewTurn(id=f"turn_{n}", agent_id="agt_ada", sender="system", seed=0, created_at=NOW))
+        for n in range(2)
+    ]
+    given_numbers: list[int] = []
+    for of, names in batches:
+        first = tell(connection, *names, turn=keys[of - 1] if of else None)
+        given_numbers.extend(range(first, first + len(names)))
+        if of and len(names) == 3:
+            events.prune_deltas(connection, keys[of - 1])
+    assert given_numbers == list(range(1, len(given_numbers) + 1))
+    stored = [seq for (seq,) in fetch_all(connection, "SELECT seq FROM event ORDER BY seq")]
+    assert set(stored) <= set(given_numbers)
+    assert events.latest(connection) == len(given_numbers)
+    connection.close()

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import apsw
+import pytest
+
+from pattern_db import vectors
+from pattern_db.connection import Connection
+from pattern_db.enums import AgentStatus, SearchKind
+from pattern_db.errors import NotFound
+from pattern_db.tables import agents, archival
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.archival import ArchivalRow
+from pattern_db.tables.memory_blocks import BlockRow
+from pattern_db.tables.messages import MessageRow
+from pattern_db.vectors import Embedding
+
+ROW = AgentRow(
+    id="agt_eve",
+    name="eve",
+    description="Grüße",
+    model_provider="anthropic",
+    model_name="big",
+    system_prompt="",
+    config={"temperature": 0.5},
+    enabled_tools=("block", "recall"),
+    tool_rules=[{"tool": "block", "max": 3}],
+    status=AgentStatus.HIBERNATED,
+    created_at="2026-11-21T22:24:40.123Z",
+    updated_at="2026-11-21T22:24:40.123Z",
+)
+
+
+def test_an_agent_comes_back_as_it_was_stored(db: Connection) -> None:
+    agents.create(db, ROW)
+    assert agents.get(db, "agt_eve") == ROW
+    assert agents.find(db, "agt_eve") == agents.find(db, "eve") == ROW
+
+
+def test_an_id_is_found_before_a_name(db: Connection) -> None:
+    agents.create(db, replace(ROW, name="agt_ada"))
+    assert agents.find(db, "agt_ada").name == "ada"
+
+
+def test_names_are_unique(db: Connection) -> None:
+    agents.create(db, ROW)
+    with pytest.raises(apsw.ConstraintError):
+        agents.create(db, replace(ROW, id="agt_other"))
+
+
+def test_list_by_name_and_status(db: Connection) -> None:
+    agents.create(db, ROW)
+    assert [row.name for row in agents.list_all(db)] == ["ada", "bob", "eve"]
+    assert agents.list_all(db, status=AgentStatus.HIBERNATED) == [ROW]
+
+
+def test_update_and_status(db: Connection) -> None:
+    agents.create(db, ROW)
+    changed = replace(ROW, name="eva", description=None, tool_rules=None, updated_at="2027-01-01T00:00:00.000Z")
+    agents.update(db, changed)
+    assert agents.get(db, ROW.id) == changed
+    agents.set_status(db, ROW.id, AgentStatus.ARCHIVED, "2027-01-02T00:00:00.000Z")
+    assert agents.get(db, ROW.id).status is AgentStatus.ARCHIVED
+
+
+def test_what_is_not_there(db: Connection) -> None:
+    for act in (
+        lambda: agents.get(db, "agt_eve"),
+        lambda: agents.find(db, "eve"),
+        lambda: agents.update(db, ROW),
+        lambda: agents.set_status(db, "agt_eve", AgentStatus.ACTIVE, ROW.updated_at),
+        lambda: agents.delete(db, "agt_eve"),
+    ):
+        with pytest.raises(NotFound):
+            act()
+
+
+def test_deleting_takes_everything_that_is_the_agents_and_nothing_else(
+    db: Connection, say: Callable[..., MessageRow], make_block: Callable[..., BlockRow], now: str
+) -> None:
+    for agent, number in (("ada", 1), ("bob", 2)):
+        message = say(number, "words", agent=agent)
+        block = make_block("notes", owner=f"agt_{agent}", content_preview="words")
+        archival.insert(db, ArchivalRow(id=f"arc_{agent}", agent_id=f"agt_{agent}", content="words", created_at=now))
+        for kind, ref in ((SearchKind.MESSAGE, message.id), (SearchKind.BLOCK, block.id)):
+            vector = vectors.packed([1, 0, 0, 0])
+            scope = f"agt_{agent}"
+            row = Embedding(kind=kind, ref=ref, scope=scope, vector=vector, content_hash="h", model="m", created_at=now)
+            vectors.insert(db, row)
+    db.execute(
+        "INSERT INTO tasks (id, agent_id, title, created_at, updated_at) VALUES ('t', 'agt_ada', 'x', ?1, ?1)", (now,)
+    )
+    agents.delete(db, "agt_ada")
+    for table in ("agents", "messages", "memory_blocks", "archival_entries", "message_embeddings", "memory_embeddings"):
+        assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(1,)], table
+    assert db.execute("SELECT agent_id FROM tasks").fetchall() == [(None,)]
+    for index in ("message_fts", "memory_fts", "archival_fts"):
+        db.execute(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")

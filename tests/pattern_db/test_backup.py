@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from pattern_db import backup, template
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
+from pattern_db.enums import Role
+from pattern_db.errors import BackupInvalid, Conflict, DiskFull, NotFound
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents, messages, meta
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.messages import MessageRow
+
+NOW = "2026-11-21T22:24:40.123Z"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A constellation's folder with one agent and 300 messages."""
+    path = tmp_path / "home" / backup.DATABASE_NAME
+    template.create(path, migrations_of("constellation"), now=NOW, dimension=4)
+    connection = open_connection(path)
+    meta.initialise(connection, "cst_1", NOW)
+    agents.create(
+        connection,
+        AgentRow(
+            id="agt_ada",
+            name="ada",
+            model_provider="p",
+            model_name="m",
+            system_prompt="",
+            created_at=NOW,
+            updated_at=NOW,
+        ),
+    )
+    say(connection, range(300))
+    connection.close()
+    return path.parent
+
+
+def say(connection: Connection, numbers: range) -> None:
+    messages.append(
+        connection,
+        [
+            MessageRow(
+                id=f"msg_{number:019d}",
+                agent_id="agt_ada",
+                position=f"{number:019d}",
+                role=Role.USER,
+                content=f"words number {number} " * 20,
+                created_at=NOW,
+            )
+            for number in numbers
+        ],
+    )
+
+
+def test_a_copy_stands_alone_and_is_equal(home: Path, tmp_path: Path) -> None:
+    connection = open_connection(home / "pattern.db")
+    seen: list[tuple[int, int]] = []
+    report = backup.hot_backup(connection, tmp_path / "out" / "b.db", lambda done, total: seen.append((done, total)))
+    assert (report.version, report.constellation_id, report.rows["messages"]) == (10, "cst_1", 300)
+    assert seen[-1][0] == seen[-1][1] > 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.db"]
+    assert report.bytes == (tmp_path / "out" / "b.db").stat().st_size
+    copy = open_immutable(tmp_path / "out" / "b.db")
+    assert fetch_all(copy, "PRAGMA journal_mode") == [("delete",)]
+    assert backup.content_digest(copy) == backup.content_digest(connection)
+    copy.close()
+    say(connection, range(300, 301))
+    connection.close()
+
+
+def test_others_write_on_and_the_copy_is_one_moment(home: Path, tmp_path: Path) -> None:
+    reader = open_connection(home / "pattern.db", readonly=True)
+    stop, written = threading.Event(), []
+
+    def write() -> None:
+        connection = open_connection(home / "pattern.db")
+        number = 300
+        while not stop.is_set():
+            with connection:  # two rows at a time: the copy must not hold one of them
+                say(connection, range(number, number + 2))
+            number += 2
+            written.append(number)
+        connection.close()
+
+    writer = threading.Thread(target=write)
+    calls = []
+
+    def progress(done: int, total: int) -> None:
+        calls.append(done)
+        before = len(written)
+        for _ in range(200):  # at most a second
+            if len(written) > before + 1 or not writer.is_alive():
+                break
+            stop.wait(0.005)
+
+    writer.start()
+    try:
+        report = backup.hot_backup(reader, tmp_path / "b.db", progress)
+    finally:
+        stop.set()
+        writer.join()
+        reader.close()
+    assert len(written) > 1
+    assert report.rows["messages"] % 2 == 0
+    assert report.rows["messages"] <= written[-1]
+    assert len(calls) < 50  # it did not start over with every commit
+
+
+def test_an_existing_file_is_replaced_only_on_request(home: Path, tmp_path: Path) -> None:
+    connection = open_connection(home / "pattern.db")
+    target = tmp_path / "b.db"
+    target.write_bytes(b"older")
+    with pytest.raises(Conflict):
+        backup.hot_backup(connection, target)
+    assert target.read_bytes() == b"older"
+    assert backup.hot_backup(connection, target, overwrite=True).rows["messages"] == 300
+    connection.close()
+
+
+def test_a_failing_disk_leaves_no_half_copy(home: Path, tmp_path: Path) -> None:
+    connection = open_connection(home / "pattern.db")
+
+    def fail(_done: int, _total: int) -> None:
+        raise OSError(28, "no space left on device")
+
+    with pytest.raises(DiskFull):
+        backup.hot_backup(connection, tmp_path / "out" / "b.db", fail)
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not connection.in_transaction
+    connection.close()
+
+
+@pytest.mark.parametrize("damage", ["text", "empty", "torn", "flipped", "foreign"])
+def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, damage: str) -> None:
+    connection = open_connection(home / "pattern.db")
+    file = tmp_path / "b.db"
+    backup.hot_backup(connection, file)
+    connection.close()
+    content = file.read_bytes()
+    if damage == "text":
+        file.write_bytes(b"hello" * 1000)
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "torn":
+        file.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        file.write_bytes(content[:6000] + bytes(2000) + content[8000:])
+    else:
+        file.unlink()
+        other = open_connection(file, create=True)
+        other.execute("CREATE TABLE t (x)")
+        other.close()
+    before = (home / "pattern.db").read_bytes()
+    with pytest.raises(BackupInvalid):
+        backup.verify(file)
+    with pytest.raises(BackupInvalid):
+        backup.restore(file, home)
+    assert (home / "pattern.db").read_bytes() == before
+    assert [path.name for path in home.iterdir()] == ["pattern.db"]
+
+
+def test_restore_brings_the_copy_back_and_keeps_what_it_replaces(home: Path, tmp_path: Path) -> None:
+    connection = open_connection(home / "pattern.db")
+    backup.hot_backup(connection, tmp_path / "b.db")
+    digest = backup.content_digest(connection)
+    say(connection, range(300, 310))
+    log = (home / "pattern.db-wal").read_bytes()
+    main = (home / "pattern.db").read_bytes()
+    connection.close()
+    (home / "pattern.db").write_bytes(main)  # as a killed process leaves it: the newest rows are only in the log
+    (home / "pattern.db-wal").write_bytes(log)
+    report = backup.restore(tmp_path / "b.db", home)
+    assert report.rows["messages"] == 300
+    connection = open_connection(home / "pattern.db")
+    assert backup.content_digest(connection) == digest
+    assert fetch_all(connection, "PRAGMA journal_mode") == [("wal",)]
+    migrations_of("constellation").check(connection)
+    connection.close()
+    replaced = open_connection(home / "pattern.db.replaced")
+    assert fetch_all(replaced, "SELECT count(*) FROM messages") == [(310,)]
+    replaced.close()
+
+
+def test_restore_into_an_empty_folder_and_again(home: Path, tmp_path: Path) -> None:
+    connection = open_connection(home / "pattern.db")
+    backup.hot_backup(connection, tmp_path / "b.db")
+    connection.close()
+    for _ in range(2):
+        assert backup.restore(tmp_path / "b.db", tmp_path / "new").rows["messages"] == 300
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["pattern.db", "pattern.db.replaced"]
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        backup.verify(tmp_path / "none.db")
+    with pytest.raises(NotFound):
+        backup.restore(tmp_path / "none.db", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_digest_is_of_the_content_and_not_of_its_place(home: Path) -> None:
+    connection = open_connection(home / "pattern.db")
+    before = backup.content_digest(connection)
+    connection.execute("INSERT INTO message_fts(message_fts) VALUES ('optimize')")
+    connection.execute("VACUUM").fetchall()
+    assert backup.content_digest(connection) == before
+    connection.execute("UPDATE messages SET content = 'x' WHERE position = printf('%019d', 7)")
+    assert backup.content_digest(connection) != before
+    connection.close()
+
+
+def test_broken_references_are_found(home: Path) -> None:
+    connection = open_connection(home / "pattern.db")
+    connection.execute("PRAGMA foreign_keys = 0").fetchall()
+    connection.execute("DELETE FROM agents")
+    assert "messages" in backup.check_integrity(connection)[0]
+    connection.close()
+
+
+def test_a_global_database_can_be_copied_too(global_db: Connection, tmp_path: Path) -> None:
+    report = backup.hot_backup(global_db, tmp_path / "g.db")
+    assert (report.constellation_id, report.rows["users"]) == (None, 2)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from pattern_db import connection as opening
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, open_in_memory
+from pattern_db.errors import Corrupt, IOFailed, NotFound
+
+
+def pragma(connection: Connection, name: str) -> object:
+    return fetch_all(connection, f"PRAGMA {name}")[0][0]
+
+
+def test_the_settings_of_a_file(tmp_path: Path) -> None:
+    connection = open_connection(tmp_path / "a.db", create=True)
+    connection.execute("CREATE TABLE t (x)")
+    expected = {
+        "page_size": 2048,
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "cache_size": -512,
+        "mmap_size": 0,
+        "wal_autocheckpoint": 1000,
+        "journal_size_limit": 4 * 1024 * 1024,
+        "temp_store": 2,
+        "busy_timeout": 5000,
+        "locking_mode": "normal",
+        "trusted_schema": 0,
+        "recursive_triggers": 1,
+        "query_only": 0,
+    }
+    assert {name: pragma(connection, name) for name in expected} == expected
+    assert fetch_all(connection, "SELECT vec_version()")[0][0].startswith("v0.1")
+    connection.close()
+
+
+def test_a_file_is_made_only_on_request(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no database"):
+        open_connection(tmp_path / "a.db")
+    assert list(tmp_path.iterdir()) == []
+    open_connection(tmp_path / "a.db", create=True).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
+
+
+def test_a_reader_sees_commits_and_cannot_write(tmp_path: Path) -> None:
+    writer = open_connection(tmp_path / "a.db", create=True)
+    reader = open_connection(tmp_path / "a.db", readonly=True)
+    writer.execute("CREATE TABLE t (x)")
+    writer.execute("INSERT INTO t VALUES (1)")
+    assert fetch_all(reader, "SELECT x FROM t") == [(1,)]
+    with pytest.raises(apsw.ReadOnlyError):
+        reader.execute("INSERT INTO t VALUES (2)")
+    reader.close()
+    writer.close()
+
+
+def test_a_misspelt_column_is_an_error_and_the_schema_is_not_for_writing() -> None:
+    connection = open_in_memory()
+    connection.execute("CREATE TABLE t (x)")
+    with pytest.raises(apsw.SQLError):
+        connection.execute('SELECT "y" FROM t')
+    connection.execute("PRAGMA writable_schema = 1").fetchall()
+    with pytest.raises(apsw.SQLError):
+        connection.execute("DELETE FROM sqlite_schema")
+    connection.close()
+
+
+def test_what_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.write_bytes(b"not a database at all, but long enough for a header" * 90)
+    for opened in (open_connection, open_immutable):
+        with pytest.raises(Corrupt):
+            opened(path)
+    with pytest.raises(IOFailed):
+        open_connection(tmp_path / "missing" / "a.db", create=True)
+
+
+def test_an_immutable_file_is_opened_without_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "what? 100%.db"
+    connection = open_connection(path, create=True)
+    connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    copy = open_immutable(path)
+    assert fetch_all(copy, "SELECT count(*) FROM t") == [(0,)]
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+    copy.close()
+    with pytest.raises(NotFound):
+        open_immutable(tmp_path / "b.db")
+
+
+def test_the_cache_is_small() -> None:
+    assert opening.CACHE_KIB * 1024 / opening.PAGE_BYTES == 256  # pages

@@ -1,0 +1,361 @@
+"""Whole functions on a file: what is stored together, in which order, who waits for whom, and what closing does."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from pattern_db.connection import Connection
+from pattern_db.database import BATCH_MAX, QUEUE_MAX, Database, DatabaseThreads
+from pattern_db.errors import Conflict, NotFound, StorageFailed
+from tests.pattern_db import word_files
+from tests.pattern_db.word_files import (
+    PATIENCE_S,
+    Hold,
+    add,
+    add_and_fail,
+    count_commits,
+    fails,
+    held,
+    make,
+    nothing,
+    words,
+)
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[DatabaseThreads]:
+    with DatabaseThreads() as threads:
+        yield threads
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with word_files.on_file(tmp_path) as database:
+        yield database
+
+
+@pytest.fixture(params=["file", "memory"])
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    async with word_files.on_file(tmp_path) if request.param == "file" else word_files.inline() as database:
+        yield database
+
+
+async def test_what_was_written_is_read(either: Database) -> None:
+    assert await either.write(add, "a") == "a"
+    assert await either.write(add, word="b") == "b"
+    assert await either.read(words) == ["a", "b"]
+    assert await either.read_aside(words) == ["a", "b"]
+
+
+async def test_a_failed_write_leaves_nothing(either: Database) -> None:
+    with pytest.raises(ValueError, match="a"):
+        await either.write(add_and_fail, "a")
+    assert await either.read(words) == []
+    await either.write(add, "a")
+    with pytest.raises(Conflict, match="exists already"):
+        await either.write(add, "a")
+    assert await either.read(words) == ["a"]
+
+
+async def test_what_is_acknowledged_is_in_the_file(tmp_path: Path, threads: DatabaseThreads) -> None:
+    path = make(tmp_path / "words.db")
+    async with await Database.open(path, threads) as database:
+        assert database.path == path
+        await database.write(add, "a")
+    assert not Path(f"{path}-wal").exists()  # closing put everything into the one file
+    async with await Database.open(path, threads) as database:
+        assert await database.read(words) == ["a"]
+
+
+async def test_opening_says_what_is_wrong(tmp_path: Path, threads: DatabaseThreads) -> None:
+    with pytest.raises(NotFound, match="no database at"):
+        await Database.open(tmp_path / "none.db", threads)
+    (tmp_path / "junk.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(StorageFailed, match="damaged or not a database"):
+        await Database.open(tmp_path / "junk.db", threads)
+
+
+async def test_writes_that_wait_share_one_commit(database: Database) -> None:
+    commits = await count_commits(database)
+    async with held(database) as nursery:
+        for number in range(20):
+            nursery.start_soon(database.write, add, str(number))
+    assert len(commits) == 1
+    assert len(await database.read(words)) == 20
+
+
+async def test_a_batch_is_bounded(database: Database) -> None:
+    commits = await count_commits(database)
+    async with held(database) as nursery:
+        for number in range(BATCH_MAX + 1):
+            nursery.start_soon(database.write, add, str(number))
+    assert len(commits) == 2
+
+
+async def test_one_bad_request_rolls_back_only_itself(database: Database) -> None:
+    commits = await count_commits(database)
+    errors: list[BaseException] = []
+    async with held(database) as nursery:
+        nursery.start_soon(database.write, add, "good")
+        nursery.start_soon(fails, errors, lambda connection: add_and_fail(connection, "bad"), database)
+        nursery.start_soon(fails, errors, lambda connection: (add(connection, "x"), add(connection, "x")), database)
+        nursery.start_soon(database.write, add, "fine")
+    assert sorted(await database.read(words)) == ["fine", "good"]
+    assert sorted(type(error).__name__ for error in errors) == ["Conflict", "ValueError"]
+    assert len(commits) == 1
+
+
+async def test_reads_only_need_no_transaction(database: Database) -> None:
+    states: list[bool] = []
+    async with held(database) as nursery:
+        for _number in range(3):
+            nursery.start_soon(database.read, lambda connection: states.append(connection.in_transaction))
+    assert states == [False] * 3
+
+
+async def test_requests_on_one_file_run_in_the_order_of_asking(database: Database) -> None:
+    asked: list[str] = []
+    seen: dict[str, list[str]] = {}
+
+    async def ask(number: int) -> None:
+        for turn in range(5):
+            word = f"{number}.{turn}"
+            asked.append(word)
+            await database.write(add, word)
+            seen[word] = await database.read(words)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(ask, number)
+    assert await database.read(words) == asked
+    assert all(word in found for word, found in seen.items())  # a read sees everything acknowledged before
+
+
+async def test_announcements_come_in_the_order_of_the_commits(either: Database) -> None:
+    announced: list[str] = []
+    returned: list[str] = []
+
+    async def say(number: int) -> None:
+        for turn in range(5):
+            word = f"{number}.{turn}"
+
+            def store(connection: Connection, word: str = word) -> str:
+                if word.endswith(".3"):
+                    raise ValueError(word)
+                return add(connection, word)
+
+            try:
+                returned.append(await either.write_and_announce(store, announced.append))
+            except ValueError:
+                continue
+            assert word in announced  # before the caller goes on
+
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(say, number)
+    assert announced == await either.read(words)
+    assert sorted(returned) == sorted(announced)
+    assert len(announced) == 40
+
+
+async def test_a_long_read_sees_what_is_committed_and_waits_for_nobody(database: Database) -> None:
+    await database.write(add, "a")
+    hold = Hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(database.write, lambda connection: (add(connection, "b"), hold(connection)))
+        await hold.entered()
+        with trio.fail_after(PATIENCE_S / 2):
+            assert await database.read_aside(words) == ["a"]
+        hold.let_go.set()
+    assert await database.read_aside(words) == ["a", "b"]
+
+
+async def test_a_long_read_sees_one_moment(database: Database) -> None:
+    await database.write(add, "a")
+    hold = Hold()
+    seen: list[list[str]] = []
+
+    async def look() -> None:
+        seen.append(await database.read_aside(lambda connection: words(connection) + hold(connection)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await hold.entered()
+        await database.write(add, "b")
+        hold.let_go.set()
+    assert seen == [["a", "a"]]
+    assert await database.read_aside(words) == ["a", "b"]
+
+
+async def test_a_long_read_never_delays_a_write(database: Database) -> None:
+    hold = Hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(database.read_aside, hold)
+        await hold.entered()
+        with trio.fail_after(PATIENCE_S / 2):
+            await database.write(add, "a")
+        hold.let_go.set()
+
+
+async def test_many_first_long_reads_share_one_connection(database: Database) -> None:
+    await database.write(add, "a")
+    connections: set[int] = set()
+
+    def look(connection: Connection) -> None:
+        connections.add(id(connection))
+        assert words(connection) == ["a"]
+
+    async with trio.open_nursery() as nursery:
+        for _number in range(10):
+            nursery.start_soon(database.read_aside, look)
+    assert len(connections) == 1
+
+
+async def test_a_failed_reader_is_opened_anew(database: Database) -> None:
+    await database.write(add, "a")
+    with pytest.raises(ValueError, match="a bug"):
+        await database.read_aside(lambda _connection: (_ for _ in ()).throw(ValueError("a bug")))
+    for _time in range(2):
+        with pytest.raises(StorageFailed):  # it must not write
+            await database.read_aside(add, "b")
+        assert await database.read_aside(words) == ["a"]
+    await database.write(add, "c")
+
+
+async def test_vacuum_runs_outside_of_transactions_and_in_order(either: Database) -> None:
+    def vacuum(connection: Connection) -> list[str]:
+        assert not connection.in_transaction
+        connection.execute("VACUUM").fetchall()
+        return words(connection)
+
+    await either.write(add, "a")
+    assert await either.run_alone(vacuum) == ["a"]
+
+
+async def test_work_alone_parts_the_commits_around_it(database: Database) -> None:
+    commits = await count_commits(database)
+    seen: list[list[str]] = []
+
+    def look(connection: Connection) -> None:
+        assert not connection.in_transaction
+        seen.append(words(connection))
+
+    async with held(database) as nursery:
+        for fn in (lambda connection: add(connection, "a"), None, lambda connection: add(connection, "b")):
+            if fn is None:
+                nursery.start_soon(database.run_alone, look)
+            else:
+                nursery.start_soon(database.write, fn)
+            await wait_all_tasks_blocked()
+    assert seen == [["a"]]
+    assert len(commits) == 2
+
+
+async def test_closing_finishes_what_waits_and_is_safe_to_do_twice(tmp_path: Path, threads: DatabaseThreads) -> None:
+    path = make(tmp_path / "words.db")
+    database = await Database.open(path, threads)
+    await database.read_aside(words)
+    with trio.fail_after(PATIENCE_S):
+        async with held(database) as nursery:
+            for word in "abc":
+                nursery.start_soon(database.write, add, word)
+                await wait_all_tasks_blocked()
+            nursery.start_soon(database.aclose)
+        await database.aclose()
+    async with await Database.open(path, threads) as database:
+        assert await database.read(words) == ["a", "b", "c"]
+
+
+async def test_a_closed_database_refuses_everything(either: Database) -> None:
+    await either.read_aside(words)
+    await either.aclose()
+    await either.aclose()
+    for ask in (either.write, either.read, either.read_aside, either.run_alone):
+        with pytest.raises(StorageFailed, match="closed"):
+            await ask(nothing)
+    with pytest.raises(StorageFailed, match="closed"):
+        await either.write_and_announce(nothing, lambda _value: None)
+
+
+async def test_resting_gives_memory_back_and_costs_nothing_later(either: Database) -> None:
+    await either.write(add, "a")
+    for _time in range(2):
+        assert await either.read_aside(words) == ["a"]
+        await either.release_memory()
+    assert await either.read(words) == ["a"]
+
+
+@pytest.mark.slow
+async def test_too_many_requests_are_refused(database: Database) -> None:
+    async with held(database) as nursery:
+        for _number in range(QUEUE_MAX):
+            nursery.start_soon(database.read, nothing)
+        await wait_all_tasks_blocked()
+        with pytest.raises(StorageFailed, match="does not keep up"):
+            await database.read(nothing)
+    await database.read(nothing)
+
+
+def test_leaving_the_threads_waits_for_what_has_begun(tmp_path: Path) -> None:
+    async def main() -> None:
+        with DatabaseThreads(writers=1, readers=1) as threads:
+            database = await Database.open(make(tmp_path / "words.db"), threads)
+            await database.write(add, "a")
+            await database.aclose()
+
+    before = threading.active_count()
+    trio.run(main)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("database-")]
+    assert threading.active_count() <= before + 1  # trio keeps a worker for opening files
+
+
+Plan = list[list[tuple[bool, bool]]]  # for each task its requests: is it good, is it kept
+
+
+@settings(max_examples=15)
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=4), max_size=8))
+def test_any_mix_leaves_exactly_the_good_ones(plan: Plan) -> None:
+    announced: list[str] = []
+    good: set[str] = set()
+
+    async def ask(database: Database, number: int, requests: list[tuple[bool, bool]]) -> None:
+        for turn, (is_good, is_kept) in enumerate(requests):
+            word = f"{number}.{turn}"
+            fn = add if is_good else add_and_fail
+
+            def store(connection: Connection, fn: Callable[..., object] = fn, word: str = word) -> str:
+                fn(connection, word)
+                return word
+
+            try:
+                if is_kept:
+                    await database.write_and_announce(store, announced.append)
+                else:
+                    await database.write(store)
+            except ValueError:
+                assert not is_good
+            else:
+                assert is_good
+                good.add(word)
+
+    async def main(folder: str) -> None:
+        with DatabaseThreads() as threads:
+            async with await Database.open(make(Path(folder) / "words.db"), threads) as database:
+                async with trio.open_nursery() as nursery:
+                    for number, requests in enumerate(plan):
+                        nursery.start_soon(ask, database, number, requests)
+                stored = await database.read(words)
+                assert set(stored) == good
+                assert [word for word in stored if word in announced] == announced
+
+    with tempfile.TemporaryDirectory() as folder:
+        trio.run(main, folder)

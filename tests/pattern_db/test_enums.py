@@ -1,0 +1,51 @@
+"""The enums and the CHECKs of the migrations hold the same lists."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import pytest
+
+from pattern_db import enums
+from pattern_db.connection import Connection
+
+COLUMNS = {
+    ("agents", "status"): enums.AgentStatus,
+    ("messages", "role"): enums.Role,
+    ("messages", "batch_type"): enums.BatchType,
+    ("memory_blocks", "block_type"): enums.BlockType,
+    ("memory_blocks", "permission"): enums.Permission,
+    ("memory_blocks", "snapshot_encoding"): enums.Encoding,
+    ("memory_block_checkpoints", "encoding"): enums.Encoding,
+    ("memory_block_updates", "source"): enums.UpdateSource,
+    ("shared_block_agents", "permission"): enums.Permission,
+    ("turn", "status"): enums.TurnStatus,
+    ("step", "status"): enums.StepStatus,
+    ("effect", "class"): enums.EffectClass,
+    ("effect", "status"): enums.EffectStatus,
+    ("approval", "kind"): enums.ApprovalKind,
+    ("approval", "status"): enums.ApprovalStatus,
+    ("outbox", "status"): enums.OutboxStatus,
+    ("blob", "encoding"): enums.Encoding,
+    ("tasks", "status"): enums.TaskStatus,
+    ("coordination_tasks", "status"): enums.TaskStatus,
+    ("event_occurrences", "status"): enums.OccurrenceStatus,
+    ("folders", "path_type"): enums.PathType,
+    ("folder_attachments", "access"): enums.FolderAccess,
+    ("embeddings", "kind"): enums.SearchKind,
+}
+
+
+@pytest.mark.parametrize(("place", "enum"), COLUMNS.items(), ids=lambda item: getattr(item, "__name__", str(item)))
+def test_the_check_lists_the_enum(db: Connection, place: tuple[str, str], enum: type[StrEnum]) -> None:
+    table, column = place
+    sql = str(db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchall()[0][0])
+    found = re.search(rf"CHECK \({column} IN \(([^)]*)\)\)", sql)
+    assert found is not None, sql
+    assert set(re.findall(r"'([^']*)'", found[1])) == {item.value for item in enum}
+
+
+def test_ranks_are_in_order() -> None:
+    assert enums.Priority.LOW < enums.Priority.MEDIUM < enums.Priority.HIGH < enums.Priority.URGENT
+    assert enums.Importance.LOW < enums.Importance.MEDIUM < enums.Importance.HIGH < enums.Importance.CRITICAL

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import apsw
+import pytest
+
+from pattern_db import maintenance, search, template, vectors
+from pattern_db.connection import Connection, fetch_all, open_connection
+from pattern_db.enums import Role, SearchKind
+from pattern_db.migrate import Migrations, migrations_of
+from pattern_db.tables import messages
+from pattern_db.tables.messages import MessageRow
+from pattern_db.vectors import Embedding
+
+NOW = "2026-11-21T22:24:40.123Z"
+VECTOR = Embedding(
+    kind=SearchKind.MESSAGE,
+    ref="msg_1",
+    scope="agt_ada",
+    vector=vectors.packed([1, 0, 0, 0]),
+    content_hash="h",
+    model="m",
+    created_at=NOW,
+)
+
+
+def test_status_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    shipped = migrations_of("constellation")
+    template.create(path, shipped, now=NOW, dimension=4)
+    connection = open_connection(path)
+    connection.execute("INSERT INTO coordination_state VALUES ('k', '1', ?, NULL)", (NOW,))
+    status = maintenance.status(connection, shipped)
+    assert (status.version, status.newest, status.pending) == (shipped.newest, shipped.newest, ())
+    assert status.file_bytes >= path.stat().st_size
+    assert status.wal_bytes > 0
+    assert (status.rows["coordination_state"], status.rows["messages"]) == (1, 0)
+    connection.close()
+
+
+def test_status_names_what_is_pending(tmp_path: Path, db: Connection) -> None:
+    for migration in migrations_of("constellation").all:
+        (tmp_path / migration.file).write_text(migration.sql)
+    newest = migrations_of("constellation").newest
+    (tmp_path / f"{newest + 1:04d}_more.sql").write_text("SELECT 1;")
+    status = maintenance.status(db, Migrations(tmp_path))
+    assert (status.version, status.newest, status.pending) == (newest, newest + 1, (f"{newest + 1:04d}_more.sql",))
+    assert status.wal_bytes == 0
+
+
+def test_a_sound_file_has_no_problems(db: Connection, global_db: Connection, say: Callable[..., MessageRow]) -> None:
+    say(1, "words")
+    vectors.insert(db, VECTOR)
+    assert maintenance.check(db) == []
+    assert maintenance.check(global_db) == []
+
+
+def test_damage_of_what_is_derived_is_found_and_mended(db: Connection, say: Callable[..., MessageRow]) -> None:
+    say(1, "words")
+    say(2, "more words")
+    for ref in ("msg_1", "msg_2", "msg_3"):
+        vectors.insert(db, replace(VECTOR, ref=ref))
+    db.execute("DROP TRIGGER message_fts_update")
+    db.execute("UPDATE messages SET content = 'something else'")
+    db.execute("DELETE FROM message_embeddings WHERE message_id IN ('msg_1', 'msg_2')")
+    db.execute("DELETE FROM embeddings WHERE ref = 'msg_3'")
+    db.execute("DROP TABLE memory_embeddings")
+    problems = maintenance.check(db)
+    assert len(problems) == 3
+    assert "message_fts" in problems[0]
+    assert "memory_embeddings cannot be read" in " ".join(problems)
+    assert "message_embeddings lacks 2 vectors and has 1 too many" in " ".join(problems)
+    maintenance.vacuum(db)
+    assert maintenance.check(db) == []
+    assert len(search.search(db, "something", 9)) == 2
+
+
+def test_broken_references_are_named(db: Connection, say: Callable[..., MessageRow]) -> None:
+    say(1, "words")
+    db.execute("PRAGMA foreign_keys = 0").fetchall()
+    db.execute("DELETE FROM agents WHERE id = 'agt_ada'")
+    assert any("messages" in problem and "agents" in problem for problem in maintenance.check(db))
+
+
+def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path, db: Connection) -> None:
+    path = tmp_path / "a.db"
+    template.create(path, migrations_of("constellation"), now=NOW, dimension=4)
+    connection = open_connection(path)
+    connection.execute(
+        "INSERT INTO agents SELECT ?1, ?1, NULL, '', '', '', '{}', '[]', NULL, 'active', ?2, ?2", ("agt_x", NOW)
+    )
+    with connection:
+        messages.append(
+            connection,
+            [message(number, f"unique{number} " * 30) for number in range(500)],
+        )
+    connection.execute("DELETE FROM messages WHERE position < printf('%019d', 400)")
+    assert maintenance.status(connection, migrations_of("constellation")).free_bytes > 0
+    freed = maintenance.vacuum(connection)
+    assert freed > 0
+    status = maintenance.status(connection, migrations_of("constellation"))
+    assert (status.free_bytes, status.wal_bytes) == (0, 0)
+    assert [hit.id for hit in search.search(connection, "unique450", 9)] == [f"msg_{450:019d}"]
+    assert maintenance.check(connection) == []
+    connection.execute("BEGIN")
+    with pytest.raises(apsw.SQLError):
+        maintenance.vacuum(connection)
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def message(number: int, content: str) -> MessageRow:
+    position = f"{number:019d}"
+    return MessageRow(
+        id=f"msg_{position}", agent_id="agt_x", position=position, role=Role.USER, content=content, created_at=NOW
+    )
+
+
+def test_a_database_before_its_first_migration(tmp_path: Path) -> None:
+    connection = open_connection(tmp_path / "a.db", create=True)
+    assert maintenance.check(connection) == []
+    maintenance.vacuum(connection)
+    assert fetch_all(connection, "PRAGMA integrity_check") == [("ok",)]
+    connection.close()

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from pattern_db import backup, template, vectors
+from pattern_db.connection import Connection, fetch_all, open_connection
+from pattern_db.errors import (
+    Conflict,
+    MigrationEdited,
+    MigrationFailed,
+    NotFound,
+    SchemaOutdated,
+    SchemaTooNew,
+)
+from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
+
+NOW = "2026-11-21T22:24:40.123Z"
+FIRST = """
+CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
+CREATE TABLE log (id INTEGER PRIMARY KEY, line TEXT) STRICT;
+CREATE TRIGGER things_log AFTER INSERT ON things BEGIN
+    INSERT INTO log (line) VALUES ('a; b');
+    INSERT INTO log (line) VALUES (new.name);
+END;
+"""
+
+
+class Folder:
+    """A folder of migrations and a database beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path / "migrations"
+        self.folder.mkdir()
+        self.database = path / "data" / "pattern.db"
+        self.database.parent.mkdir()
+        self.backup = path / "backups" / "before.db"
+
+    def write(self, *files: str) -> Migrations:
+        for number, sql in enumerate(files, start=1):
+            (self.folder / f"{number:04d}_step.sql").write_text(sql)
+        return Migrations(self.folder)
+
+    def make(self, migrations: Migrations) -> None:
+        connection = open_connection(self.database, create=True)
+        migrations.apply(connection, now=NOW)
+        connection.execute("INSERT INTO things (name) VALUES ('kept')")
+        connection.close()
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.database.read_bytes()).hexdigest()
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.database.parent.iterdir())
+
+    def rows(self, sql: str) -> list[tuple[object, ...]]:
+        connection = open_connection(self.database)
+        rows = fetch_all(connection, sql)
+        connection.close()
+        return rows
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_pending_files_are_applied_once_in_order_after_a_backup(place: Folder) -> None:
+    place.make(place.write(FIRST))
+    newer = place.write(FIRST, "ALTER TABLE things ADD COLUMN size INTEGER;", "UPDATE things SET size = 3;")
+    done = newer.migrate(place.database, backup_to=place.backup, now="2027-01-01T00:00:00.000Z")
+    assert (done.before, done.after, done.applied) == (1, 3, ("0002_step.sql", "0003_step.sql"))
+    assert place.rows("SELECT name, size FROM things") == [("kept", 3)]
+    assert place.rows("PRAGMA user_version") == [(3,)]
+    rows = place.rows("SELECT version, name, applied_at FROM schema_migrations ORDER BY version")
+    assert rows[1:] == [(2, "step", "2027-01-01T00:00:00.000Z"), (3, "step", "2027-01-01T00:00:00.000Z")]
+    report = backup.verify(place.backup)
+    assert (report.version, report.rows["things"]) == (1, 1)
+    again = newer.migrate(place.database, backup_to=place.backup, now=NOW)
+    assert (again.applied, again.backup) == ((), None)
+    assert place.files() == ["pattern.db"]
+
+
+def test_an_outdated_file_is_refused_with_what_to_do(place: Folder) -> None:
+    place.make(place.write(FIRST))
+    newer = place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);")
+    connection = open_connection(place.database)
+    with pytest.raises(SchemaOutdated, match="pattern db migrate") as caught:
+        newer.check(connection)
+    assert (caught.value.found, caught.value.newest) == (1, 2)
+    assert [migration.file for migration in newer.plan(connection)] == ["0002_step.sql"]
+    connection.close()
+    assert place.rows("SELECT count(*) FROM sqlite_schema WHERE name = 'more'") == [(0,)]
+
+
+def test_a_newer_file_is_refused(place: Folder) -> None:
+    older = place.write(FIRST)
+    place.make(place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);"))
+    digest = place.digest()
+    connection = open_connection(place.database)
+    with pytest.raises(SchemaTooNew, match="upgrade the server"):
+        older.check(connection)
+    connection.close()
+    with pytest.raises(SchemaTooNew):
+        older.migrate(place.database, backup_to=place.backup, now=NOW)
+    assert place.digest() == digest
+    assert not place.backup.exists()
+
+
+def test_an_edited_file_is_noticed(place: Folder) -> None:
+    place.make(place.write(FIRST))
+    edited = place.write(FIRST.replace("things", "thinks"))
+    connection = open_connection(place.database)
+    with pytest.raises(MigrationEdited, match=r"0001_step\.sql"):
+        edited.check(connection)
+    connection.close()
+
+
+def test_line_ends_are_no_edit(place: Folder) -> None:
+    place.make(place.write(FIRST))
+    (place.folder / "0001_step.sql").write_bytes(FIRST.replace("\n", "\r\n").encode())
+    connection = open_connection(place.database)
+    Migrations(place.folder).check(connection)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "INSERT INTO things (name) VALUES ('half'); SELECT nothing FROM nowhere;",
+        "INSERT INTO things (name) VALUES ('half'); COMMIT;",
+        "INSERT INTO things (name) VALUES ('half'); ROLLBACK; CREATE TABLE x (y);",
+        "SAVEPOINT mine; INSERT INTO things (name) VALUES ('half'); RELEASE mine;",
+        "ATTACH ':memory:' AS other;",
+        "CREATE TABLE child (id INTEGER PRIMARY KEY, thing INTEGER REFERENCES things(id));"
+        " PRAGMA defer_foreign_keys = 1; INSERT INTO child VALUES (1, 99);",
+        "CREATE TABLE big (x BLOB); INSERT INTO big SELECT zeroblob(3000000); INSERT INTO nowhere VALUES (1);",
+    ],
+)
+def test_a_failing_file_leaves_every_byte_and_the_backup(place: Folder, broken: str) -> None:
+    place.make(place.write(FIRST))
+    digest = place.digest()
+    bad = place.write(FIRST, "CREATE TABLE fine (id INTEGER PRIMARY KEY);", broken)
+    with pytest.raises(MigrationFailed, match="is unchanged") as caught:
+        bad.migrate(place.database, backup_to=place.backup, now=NOW)
+    assert place.digest() == digest
+    assert place.files() == ["pattern.db"]
+    assert caught.value.backup == str(place.backup)
+    assert backup.verify(place.backup).rows["things"] == 1
+    mended = place.write(FIRST, "CREATE TABLE fine (id INTEGER PRIMARY KEY);", "SELECT 1;")
+    assert mended.migrate(place.database, backup_to=place.backup.with_name("second.db"), now=NOW).after == 3
+
+
+def test_what_a_killed_process_left_in_the_log_is_kept(place: Folder) -> None:
+    place.make(place.write(FIRST))
+    connection = open_connection(place.database)
+    connection.execute("INSERT INTO things (name) VALUES ('in the log')")
+    copies = [(place.database.with_name(name), place.database.with_name(name).read_bytes()) for name in place.files()]
+    connection.close()
+    for path, content in copies:
+        path.write_bytes(content)
+    newer = place.write(FIRST, "ALTER TABLE things ADD COLUMN size INTEGER;")
+    newer.migrate(place.database, backup_to=place.backup, now=NOW)
+    assert place.rows("SELECT count(*) FROM things") == [(2,)]
+    assert backup.verify(place.backup).rows["things"] == 2
+
+
+def test_no_backup_no_migration(place: Folder) -> None:
+    place.make(place.write(FIRST))
+    digest = place.digest()
+    newer = place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);")
+    place.backup.parent.mkdir()
+    place.backup.write_bytes(b"an older backup")
+    with pytest.raises(Conflict):
+        newer.migrate(place.database, backup_to=place.backup, now=NOW)
+    with pytest.raises(NotFound):
+        newer.migrate(place.database.with_name("none.db"), backup_to=place.backup, now=NOW)
+    assert (place.digest(), place.backup.read_bytes()) == (digest, b"an older backup")
+
+
+@pytest.mark.parametrize(
+    "names", [["0002_a.sql"], ["0001_a.sql", "0003_b.sql"], ["0001_a.sql", "0001_b.sql"], ["1.sql"]]
+)
+def test_numbers_run_without_gaps(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).write_text("SELECT 1;")
+    with pytest.raises(ValueError, match=r"should be number|is not named"):
+        Migrations(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["constellation", "global"])
+def test_the_shipped_migrations(kind: Kind) -> None:
+    migrations = migrations_of(kind)
+    assert migrations == Migrations(migrations_folder(kind))
+    connection = template.in_memory(migrations, now=NOW)
+    migrations.check(connection)
+    assert ledger(connection) == {migration.version: migration.sha256 for migration in migrations.all}
+    connection.close()
+
+
+def test_a_database_without_a_ledger_is_at_version_0(db: Connection, tmp_path: Path) -> None:
+    connection = open_connection(tmp_path / "a.db", create=True)
+    assert ledger(connection) == {}
+    with pytest.raises(SchemaOutdated, match="version 0"):
+        migrations_of("constellation").check(connection)
+    connection.close()
+    migrations_of("constellation").check(db)
+
+
+def test_vectors_are_there_after_a_migration(tmp_path: Path) -> None:
+    shipped = migrations_of("constellation")
+    path = tmp_path / "pattern.db"
+    template.create(path, shipped, now=NOW, dimension=4)
+    for migration in shipped.all:
+        (tmp_path / migration.file).write_text(migration.sql)
+    (tmp_path / f"{shipped.newest + 1:04d}_more.sql").write_text("DROP TABLE message_embeddings;")
+    Migrations(tmp_path).migrate(path, backup_to=tmp_path / "b.db", now=NOW)
+    connection = open_connection(path)
+    assert fetch_all(connection, "SELECT count(*) FROM message_embeddings") == [(0,)]
+    assert vectors.dimension_of(connection) == 4
+    connection.close()

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pattern_db.connection import Connection
+from pattern_db.errors import IOFailed, OwnedElsewhere
+from pattern_db.ownership import DataDirLock, FileOwnership, Holder, Ownership, holder_of
+
+CHILD = """
+import sys
+from pathlib import Path
+from pattern_db.ownership import DataDirLock
+lock = DataDirLock.acquire(Path(sys.argv[1]), url="http://127.0.0.1:8470")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_holder_at_a_time_also_within_a_process(tmp_path: Path) -> None:
+    with DataDirLock.acquire(tmp_path / "data", url="http://here"):
+        with pytest.raises(OwnedElsewhere, match=f"process {os.getpid()}, which serves at http://here") as caught:
+            DataDirLock.acquire(tmp_path / "data")
+        assert (caught.value.pid, caught.value.url) == (os.getpid(), "http://here")
+        assert holder_of(tmp_path / "data") == Holder(pid=os.getpid(), url="http://here")
+    assert holder_of(tmp_path / "data") is None
+    DataDirLock.acquire(tmp_path / "data").release()
+
+
+def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == b"held\n"
+        with pytest.raises(OwnedElsewhere) as caught:
+            DataDirLock.acquire(tmp_path)
+        assert (caught.value.pid, caught.value.url) == (child.pid, "http://127.0.0.1:8470")
+    finally:
+        child.kill()
+        child.communicate()
+    DataDirLock.acquire(tmp_path).release()
+
+
+def test_the_address_can_be_told_later(tmp_path: Path) -> None:
+    lock = DataDirLock.acquire(tmp_path)
+    assert holder_of(tmp_path) == Holder(pid=os.getpid(), url=None)
+    lock.announce("http://late")
+    assert json.loads((tmp_path / "lock").read_bytes()) == {"pid": os.getpid(), "url": "http://late"}
+    lock.release()
+    lock.release()
+    lock.announce("http://gone")
+    assert (tmp_path / "lock").read_bytes() == b""
+
+
+def test_a_lock_file_that_is_being_written_still_counts(tmp_path: Path) -> None:
+    lock = DataDirLock.acquire(tmp_path)
+    (tmp_path / "lock").write_bytes(b'{"pid": 1')
+    with pytest.raises(OwnedElsewhere, match="another process"):
+        DataDirLock.acquire(tmp_path)
+    lock.release()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(IOFailed):
+        DataDirLock.acquire(tmp_path / "file")
+
+
+async def test_each_owner_of_a_constellation_gets_the_next_epoch(tmp_path: Path, db: Connection) -> None:
+    ownership: Ownership = FileOwnership()
+    epochs = []
+    for _ in range(2):
+        lease = await ownership.acquire(tmp_path)
+        with pytest.raises(OwnedElsewhere):
+            await FileOwnership().acquire(tmp_path)
+        epochs.append(ownership.claim(db, lease))
+        await ownership.release(lease)
+        await ownership.release(lease)
+    assert epochs == [1, 2]
+    assert holder_of(tmp_path) is None

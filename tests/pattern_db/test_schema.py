@@ -1,0 +1,136 @@
+"""Every table and column of the database design exists under its name; what the design asks for beyond that holds."""
+
+from __future__ import annotations
+
+import apsw
+import pytest
+
+from pattern_db import vectors
+from pattern_db.connection import Connection, fetch_all
+
+CONSTELLATION = {
+    "agents": "id name description model_provider model_name system_prompt config enabled_tools tool_rules status"
+    " created_at updated_at",
+    "agent_groups": "id name description pattern_type pattern_config created_at updated_at",
+    "group_members": "group_id agent_id role joined_at",
+    "memory_blocks": "id agent_id label description block_type char_limit read_only loro_snapshot content_preview"
+    " created_at updated_at frontier last_seq large_blob_id",
+    "large_blobs": "id data",
+    "memory_block_updates": "id block_id seq update_blob byte_size source created_at",
+    "memory_block_checkpoints": "frontier",
+    "shared_block_agents": "block_id agent_id write_access attached_at",
+    "memory_block_history": "id block_id version_frontiers change_summary changed_by timestamp",
+    "archival_entries": "id agent_id content metadata chunk_index parent_entry_id created_at",
+    "messages": "id agent_id position batch_id sequence_in_batch role content tool_call_id tool_name tool_args"
+    " tool_result source source_metadata is_archived created_at",
+    "archive_summaries": "id agent_id summary start_position end_position message_count created_at",
+    "memory_embeddings": "embedding block_id chunk_index content_hash",
+    "message_embeddings": "embedding message_id content_hash",
+    "memory_fts": "block_id label content",
+    "message_fts": "message_id content",
+    "tasks": "id agent_id title description status priority due_at scheduled_at completed_at parent_task_id created_at"
+    " updated_at",
+    "events": "id agent_id title description starts_at ends_at rrule reminder_minutes created_at updated_at",
+    "data_sources": "id name source_type config last_sync_at sync_cursor enabled created_at updated_at",
+    "agent_data_sources": "agent_id source_id notification_template",
+    "folders": "id name description path_type path_value embedding_model created_at",
+    "folder_files": "id folder_id name content_type size_bytes content uploaded_at indexed_at",
+    "file_passages": "id file_id content start_line end_line created_at",
+    "file_passage_embeddings": "embedding passage_id file_id folder_id",
+    "folder_attachments": "folder_id agent_id access attached_at",
+    "activity_events": "id timestamp agent_id event_type details importance",
+    "agent_summaries": "agent_id summary messages_covered generated_at last_active",
+    "constellation_summaries": "id period_start period_end summary key_decisions open_threads created_at",
+    "notable_events": "id timestamp event_type description agents_involved importance created_at",
+    "coordination_state": "key value updated_at updated_by",
+    "coordination_tasks": "id description assigned_to status priority created_at updated_at",
+    "handoff_notes": "id from_agent to_agent content created_at read_at",
+    "migration_audit": "id imported_at source_file source_version issues_found issues_resolved audit_log",
+}
+GLOBAL = {
+    "users": "id username email password_hash created_at updated_at",
+    "user_identities": "id user_id provider provider_id access_token refresh_token expires_at created_at",
+    "constellations": "id owner_id name db_path created_at last_accessed_at",
+}
+
+
+def columns(db: Connection, table: str) -> set[str]:
+    # xinfo also lists generated and auxiliary columns.
+    return {str(row[1]) for row in fetch_all(db, f"PRAGMA table_xinfo({table})")}
+
+
+@pytest.mark.parametrize("table", CONSTELLATION)
+def test_a_constellation_has_what_the_design_names(db: Connection, table: str) -> None:
+    assert set(CONSTELLATION[table].split()) <= columns(db, table)
+    db.execute(f"SELECT {', '.join(CONSTELLATION[table].split())} FROM {table}").fetchall()
+
+
+@pytest.mark.parametrize("table", GLOBAL)
+def test_the_global_database_has_what_the_design_names(global_db: Connection, table: str) -> None:
+    assert set(GLOBAL[table].split()) <= columns(global_db, table)
+
+
+def test_all_tables_are_strict_and_have_a_key(db: Connection, global_db: Connection) -> None:
+    for connection in (db, global_db):
+        derived = [name for name in CONSTELLATION if name.endswith(("_fts", "_embeddings"))]
+        derived += [*vectors.TABLES.values(), "archival_fts", "file_passage_fts"]
+        for _schema, name, kind, _columns, _without_rowid, strict in fetch_all(connection, "PRAGMA main.table_list"):
+            if kind != "table" or name.startswith(("sqlite_", *(f"{table}_" for table in derived))):
+                continue
+            assert strict, name
+            keys = [row for row in fetch_all(connection, f"PRAGMA table_info({name})") if row[5]]
+            assert keys, name
+
+
+def test_triggers_write_only_derived_tables(db: Connection) -> None:
+    for name, sql in fetch_all(db, "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"):
+        body = str(sql).split("BEGIN", 1)[1]
+        for statement in body.split(";")[:-1]:
+            words = statement.split()
+            assert words[:2] == ["INSERT", "INTO"], name
+            assert words[2].split("(")[0].endswith("_fts"), name
+        assert "WHEN" in sql or "UPDATE" not in sql, name
+
+
+def test_what_refers_to_an_agent_is_found_by_an_index(db: Connection) -> None:
+    """Deleting an agent looks up its rows in every table; on the large ones that must not be a scan."""
+    for table in ("messages", "archival_entries", "memory_blocks", "embeddings", "inbox"):
+        column = "scope" if table == "embeddings" else "agent_id"
+        extra = " AND kind = 'message'" if table == "embeddings" else ""
+        extra = " AND is_active = 1" if table == "memory_blocks" else extra
+        plan = fetch_all(db, f"EXPLAIN QUERY PLAN SELECT 1 FROM {table} WHERE {column} = 'x'{extra}")
+        assert "USING" in plan[0][3], table
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE agents SET status = 'asleep'",
+        "UPDATE agents SET config = '{'",
+        "UPDATE agents SET created_at = '2026-11-21 22:24:40'",
+        "UPDATE agents SET name = ''",
+        "UPDATE agents SET id = NULL",
+        "INSERT INTO messages (id, agent_id, position, role, created_at)"
+        " VALUES ('m', 'agt_ada', '12', 'user', '2026-11-21T22:24:40.123Z')",
+        "INSERT INTO embeddings (kind, ref, scope, content_hash, model, dimension, created_at, vector)"
+        " VALUES ('message', 'm', 'agt_ada', 'h', 'm', 4, '2026-11-21T22:24:40.123Z', zeroblob(15))",
+        "INSERT INTO tasks (id, title, priority, created_at, updated_at)"
+        " VALUES ('t', 't', 4, '2026-11-21T22:24:40.123Z', '2026-11-21T22:24:40.123Z')",
+    ],
+)
+def test_wrong_values_are_refused(db: Connection, statement: str) -> None:
+    with pytest.raises(apsw.ConstraintError):
+        db.execute(statement)
+
+
+def test_an_unchanged_text_is_not_indexed_again(db: Connection, now: str) -> None:
+    db.execute(
+        "INSERT INTO memory_blocks (id, agent_id, label, description, block_type, content_preview, loro_snapshot,"
+        " created_at, updated_at) VALUES ('b', 'agt_ada', 'l', '', 'core', 'some words', x'', ?1, ?1)",
+        (now,),
+    )
+    before = fetch_all(db, "SELECT id, block FROM memory_fts_data")
+    db.execute("UPDATE memory_blocks SET content_preview = 'some words', pinned = 1")
+    assert fetch_all(db, "SELECT id, block FROM memory_fts_data") == before
+    db.execute("UPDATE memory_blocks SET content_preview = 'other words'")
+    assert fetch_all(db, "SELECT id, block FROM memory_fts_data") != before
