@@ -1,0 +1,53 @@
+"""What a turn works with: the constellation's services, handed down as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pattern_core.agents.active import ActiveTurn
+from pattern_core.agents.journal import Journal
+from pattern_core.agents.prompt import Prompt, PromptInput, build_prompt
+from pattern_core.clock import Clock
+from pattern_core.ids import Ids
+from pattern_core.limits import Limits
+from pattern_core.memory.store import MemoryStore
+from pattern_core.models.client import ModelClient
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.database import Database
+
+DeliverFrom = Callable[[ActiveTurn, UnitOfWork, str, str], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnServices:
+    """The services of one constellation. `is_draining` tells that turns should rest at their next step border."""
+
+    constellation_id: str
+    database: Database
+    journal: Journal
+    models: ModelClient
+    tools: ToolRegistry
+    memory: MemoryStore
+    clock: Clock
+    ids: Ids
+    limits: Limits
+    deliver: DeliverFrom
+    is_draining: Callable[[], bool]
+
+    async def prompt(self, turn: ActiveTurn) -> Prompt:
+        """What the turn's model is shown now."""
+        agent = turn.agent
+        blocks = await self.memory.prompt_blocks(agent.id)
+        source = PromptInput(
+            model=agent.model_name,
+            instructions=agent.system_prompt,
+            blocks=blocks,
+            history=turn.history,
+            tools=self.tools.specs(agent.enabled_tools),
+            config=agent.config,
+            seed=turn.seed,
+            output_tokens_max=self.limits.turn.output_tokens_max,
+        )
+        return build_prompt(source)

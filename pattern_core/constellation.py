@@ -1,0 +1,288 @@
+"""A constellation at work: one task tree over one file, and everything that the server may ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import trio
+
+from pattern_core import admission
+from pattern_core.admission import Accepted, Incoming, Ticket
+from pattern_core.agents.active import ActiveTurn, Ending
+from pattern_core.agents.actor import Actors, NextTurn
+from pattern_core.agents.journal import Journal
+from pattern_core.agents.recovery import cancelled
+from pattern_core.agents.roster import Roster
+from pattern_core.agents.rows import turn_ended
+from pattern_core.agents.services import TurnServices
+from pattern_core.clock import now_text
+from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
+from pattern_core.events import Event, EventLog, append
+from pattern_core.ids import Ids
+from pattern_core.limits import Limits
+from pattern_core.memory.store import MemoryStore
+from pattern_core.models.client import ModelClient
+from pattern_core.runtime import Runtime
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.views import TurnView, view_turn
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.journal import events as event_table
+from pattern_db.journal import inbox, turns
+from pattern_db.tables import messages, meta
+from pattern_db.tables.messages import MessageRow
+
+DRAIN_RETRY_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What the file says when it is opened."""
+
+    epoch: int
+    newest_position: str | None
+    newest_event: int
+    agents_with_work: list[str]
+
+
+class Constellation:
+    """One owner's agents over one open database.
+
+    `await nursery.start(constellation.run)` recovers what a dead process left and then serves until cancelled. All
+    other methods may be called from any task while it runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002  # the word that callers read
+        name: str,
+        database: Database,
+        models: ModelClient,
+        tools: ToolRegistry,
+        runtime: Runtime,
+        limits: Limits,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.database = database
+        self._models = models
+        self._tools = tools
+        self._runtime = runtime
+        self._limits = limits
+        self._is_draining = False
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Recover, then serve until cancelled.
+
+        Raises:
+            StorageFailed: the disk failed; the file must be opened anew.
+            Exception: a bug. Whoever runs this restarts it; nothing acknowledged is lost.
+        """
+        opened = await self.database.read(_open)
+        self._wire(opened)
+        async with trio.open_nursery() as nursery:
+            self._actors = Actors(self._services, self.roster, nursery)
+            for agent_id in opened.agents_with_work:
+                self._actors.wake(agent_id)
+            nursery.start_soon(self.memory.run, name="memory consolidation")
+            task_status.started()
+            await self.database.watch(self._limits.commit_timeout_s)
+
+    def _wire(self, opened: _Opened) -> None:
+        runtime, limits, database = self._runtime, self._limits, self.database
+        clock = runtime.clock
+        ids = Ids(clock, runtime.randomness, last=opened.newest_position)
+        self.events = EventLog(database, buffer_max=limits.event_buffer_max, latest=opened.newest_event)
+        self._ids = ids
+        self._journal = Journal(database=database, events=self.events, clock=clock, ids=ids, epoch=opened.epoch)
+        commit = self._journal.commit_work
+        self.memory = MemoryStore(
+            database=database, clock=clock, ids=ids, randomness=runtime.randomness, limits=limits, commit=commit
+        )
+        self.roster = Roster(
+            database=database,
+            memory=self.memory,
+            tools=self._tools,
+            clock=clock,
+            ids=ids,
+            limits=limits,
+            commit=commit,
+        )
+        self._services = TurnServices(
+            constellation_id=self.id,
+            database=database,
+            journal=self._journal,
+            models=self._models,
+            tools=self._tools,
+            memory=self.memory,
+            clock=clock,
+            ids=ids,
+            limits=limits,
+            deliver=self._deliver,
+            is_draining=lambda: self._is_draining,
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no agent works; a constellation that is idle for long may be parked."""
+        return self._actors.is_idle
+
+    async def submit(self, incoming: Incoming) -> Ticket:
+        """Accept a message for an agent (by id or name); it is on disk when this returns, and its turn will run.
+
+        Raises:
+            InvalidInput: the message is empty, too long or malformed.
+            NotFound: there is no such agent.
+            Conflict: the agent does not take part at present.
+            IdempotencyMismatch: the idempotency key was used for another message.
+            Overloaded: too many messages wait for the agent.
+            Unavailable: the constellation is about to rest; try again in a few seconds.
+        """
+        self._admit()
+        admission.check(incoming, self._limits)
+        agent = await self.roster.get(incoming.agent_id)
+        admission.check_agent(agent)
+        incoming = admission.addressed_to(incoming, agent.id)
+        turn_id, seed = self._ids.new("turn"), self._ids.seed()
+        now = now_text(self._runtime.clock)
+
+        def store(connection: Connection) -> tuple[Accepted, list[Event]]:
+            return admission.accept(connection, incoming, turn_id=turn_id, seed=seed, now=now, limits=self._limits)
+
+        accepted = await self._journal.commit(store)
+        if accepted.key is not None:
+            following = NextTurn(
+                key=accepted.key,
+                id=turn_id,
+                seed=seed,
+                sender=incoming.sender,
+                depth=incoming.depth,
+                payload=admission.payload_of(incoming),
+            )
+            self._actors.wake(agent.id, following)
+        return accepted.ticket
+
+    async def _deliver(self, turn: ActiveTurn, work: UnitOfWork, target: str, content: str) -> str:
+        """Accept a message from one agent to another within the calling tool's own transaction."""
+        if turn.depth >= self._limits.turn.depth_max:
+            raise LimitReached(
+                f"this request was passed on {turn.depth} times already; answer it yourself instead of asking {target}"
+            )
+        agent = await self.roster.get(target)
+        if agent.id == turn.agent.id:
+            raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
+        incoming = Incoming(
+            agent_id=agent.id,
+            content=content,
+            sender=f"agent:{turn.agent.id}",
+            source="agent",
+            source_metadata={"agent_id": turn.agent.id, "agent_name": turn.agent.name, "turn_id": turn.id},
+            parent_turn=turn.key,
+            depth=turn.depth + 1,
+        )
+        admission.check(incoming, self._limits)
+        admission.check_agent(agent)
+        turn_id, seed = self._ids.new("turn"), self._ids.seed()
+        now = now_text(self._runtime.clock)
+
+        def store(connection: Connection) -> list[Event]:
+            return admission.accept(connection, incoming, turn_id=turn_id, seed=seed, now=now, limits=self._limits)[1]
+
+        def settled(committed: bool) -> None:
+            if committed:
+                self._actors.wake(agent.id)
+
+        work.store_and_tell(store)
+        work.when_settled(settled)
+        return turn_id
+
+    def _admit(self) -> None:
+        if self._is_draining:
+            raise Unavailable(
+                "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
+            )
+
+    async def turn(self, turn_id: str) -> TurnView:
+        """The turn as it is now.
+
+        Raises:
+            NotFound: there is no such turn.
+        """
+        try:
+            return await self.database.read(view_turn, turn_id)
+        except RowNotFound:
+            raise NotFound(f"there is no turn {turn_id!r} in this constellation") from None
+
+    async def wait(self, turn_id: str) -> TurnView:
+        """The turn once it has ended.
+
+        Raises:
+            NotFound: there is no such turn.
+        """
+        seen = self.events.latest
+        view = await self.turn(turn_id)
+        if not view.has_ended:
+            await self.events.ended(turn_id, after=seen)
+            view = await self.turn(turn_id)
+        return view
+
+    async def cancel(self, turn_id: str, *, reason: str = "user") -> bool:
+        """Stop a turn: at once if it waits, else at its next checkpoint. False if it had ended.
+
+        Raises:
+            NotFound: there is no such turn.
+        """
+        view = await self.turn(turn_id)
+        if view.has_ended:
+            return False
+        now = now_text(self._runtime.clock)
+        ending = cancelled(reason)
+
+        def store(connection: Connection) -> tuple[bool, list[Event]]:
+            return _cancel(connection, turn_id, reason, ending, now)
+
+        asked = await self._journal.commit(store)
+        self._actors.cancel(turn_id, reason)
+        return asked
+
+    async def messages(self, agent: str, *, limit: int, before: str | None = None) -> list[MessageRow]:
+        """The agent's newest messages, newest first; only those before the position `before`, if given.
+
+        Raises:
+            NotFound: there is no such agent.
+        """
+        found = await self.roster.get(agent)
+        return await self.database.read(messages.recent, found.id, limit=limit, before=before, include_archived=True)
+
+    async def drain(self) -> None:
+        """Accept nothing more and wait until every turn under way rests at a step border or has ended.
+
+        What is unfinished goes on when the constellation is opened again. Bound the wait from outside.
+        """
+        self._is_draining = True
+        while not self._actors.is_idle:
+            await self._actors.rested()
+
+
+def _open(connection: Connection) -> _Opened:
+    return _Opened(
+        meta.epoch(connection),
+        messages.newest_position(connection),
+        event_table.latest(connection),
+        turns.agents_with_work(connection),
+    )
+
+
+def _cancel(connection: Connection, turn_id: str, reason: str, ending: Ending, now: str) -> tuple[bool, list[Event]]:
+    """Note the wish; a turn that nobody took yet ends here."""
+    row = turns.by_id(connection, turn_id)
+    if not turns.request_cancel(connection, row.key, reason):
+        return False, []
+    if row.status != "queued":
+        return True, []
+    inbox.take(connection, row.key)
+    turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
+    return True, append(connection, (row.key, row.id), [turn_ended(ending)], created_at=now)

@@ -1,0 +1,81 @@
+"""What can go wrong with a request to a constellation, as one tree of errors with stable codes.
+
+PatternError
+├── InvalidInput            the caller's words do not fit
+├── NotFound                no such thing (or not yours)
+├── Conflict                somebody else was first
+│   └── IdempotencyMismatch the key was used for another request
+├── PermissionDenied        the block, the tool or the role forbids it
+├── Overloaded              a named bound is reached; nothing was accepted
+├── Unavailable             the constellation cannot work now (quarantine, drain)
+├── LimitReached            a turn's own bound stopped it
+└── ModelError              the model's provider failed (see pattern_core.models.errors)
+
+Errors of storage are `pattern_db.errors`; bugs are whatever Python raises. Only these have codes that clients see.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PatternError(Exception):
+    """Base of all expected failures; the message says what to do next.
+
+    `code` is stable: clients may switch on it. `details` is JSON-safe data for the problem document.
+    """
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class InvalidInput(PatternError):
+    """What was asked is malformed or out of bounds; nothing was changed."""
+
+    code = "invalid_input"
+
+
+class NotFound(PatternError):
+    """There is no such thing, or it belongs to somebody else: the answer is the same on purpose."""
+
+    code = "not_found"
+
+
+class Conflict(PatternError):
+    """The thing changed or exists already; read it again and decide."""
+
+    code = "conflict"
+
+
+class IdempotencyMismatch(Conflict):
+    """The idempotency key was already used for a different request."""
+
+    code = "idempotency_mismatch"
+
+
+class PermissionDenied(PatternError):
+    """The permission of the block, tool or token does not allow this."""
+
+    code = "permission_denied"
+
+
+class Overloaded(PatternError):
+    """A bounded queue is full; nothing was accepted. `details["retry_after_s"]` says when to come back."""
+
+    code = "overloaded"
+
+
+class Unavailable(PatternError):
+    """The constellation or server cannot work now; `details["retry_after_s"]` says when to come back."""
+
+    code = "unavailable"
+
+
+class LimitReached(PatternError):
+    """A turn's own bound (steps, calls, tokens, time) stopped it."""
+
+    code = "limit_reached"

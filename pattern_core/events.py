@@ -1,0 +1,262 @@
+"""What a constellation tells: one sequence of events, stored before it is told, and live streams of it.
+
+SSE, WebSocket and every other protocol are projections of this sequence. A stored event refers to the message it is
+about; `hydrate` adds the words, so that they are on disk once. A stream reads the newest events from a bounded
+buffer and older ones from the file: a slow or lost reader never slows a turn and misses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from types import TracebackType
+
+import trio
+
+from pattern_core.ids import message_id
+from pattern_db.columns import to_json
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.errors import NotFound
+from pattern_db.journal import effects, events, turns
+from pattern_db.tables import messages
+
+TERMINAL = frozenset(
+    {"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit", "turn.parked"}
+)
+READ_MAX = 500  # events read from the file at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened. `seq` rises by one per event of the constellation; `data` is JSON-safe."""
+
+    seq: int
+    name: str
+    turn_id: str | None
+    data: Mapping[str, object]
+    created_at: str
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether this ends its turn."""
+        return self.name in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event about to be stored. `told` are the parts of its data that storage has elsewhere already."""
+
+    name: str
+    data: Mapping[str, object]
+    told: Mapping[str, object] = field(default_factory=dict)
+
+
+def append(
+    connection: Connection, turn: tuple[int, str] | None, drafts: Sequence[Draft], *, created_at: str
+) -> list[Event]:
+    """Store events of one turn (key and id) or of none, within the caller's transaction."""
+    key, turn_id = turn or (None, None)
+    first = events.append(
+        connection,
+        [(key, draft.name, to_json(draft.data)) for draft in drafts],
+        created_at=created_at,
+    )
+    return [
+        Event(seq=seq, name=draft.name, turn_id=turn_id, data={**draft.data, **draft.told}, created_at=created_at)
+        for seq, draft in enumerate(drafts, start=first)
+    ]
+
+
+def read(connection: Connection, after: int, *, limit: int = READ_MAX, turn_id: str | None = None) -> list[Event]:
+    """At most `limit` stored events after `after`, oldest first and complete; of one turn if given.
+
+    Raises:
+        pattern_db.errors.NotFound: there is no such turn.
+    """
+    turn = None if turn_id is None else turns.by_id(connection, turn_id).key
+    reader = _Reader(connection)
+    return [reader.complete(row) for row in events.after(connection, after, limit=limit, turn=turn)]
+
+
+class _Reader:
+    """Completes stored events with what their rows only refer to; reads each turn and step once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._turns: dict[int, turns.TurnRow] = {}
+        self._effects: dict[tuple[int, int], dict[int, effects.EffectRow]] = {}
+
+    def complete(self, row: events.EventRow) -> Event:
+        """The event as it was told when it was stored."""
+        data: dict[str, object] = json.loads(row.data)
+        turn = None if row.turn is None else self._turn(row.turn)
+        if turn is not None:
+            data.update(self._referred(row.name, data, turn))
+        turn_id = None if turn is None else turn.id
+        return Event(seq=row.seq, name=row.name, turn_id=turn_id, data=data, created_at=row.created_at)
+
+    def _turn(self, key: int) -> turns.TurnRow:
+        if key not in self._turns:
+            self._turns[key] = turns.by_key(self._connection, key)
+        return self._turns[key]
+
+    def _referred(self, name: str, data: Mapping[str, object], turn: turns.TurnRow) -> dict[str, object]:
+        match name, data:
+            case "turn.queued", _:
+                return {"agent_id": turn.agent_id, "sender": turn.sender}
+            case "turn.started", _:
+                return {"agent_id": turn.agent_id, "message_id": message_id(turn.batch_id or "")}
+            case "message", {"message_id": str(message)}:
+                return {"content": self._content(message)}
+            case "tool.call", {"step": int(step), "call": int(call)}:
+                effect = self._effect(turn.key, step, call)
+                return {} if effect is None else called(effect)
+            case "tool.result", {"step": int(step), "call": int(call)}:
+                effect = self._effect(turn.key, step, call)
+                return {} if effect is None else resulted(effect, self._content(effect.message_id or ""))
+            case _ if name in TERMINAL:
+                return ended(turn.status, None if turn.error is None else json.loads(turn.error))
+        return {}
+
+    def _effect(self, turn: int, step: int, call: int) -> effects.EffectRow | None:
+        if (turn, step) not in self._effects:
+            rows = effects.of_step(self._connection, turn, step)
+            self._effects[turn, step] = {effect.call: effect for effect in rows}
+        return self._effects[turn, step].get(call)
+
+    def _content(self, message: str) -> str | None:
+        try:
+            return messages.get(self._connection, message).content
+        except NotFound:
+            return None  # deleted since
+
+
+def called(effect: effects.EffectRow) -> dict[str, object]:
+    """What `tool.call` tells beside its place."""
+    return {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
+
+
+def resulted(effect: effects.EffectRow, content: str | None) -> dict[str, object]:
+    """What `tool.result` tells beside its place; the effect as it ended."""
+    return {
+        "call_id": effect.call_id,
+        "tool": effect.tool,
+        "status": effect.status,
+        "message_id": effect.message_id,
+        "content": content,
+    }
+
+
+def ended(status: str, error: Mapping[str, object] | None) -> dict[str, object]:
+    """What a terminal event tells."""
+    return {"status": status} if error is None else {"status": status, "error": dict(error)}
+
+
+class EventLog:
+    """The newest events in memory, and the streams that wait for more."""
+
+    def __init__(self, database: Database, *, buffer_max: int, latest: int) -> None:
+        self.latest = latest
+        self._database = database
+        self._recent: deque[Event] = deque(maxlen=buffer_max)
+        self._arrived = trio.lowlevel.ParkingLot()
+        self._of_turn: dict[str, trio.lowlevel.ParkingLot] = {}
+
+    def publish(self, told: Sequence[Event]) -> None:
+        """Tell stored events to all streams; called in the order of the commits. Never waits."""
+        if not told:
+            return
+        self._recent.extend(told)
+        self.latest = told[-1].seq
+        self._arrived.unpark_all()
+        if self._of_turn:
+            for turn_id in {event.turn_id for event in told if event.turn_id in self._of_turn}:
+                self._of_turn[turn_id].unpark_all()
+
+    async def ended(self, turn_id: str, *, after: int) -> None:
+        """Wait for the terminal event of a turn that had not ended at event `after`."""
+        async with self.subscribe(after=after, turn_id=turn_id) as stream:
+            async for _event in stream:
+                pass
+
+    def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
+        """A stream of the events after `after`; of one turn, up to its end, if given.
+
+        A number from the future, as after a backup was restored, means from now on.
+        """
+        return Subscription(self, min(after, self.latest), turn_id)
+
+    async def next_after(self, cursor: int, turn_id: str | None) -> tuple[int, list[Event]]:
+        """Wait for events after `cursor`; return the new cursor and those that the stream wants (maybe none)."""
+        if cursor >= self.latest:
+            await self._wait(turn_id)
+            await self._database.gate()
+        count = self.latest - cursor
+        if count <= len(self._recent):
+            fresh = list(islice(reversed(self._recent), count))
+            fresh.reverse()
+            return self.latest, fresh if turn_id is None else [event for event in fresh if event.turn_id == turn_id]
+        target = self.latest
+        stored = await self._database.read_aside(read, cursor, turn_id=turn_id)
+        told = [event for event in stored if event.seq <= target]  # the file is a moment ahead of what is announced
+        if len(told) < READ_MAX:
+            return target, told
+        return told[-1].seq, told
+
+    async def _wait(self, turn_id: str | None) -> None:
+        """Wait until an event arrives, of the given turn: thousands may wait, each for its own."""
+        if turn_id is None:
+            await self._arrived.park()
+            return
+        lot = self._of_turn.setdefault(turn_id, trio.lowlevel.ParkingLot())
+        try:
+            await lot.park()
+        finally:
+            if not lot and self._of_turn.get(turn_id) is lot:
+                del self._of_turn[turn_id]
+
+
+class Subscription:
+    """An async iterator over events in order, without gap or repetition.
+
+    With a turn it ends after the turn's terminal event. Use `async with`, or call `close`; it holds no resources
+    but its place, so leaving one open costs nothing.
+    """
+
+    def __init__(self, log: EventLog, after: int, turn_id: str | None) -> None:
+        self._log = log
+        self._cursor = after
+        self._turn_id = turn_id
+        self._ready: deque[Event] = deque()
+        self._ended = False
+
+    def close(self) -> None:
+        """End the iteration."""
+        self._ended = True
+        self._ready.clear()
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._ready:
+            if self._ended:
+                raise StopAsyncIteration
+            self._cursor, fresh = await self._log.next_after(self._cursor, self._turn_id)
+            self._ready.extend(fresh)
+        event = self._ready.popleft()
+        if self._turn_id is not None and event.is_terminal:
+            self.close()
+        return event

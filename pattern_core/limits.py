@@ -1,0 +1,47 @@
+"""Every bound of the core with its unit; nothing that can grow is without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLimits:
+    """Bounds on one turn. A turn that meets one ends with `turn.limit` and the reason."""
+
+    steps_max: int = 50
+    tool_calls_max: int = 100
+    turn_timeout_s: float = 300.0
+    model_timeout_s: float = 120.0
+    model_idle_timeout_s: float = 30.0  # between two chunks of a stream
+    tool_timeout_s: float = 60.0
+    tool_result_chars_max: int = 20_000
+    output_tokens_max: int = 4_096
+    depth_max: int = 5  # agents that ask agents that ask agents
+    resumes_max: int = 3  # restarts that may cut off the same step before the turn is given up
+    attempts_max: int = 2  # model calls that may break off in mid-answer before the step is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLimits:
+    """Bounds on what one prompt shows."""
+
+    history_messages_max: int = 200
+    history_chars_max: int = 120_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """All bounds of one constellation."""
+
+    turn: TurnLimits = field(default_factory=TurnLimits)
+    prompt: PromptLimits = field(default_factory=PromptLimits)
+    inbox_per_agent_max: int = 1_000
+    agents_max: int = 1_000
+    message_chars_max: int = 200_000
+    block_chars_default: int = 5_000
+    block_chars_max: int = 1_000_000
+    event_buffer_max: int = 1_000  # newest events kept in memory for live streams
+    delta_flush_s: float = 0.1  # streamed text becomes a row at least this often …
+    delta_flush_chars: int = 2_000  # … or after this much text
+    commit_timeout_s: float = 30.0  # a shielded commit that takes longer is disk trouble

@@ -1,0 +1,155 @@
+"""Blocks as the core handles them: what is asked for, what is shown, and what they may be called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pattern_core.errors import InvalidInput
+from pattern_core.limits import Limits
+from pattern_core.memory.schema import SchemaKind, check_text, kind_of
+from pattern_db.columns import to_json
+from pattern_db.enums import BlockType, Permission
+from pattern_db.tables import memory_blocks
+from pattern_db.tables.block_sharing import Via, VisibleBlock
+
+BlockSettings = memory_blocks.BlockChanges  # settings to change; None leaves one as it is
+
+LABEL_CHARS_MAX = 128
+DESCRIPTION_CHARS_MAX = 2_000
+METADATA_CHARS_MAX = 10_000
+# A label stands in tags, paths and messages: no slash, no angle brackets or quotes, nothing that cannot be seen.
+_LABEL = re.compile(r"[\w.:@#+-](?:[\w .:@#+-]*[\w.:@#+-])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBlock:
+    """A block to be made. `char_limit` is in code points, 0 for the default; `metadata` names the schema, if any."""
+
+    label: str
+    description: str = ""
+    content: str = ""
+    block_type: BlockType = BlockType.CORE
+    permission: Permission = Permission.READ_WRITE
+    char_limit: int = 0
+    pinned: bool = False
+    metadata: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockView:
+    """A block as one agent (or its owner) sees it.
+
+    `agent_id` is the owner. `permission` is what this reader may do. `version` rises with every edit, and is what
+    `expected_version` is compared with.
+    """
+
+    id: str
+    agent_id: str
+    label: str
+    description: str
+    block_type: BlockType
+    permission: Permission
+    pinned: bool
+    char_limit: int
+    content: str
+    version: int
+    via: Via
+    metadata: Mapping[str, object]
+    created_at: str
+    updated_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """What an edit came to: the block after it, words about it, and whether anything changed at all."""
+
+    block: BlockView
+    note: str
+    is_changed: bool
+
+
+def view_of(visible: VisibleBlock) -> BlockView:
+    """The block as its reader sees it. What is stored as its text is its plain rendering, whatever its schema."""
+    row = visible.block
+    return BlockView(
+        id=row.id,
+        agent_id=row.agent_id,
+        label=row.label,
+        description=row.description,
+        block_type=row.block_type,
+        permission=visible.permission,
+        pinned=row.pinned,
+        char_limit=row.char_limit,
+        content=row.content_preview or "",
+        version=row.last_seq,
+        via=visible.via,
+        metadata=row.metadata or {},
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def is_in_prompt(visible: VisibleBlock) -> bool:
+    """Whether the prompt shows the block: core ones always, working ones if pinned or lent to the agent."""
+    match visible.block.block_type:
+        case BlockType.CORE:
+            return True
+        case BlockType.WORKING:
+            return visible.block.pinned or visible.via is Via.ATTACHED
+        case _:
+            return False
+
+
+def check_label(label: str) -> str:
+    """`label`, if a block may be called so.
+
+    Raises:
+        InvalidInput: it is empty, too long, or holds characters that would not stand in a tag or a path.
+    """
+    if len(label) > LABEL_CHARS_MAX or _LABEL.fullmatch(label) is None:
+        raise InvalidInput(
+            f"{label[:LABEL_CHARS_MAX]!r} cannot be a label: 1 to {LABEL_CHARS_MAX} letters, digits and . : @ # + - _,"
+            " with spaces only inside"
+        )
+    return label
+
+
+def check_description(description: str) -> str:
+    """`description`, if it can be stored.
+
+    Raises:
+        InvalidInput: it is too long, or holds half a character.
+    """
+    if len(description) > DESCRIPTION_CHARS_MAX:
+        raise InvalidInput(
+            f"the description has {len(description)} characters; at most {DESCRIPTION_CHARS_MAX} are taken"
+        )
+    return check_text(description)
+
+
+def check_metadata(metadata: Mapping[str, object] | None) -> SchemaKind:
+    """The schema that `metadata`, a JSON object, names; text if it names none.
+
+    Raises:
+        InvalidInput: it is no JSON, too long, or names a schema that is not supported.
+    """
+    try:
+        text = check_text(to_json(metadata))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"the metadata is not JSON: {error}") from None
+    if len(text) > METADATA_CHARS_MAX:
+        raise InvalidInput(f"the metadata has {len(text)} characters as JSON; at most {METADATA_CHARS_MAX} are taken")
+    return kind_of(metadata)
+
+
+def check_limit(char_limit: int, limits: Limits) -> int:
+    """The block's limit in code points; 0 means the default.
+
+    Raises:
+        InvalidInput: it is negative or above what any block may hold.
+    """
+    if not 0 <= char_limit <= limits.block_chars_max:
+        raise InvalidInput(f"a block's limit is between 1 and {limits.block_chars_max} characters, not {char_limit}")
+    return char_limit or limits.block_chars_default

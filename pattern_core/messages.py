@@ -1,0 +1,134 @@
+"""Messages and their parts as the core handles them; vendors' and storage's forms stay at their borders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Plain words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasoning:
+    """What a model thought before it answered; `signature` is the vendor's proof, replayed as it came."""
+
+    text: str
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A model's wish to run a tool.
+
+    `arguments` is the parsed JSON object. Where the model's JSON could not be parsed, `arguments` is empty and
+    `invalid` holds the raw text, so that the tool is not run and the model is told.
+    """
+
+    call_id: str
+    tool: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    invalid: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool call came to; `is_error` marks what the model may mend itself."""
+
+    call_id: str
+    tool: str
+    content: str
+    is_error: bool = False
+
+
+Part = Text | Reasoning | ToolCall | ToolResult
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One utterance. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    id: str = ""
+    position: str = ""
+    created_at: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words of the message, without reasoning and tool calls."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls in the order in which the model made them."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+def user(text: str) -> Message:
+    """A user's message of plain words."""
+    return Message(role="user", parts=(Text(text=text),))
+
+
+def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
+    """The parts as JSON objects with a `type`: text, reasoning, tool_call or tool_result."""
+    return [_part_to_json(part) for part in parts]
+
+
+def _part_to_json(part: Part) -> dict[str, object]:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Reasoning():
+            return {"type": "reasoning", "text": part.text, "signature": part.signature}
+        case ToolCall():
+            data: dict[str, object] = {
+                "type": "tool_call",
+                "call_id": part.call_id,
+                "tool": part.tool,
+                "arguments": dict(part.arguments),
+            }
+            return data if part.invalid is None else {**data, "invalid": part.invalid}
+        case ToolResult():
+            return {
+                "type": "tool_result",
+                "call_id": part.call_id,
+                "tool": part.tool,
+                "content": part.content,
+                "is_error": part.is_error,
+            }
+
+
+def parts_from_json(data: list[dict[str, object]]) -> tuple[Part, ...]:
+    """The inverse of `parts_to_json`.
+
+    Raises:
+        ValueError: a part has an unknown type; the row was written by a newer version or damaged.
+    """
+    return tuple(_part_from_json(item) for item in data)
+
+
+def _part_from_json(item: dict[str, object]) -> Part:
+    match item:
+        case {"type": "text", "text": str(text)}:
+            return Text(text=text)
+        case {"type": "reasoning", "text": str(text)}:
+            signature = item.get("signature")
+            return Reasoning(text=text, signature=signature if isinstance(signature, str) else None)
+        case {"type": "tool_call", "call_id": str(call_id), "tool": str(tool), "arguments": dict(arguments)}:
+            invalid = item.get("invalid")
+            return ToolCall(
+                call_id=call_id,
+                tool=tool,
+                arguments=arguments,
+                invalid=invalid if isinstance(invalid, str) else None,
+            )
+        case {"type": "tool_result", "call_id": str(call_id), "tool": str(tool), "content": str(content)}:
+            return ToolResult(call_id=call_id, tool=tool, content=content, is_error=bool(item.get("is_error")))
+    raise ValueError(f"unknown message part: {item!r}")

@@ -1,0 +1,192 @@
+"""Answers put together from what was found: sentences that share words with the question, as they stand; pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pattern_core.models.embedded.blocks import SeenBlock
+from pattern_core.models.embedded.intents import Remember, Unknown, parse
+
+SENTENCES_MAX = 8
+SENTENCE_CHARS_MAX = 600
+HITS_MAX = 100
+ALIKE = 0.55  # of all words of two sentences: then one is taken for a version of the other
+NEAR_ENOUGH = 0.6  # of the best sentence's score: two words of three are worth showing, one of two is not
+
+_WORD = re.compile(r"[^\W_]+")
+_SENTENCE = re.compile(
+    r"(?<=[.!?…。！？])(?<!\b[MD]r\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bProf\.)\s+|\n+", re.IGNORECASE
+)
+_STOP = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    a about again all am an and any anything are as at be because been but by can could did do does doing for from get
+    got had has have he her hers him his how i if in into is it its know let like me mean mine more much my need no not
+    now of on one or our ours out over please really remember remind said say she should so some something tell than
+    that the their them then there these they thing things this those to told too us very was we were what when where
+    which who whom whose why will with would yes you your yours
+        """,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A piece of text with its origin: a block's label, or the kind, role and time of a search hit."""
+
+    text: str
+    kind: str  # "block", "message", "archival" …
+    label: str = ""
+    role: str = ""
+    created_at: str = ""
+
+
+def telling_words(text: str) -> list[str]:
+    """The words that carry meaning, in lower case, each once, in their order: what to search for."""
+    words = (word for word in _WORD.findall(text.casefold()) if word not in _STOP)
+    return list(dict.fromkeys(word for word in words if len(word) > 1 or word.isdigit()))
+
+
+def keywords(text: str) -> list[str]:
+    """The stems of the telling words, each once: what to compare."""
+    return list(dict.fromkeys(map(_stem, telling_words(text))))
+
+
+def _stem(word: str) -> str:
+    """The word without a common English ending, so that "lives" meets "live" and "walnuts" meets "walnut"."""
+    if not word.isascii() or len(word) < 4:
+        return word
+    for ending, rest in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word[: -len(ending)] + rest
+            break
+    return word.removesuffix("e") if len(word) > 3 else word
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences and lines of a text, without list marks."""
+    pieces = (piece.strip().lstrip("-*• ").strip() for piece in _SENTENCE.split(text))
+    return [piece[:SENTENCE_CHARS_MAX] for piece in pieces if any(map(str.isalnum, piece))]
+
+
+def hits_of(content: str) -> list[Found]:
+    """The hits of a search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`; none if it is no such."""
+    data = _result(content)
+    hits = data.get("hits")
+    found: list[Found] = []
+    for hit in hits[:HITS_MAX] if isinstance(hits, list) else []:
+        if not isinstance(hit, dict):
+            continue
+        text = hit.get("content") or hit.get("snippet")
+        if isinstance(text, str):
+            found.append(
+                Found(
+                    text=text,
+                    kind=_text(hit.get("kind")) or "message",
+                    label=_text(hit.get("label")),
+                    role=_text(hit.get("role")),
+                    created_at=_text(hit.get("created_at")),
+                )
+            )
+    return found
+
+
+def content_of(content: str) -> str | None:
+    """The text of a block that a tool loaded, a JSON object `{"content"}`; None if it is no such."""
+    text = _result(content).get("content")
+    return text if isinstance(text, str) else None
+
+
+def _result(content: str) -> dict[str, object]:
+    try:
+        data: object = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def lines_of(blocks: Iterable[SeenBlock]) -> list[Found]:
+    """The lines of the blocks in view."""
+    return [Found(text=line, kind="block", label=block.label) for block in blocks for line in block.lines]
+
+
+def best_sentences(question: str, found: Sequence[Found], *, spoken: Iterable[str] = ()) -> list[Found]:
+    """The sentences that share the most words with the question, best first, each once.
+
+    Memory goes before what was said, and hides what reads like an earlier version of it. Questions and commands are no
+    answers, nor is what is in `spoken`, such as the question itself; what the agent said counts only where nobody else
+    said anything. A request to remember something counts as what it says.
+    """
+    wanted = set(keywords(question))
+    known = {_same(text) for text in spoken}
+    remembered: list[set[str]] = []
+    scored: list[tuple[float, int, Found]] = []
+    for place, piece in enumerate(sorted(found, key=_bonus, reverse=True)):
+        if piece.role == "tool" or _same(piece.text) in known:
+            continue
+        if piece.role == "assistant" and scored:
+            break
+        for sentence in _facts(piece):
+            words = set(keywords(sentence))
+            shared = len(wanted & words)
+            if not shared or sentence.endswith(("?", "？")) or _same(sentence) in known:
+                continue
+            if _is_talk(piece) and any(_alike(words, other) for other in remembered):
+                continue
+            if not _is_talk(piece):
+                remembered.append(words)
+            known.add(_same(sentence))
+            scored.append((shared + _bonus(piece), place, replace(piece, text=sentence)))
+    scored.sort(key=lambda entry: (-entry[0], entry[1]))
+    enough = scored[0][0] * NEAR_ENOUGH if scored else 0
+    return [piece for score, _, piece in scored if score > enough][:SENTENCES_MAX]
+
+
+def _facts(piece: Found) -> list[str]:
+    if piece.role != "user":
+        return sentences(piece.text)
+    asked = parse(piece.text)
+    if isinstance(asked, Remember):
+        return sentences(asked.fact)
+    return [sentence for sentence in sentences(piece.text) if isinstance(parse(sentence), Unknown | Remember)]
+
+
+def _is_talk(piece: Found) -> bool:
+    return piece.kind in ("message", "messages")
+
+
+def _alike(words: set[str], other: set[str]) -> bool:
+    return len(words & other) > ALIKE * len(words | other)
+
+
+def _bonus(piece: Found) -> float:
+    if not _is_talk(piece):
+        return 0.3
+    return 0.0 if piece.role == "assistant" else 0.1
+
+
+def _same(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))
+
+
+def listed(found: Sequence[Found]) -> str:
+    """The sentences as a list, each with its origin."""
+    return "\n".join(f"- {piece.text} ({_origin(piece)})" for piece in found)
+
+
+def _origin(piece: Found) -> str:
+    day = piece.created_at[:10]
+    if piece.kind in ("block", "blocks"):
+        return f"memory block {piece.label}" if piece.label else "memory"
+    if piece.kind in ("message", "messages"):
+        who = {"user": "you said", "assistant": "I said"}.get(piece.role, "from our conversations")
+        return f"{who}, {day}" if day else who
+    return f"archive, {day}" if day else "archive"

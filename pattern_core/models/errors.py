@@ -1,0 +1,95 @@
+"""How asking a model can fail.
+
+ModelError
+├── ModelUnreachable     no connection, or it broke before or during the answer      retried
+├── ModelTimeout         nothing came for too long                                   retried
+├── ModelOverloaded      429, 503, 529: come back later (`retry_after_s`)            retried
+├── ModelServerError     any other 5xx, or an error event within a stream            retried
+├── ModelRefused         401, 403, 404: key, permission or model name are wrong      not retried
+├── ModelRejected        400, 413, 422: the request itself is not acceptable         not retried
+│   └── WindowExceeded   … because it is longer than the model's window              not retried
+├── ModelGarbage         the answer does not follow the vendor's format              retried once
+└── ModelNotConfigured   no such provider, or its key is missing                     not retried
+
+Each carries `provider` and, where known, `status` (HTTP) and the vendor's own words in the message.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pattern_core.errors import PatternError
+
+
+class ModelError(PatternError):
+    """Base: the provider failed. `retryable` tells whether the same request may succeed later."""
+
+    code = "model_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, *, provider: str, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message, provider=provider, status=status)
+        self.provider = provider
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class ModelUnreachable(ModelError):
+    """There was no connection, or it broke."""
+
+    code = "model_unreachable"
+    retryable = True
+
+
+class ModelTimeout(ModelError):
+    """The provider sent nothing for too long."""
+
+    code = "model_timeout"
+    retryable = True
+
+
+class ModelOverloaded(ModelError):
+    """The provider is busy or a rate limit is reached; `retry_after_s` is its own wish, in seconds."""
+
+    code = "model_overloaded"
+    retryable = True
+
+
+class ModelServerError(ModelError):
+    """The provider failed on its side."""
+
+    code = "model_server_error"
+    retryable = True
+
+
+class ModelRefused(ModelError):
+    """The provider does not accept the key, the account or the model's name."""
+
+    code = "model_refused"
+
+
+class ModelRejected(ModelError):
+    """The provider does not accept this request."""
+
+    code = "model_rejected"
+
+
+class WindowExceeded(ModelRejected):
+    """The prompt is longer than the model's window."""
+
+    code = "window_exceeded"
+
+
+class ModelGarbage(ModelError):
+    """The answer breaks the vendor's own format."""
+
+    code = "model_garbage"
+    retryable = True
+
+
+class ModelNotConfigured(ModelError):
+    """There is no such provider, or nothing to authenticate with."""
+
+    code = "model_not_configured"

@@ -1,0 +1,112 @@
+"""What a model is asked and what it tells, in words of our own; each provider translates to its vendor's format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Literal, Protocol
+
+from pattern_core.messages import Message, Part
+
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model sees it. `parameters` is a JSON Schema object without `$ref`.
+
+    `digest` (16 bytes over all three) stands for the tool in a prompt's prefix hash.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+    digest: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        text = json.dumps([self.name, self.description, self.parameters], sort_keys=True, ensure_ascii=False)
+        object.__setattr__(self, "digest", blake2b(text.encode(), digest_size=16).digest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One question to a model.
+
+    `system` is the list of instruction parts, stable ones first; `messages` is the conversation, oldest first, every
+    tool call followed by its result. `tail` holds volatile instructions that are shown last and never stored.
+    `seed` repeats after a crash. Temperatures and the like are None where the vendor's default holds.
+    """
+
+    model: str
+    system: Sequence[str]
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+    max_output_tokens: int = 4_096
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: Sequence[str] = ()
+    seed: int | None = None
+    tail: Sequence[str] = ()
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """More words of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningDelta:
+    """More words of the model's reasoning."""
+
+    text: str
+
+
+Delta = TextDelta | ReasoningDelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one model call as the vendor counted them; `is_estimate` where it said nothing."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    is_estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReply:
+    """A whole answer: its parts in the order in which the model produced them."""
+
+    parts: tuple[Part, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    request_id: str | None = None
+
+
+OnDelta = Callable[[Delta], Awaitable[None]]
+
+
+class Provider(Protocol):
+    """One vendor's models. Implementations make no retries of their own and hold no state between calls."""
+
+    name: str
+
+    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        """Ask once; call `on_delta` for each piece as it arrives and return the whole answer.
+
+        Cancelling the call closes the connection to the vendor.
+
+        Raises:
+            ModelError: one of `pattern_core.models.errors`; nothing else but `Cancelled` comes out.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close what the provider holds open; calls under way fail."""
+        ...

@@ -1,0 +1,174 @@
+"""A reply while it arrives: pieces of text, reasoning and tool calls, kept in the order in which they began; pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from pattern_core.messages import Part, Reasoning, Text, ToolCall
+from pattern_core.models.calls import made_up_call_id, tool_call
+from pattern_core.models.model import Delta, ModelRequest, ReasoningDelta, TextDelta
+from pattern_core.models.words import Joiner, mended
+
+REPLY_CHARS_MAX = 4_000_000  # far above any model's output; a stream beyond it has gone wrong
+CALLS_MAX = 256
+
+
+class Garbled(Exception):
+    """What came breaks the vendor's format; the message says how."""
+
+
+class Unfinished(Exception):
+    """The stream ended before the reply did."""
+
+
+@dataclass(slots=True)
+class _Words:
+    is_reasoning: bool
+    pieces: list[str] = field(default_factory=list)
+    joiner: Joiner = field(default_factory=Joiner)
+    signature: str = ""
+
+
+@dataclass(slots=True)
+class CallDraft:
+    """A tool call while it arrives; the vendor's decoder fills in what comes."""
+
+    call_id: str = ""
+    tool: str = ""
+    arguments: list[str] = field(default_factory=list)  # pieces of JSON text
+
+
+class Draft:
+    """Collects a reply. All text that comes out is free of halves of characters."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._segments: list[_Words | CallDraft] = []
+        self._calls = 0
+        self._chars = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True while nothing of the reply has begun."""
+        return not self._segments
+
+    @property
+    def has_calls(self) -> bool:
+        """True once a tool call has begun."""
+        return self._calls > 0
+
+    def begin_words(self, *, is_reasoning: bool) -> None:
+        """Begin a new part; further pieces of its kind belong to it."""
+        self._segments.append(_Words(is_reasoning))
+
+    def words(self, piece: str, *, is_reasoning: bool = False) -> list[Delta]:
+        """Add a piece of text or reasoning; returns what can be shown now.
+
+        Raises:
+            Garbled: the reply is longer than `REPLY_CHARS_MAX`.
+        """
+        if not piece:
+            return []
+        last = self._segments[-1] if self._segments else None
+        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning:
+            last = _Words(is_reasoning)
+            self._segments.append(last)
+        self.grow(len(piece))
+        whole = last.joiner.feed(piece)
+        if not whole:
+            return []
+        last.pieces.append(whole)
+        return [ReasoningDelta(text=whole) if is_reasoning else TextDelta(text=whole)]
+
+    def sign(self, signature: str) -> None:
+        """Add (a piece of) the vendor's signature to the reasoning that came last."""
+        for segment in reversed(self._segments):
+            if isinstance(segment, _Words) and segment.is_reasoning:
+                self.grow(len(signature))
+                segment.signature += signature
+                return
+
+    def begin_call(self, call_id: str = "", tool: str = "") -> CallDraft:
+        """Begin a tool call after all that came before.
+
+        Raises:
+            Garbled: there are more than `CALLS_MAX`.
+        """
+        self._calls += 1
+        if self._calls > CALLS_MAX:
+            raise Garbled(f"it called more than {CALLS_MAX} tools at once")
+        call = CallDraft(call_id, tool)
+        self._segments.append(call)
+        return call
+
+    def grow(self, chars: int) -> None:
+        """Count `chars` characters more.
+
+        Raises:
+            Garbled: the reply is longer than `REPLY_CHARS_MAX`.
+        """
+        self._chars += chars
+        if self._chars > REPLY_CHARS_MAX:
+            raise Garbled(f"it is longer than {REPLY_CHARS_MAX} characters")
+
+    def parts(self) -> tuple[Part, ...]:
+        """The parts so far; ids that did not come are made up, empty text is left out.
+
+        Raises:
+            Garbled: a tool call came without the tool's name.
+        """
+        made: list[Part] = []
+        seen_ids: set[str] = set()
+        calls = 0
+        for segment in self._segments:
+            if isinstance(segment, CallDraft):
+                call = self._call(segment, calls, seen_ids)
+                seen_ids.add(call.call_id)
+                made.append(call)
+                calls += 1
+                continue
+            text = "".join(segment.pieces) + segment.joiner.end()
+            if segment.is_reasoning and (text or segment.signature):
+                made.append(Reasoning(text=text, signature=mended(segment.signature) or None))
+            elif text:
+                made.append(Text(text=text))
+        return tuple(made)
+
+    def _call(self, draft: CallDraft, index: int, seen_ids: set[str]) -> ToolCall:
+        if not draft.tool:
+            raise Garbled("it called a tool without a name")
+        call_id = mended(draft.call_id)
+        if not call_id or call_id in seen_ids:  # results are told apart by these ids
+            call_id = made_up_call_id(self._request, index)
+        return tool_call(call_id, mended(draft.tool), "".join(draft.arguments))
+
+
+def loads(text: str) -> dict[str, object]:
+    """The JSON object of an event.
+
+    Raises:
+        Garbled: it is none.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Garbled(f"not JSON: {mended(text[:80])!r}") from error
+    if not isinstance(value, dict):
+        raise Garbled(f"not a JSON object: {mended(text[:80])!r}")
+    return value
+
+
+def as_dict(value: object) -> dict[str, object]:
+    """The value if it is an object, else an empty one: optional parts of foreign formats are often null."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_str(value: object) -> str:
+    """The value if it is a string, else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: object) -> int | None:
+    """The value if it is a whole number from 0, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None

@@ -1,0 +1,183 @@
+"""A vendor's refusal as one of our errors: by its status, its code, its words and its wish when to come back; pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from pattern_core.models.errors import (
+    ModelError,
+    ModelGarbage,
+    ModelOverloaded,
+    ModelRefused,
+    ModelRejected,
+    ModelServerError,
+    ModelTimeout,
+    WindowExceeded,
+)
+from pattern_core.models.words import mended
+
+WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
+RETRY_AFTER_MAX_S = 300.0
+
+_RESET_HEADERS = ("anthropic-ratelimit-unified-reset", "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|milli|s|m(?!onth)|h|d)?[a-z]{0,12}\s*", re.IGNORECASE)
+_WISH = re.compile(r"(?:retry|try again|wait|reset)[^\d\n]{0,20}(\d)", re.IGNORECASE)
+_EPOCH_S_MIN = 1_000_000_000  # a number above is a date, not a duration
+_EPOCH_MS_MIN = 1_000_000_000_000
+_WINDOW_WORDS = re.compile(
+    r"context[ _-]?(?:length|window|size)|prompt is too long|too many (?:input )?tokens|input (?:is )?too long|"
+    r"maximum (?:context|prompt|input)|exceeds? the (?:maximum|available|model)|input token count",
+    re.IGNORECASE,
+)
+_NO_MONEY = re.compile(r"insufficient_quota|billing|credit balance|exceeded your current quota", re.IGNORECASE)
+# Codes and types of errors that come without a status of their own, within a stream that began with 200.
+_STATUS_OF_CODE = {
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "insufficient_quota": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+
+def parse_wait_s(value: str, now_ms: int) -> float | None:
+    """Seconds from `now_ms` (unix milliseconds) that a header's value means; None where it means nothing.
+
+    Forms: seconds, durations (`1500ms`, `2s`, `3m`, `1h`, `6m0s`), unix time in seconds or milliseconds, and dates as
+    in RFC 9110 (section 5.6.7) and RFC 3339. What lies in the past is 0; the most is `RETRY_AFTER_MAX_S`.
+    """
+    text = value.strip()[:100]
+    try:
+        number = float(text)
+    except ValueError:
+        seconds = _duration_s(text)
+        if seconds is None:
+            seconds = _until_date_s(text, now_ms)
+    else:
+        if number >= _EPOCH_MS_MIN:
+            seconds = (number - now_ms) / 1_000
+        elif number >= _EPOCH_S_MIN:
+            seconds = number - now_ms / 1_000
+        else:
+            seconds = number
+    if seconds is None or math.isnan(seconds):
+        return None
+    return min(max(0.0, seconds), RETRY_AFTER_MAX_S)
+
+
+def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float | None:
+    """When to come back, in seconds: from the headers (lower-case names), else from the vendor's words, else None."""
+    if "retry-after-ms" in headers:
+        wait_s = parse_wait_s(f"{headers['retry-after-ms']}ms", now_ms)
+        if wait_s is not None:
+            return wait_s
+    if "retry-after" in headers:
+        wait_s = parse_wait_s(headers["retry-after"], now_ms)
+        if wait_s is not None:
+            return wait_s
+    resets = [parse_wait_s(headers[name], now_ms) for name in _RESET_HEADERS if name in headers]
+    known = [wait_s for wait_s in resets if wait_s is not None]
+    if known:
+        return max(known)
+    wish = _WISH.search(words[:10_000])
+    return parse_wait_s(_leading_duration(words[wish.start(1) :]), now_ms) if wish else None
+
+
+def vendor_words(body: object) -> tuple[str, str]:
+    """The message and the code (or type) of a vendor's error body; both "" where it is nothing of the kind.
+
+    Bodies: `{"error": {"message", "code", "type"}}`, `{"error": "words"}`, `{"message"}`, `{"detail"}`.
+    """
+    if not isinstance(body, Mapping):
+        return (body if isinstance(body, str) else ""), ""
+    error = body.get("error", body)
+    if isinstance(error, str):
+        return error, ""
+    if not isinstance(error, Mapping):
+        return "", ""
+    message = error.get("message") or error.get("detail") or ""
+    code = error.get("code") or error.get("type") or ""
+    return (message if isinstance(message, str) else repr(message)), str(code)
+
+
+def failure(
+    provider: str, status: int | None, words: str, *, code: str = "", retry_after_s: float | None = None
+) -> ModelError:
+    """The error for an answer of `status`, or without one for an error in the middle of a stream."""
+    if status is None:
+        status = _STATUS_OF_CODE.get(code, int(code) if re.fullmatch(r"[45]\d\d", code) else 500)
+    said = f": {shortened(words)}" if words.strip() else "."
+    told = f"{provider} answered {status}{f' {code}' if code and code != str(status) else ''}{said}"
+    seen = f"{code} {words}"
+    if status in (401, 403):
+        return ModelRefused(f"{told} Check the provider's key and what it may use.", provider=provider, status=status)
+    if status == 402 or (status == 429 and _NO_MONEY.search(seen)):
+        return ModelRefused(f"{told} Check the account's plan and credit.", provider=provider, status=status)
+    if status == 404:
+        return ModelRefused(f"{told} Check the agent's model_name and the base_url.", provider=provider, status=status)
+    if status in (429, 503, 529):
+        return ModelOverloaded(told, provider=provider, status=status, retry_after_s=retry_after_s)
+    if status == 408:
+        return ModelTimeout(told, provider=provider, status=status, retry_after_s=retry_after_s)
+    # 409 is a lock that the vendors' own clients wait for.
+    if status >= 500 or status == 409:
+        return ModelServerError(told, provider=provider, status=status, retry_after_s=retry_after_s)
+    if _WINDOW_WORDS.search(seen):
+        return WindowExceeded(f"{told} The prompt must become shorter.", provider=provider, status=status)
+    if status >= 400:
+        return ModelRejected(told, provider=provider, status=status)
+    return ModelGarbage(f"{told} Is the base_url right?", provider=provider, status=status)
+
+
+def shortened(words: str) -> str:
+    """Words from outside in one line of at most `WORDS_MAX` characters, safe to store."""
+    line = " ".join(mended(words[: 2 * WORDS_MAX]).split())
+    return line if len(line) <= WORDS_MAX else line[: WORDS_MAX - 1] + "…"
+
+
+def _duration_s(text: str) -> float | None:
+    """`6m0s` in seconds; None unless the whole text is a duration."""
+    at, total = 0, 0.0
+    while at < len(text):
+        match = _DURATION.match(text, at)
+        if match is None:
+            return None
+        unit = (match.group(2) or "s").lower().replace("milli", "ms")
+        total += float(match.group(1)) * _UNITS_S[unit]
+        at = match.end()
+    return total if at else None
+
+
+def _leading_duration(words: str) -> str:
+    """`6m0s` of "6m0s. Visit …", `45 seconds` of "45 seconds, please"."""
+    match = re.match(
+        r"[\d.]+\s*(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?)?(?:\d[\dmsh.]*)?", words
+    )
+    return match.group().rstrip(".") if match else ""
+
+
+def _until_date_s(text: str, now_ms: int) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(text)
+        except (ValueError, IndexError, TypeError):
+            return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp() - now_ms / 1_000

@@ -1,0 +1,16 @@
+"""What a constellation takes from the world besides its file: the time and chance, both injected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pattern_core.clock import Clock, SystemClock
+from pattern_core.ids import Randomness, system_randomness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """A clock and a source of randomness; tests pass ones that stand still and repeat."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    randomness: Randomness = field(default_factory=system_randomness)

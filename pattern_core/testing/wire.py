@@ -1,0 +1,253 @@
+"""A real HTTP/1.1 server on loopback that plays a script and tells what the client did: the vendors' outside world.
+
+It stands in for a vendor, not for a web server: one process, plain HTTP, bodies with a content-length.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+
+import trio
+
+HEAD_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireRequest:
+    """What came over the wire; header names in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> dict[str, object]:
+        """The body as a JSON object.
+
+        Raises:
+            ValueError: it is none.
+        """
+        value = json.loads(self.body)
+        if not isinstance(value, dict):
+            raise ValueError("not a JSON object")
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """One answer. `chunks` are sent one by one with `pause_s` between them.
+
+    `slice_bytes` cuts the whole body into pieces of that size instead. `stops_after` closes the connection after that
+    many bytes of the body, without the end that HTTP asks for. `never_answers` sends nothing at all, `never_ends`
+    leaves the body open; both wait until the client goes away.
+    """
+
+    chunks: tuple[bytes, ...] = ()
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    slice_bytes: int | None = None
+    pause_s: float = 0.0
+    stops_after: int | None = None
+    never_answers: bool = False
+    never_ends: bool = False
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        return b"".join(self.chunks)
+
+    def cut(self, edges: Iterable[int]) -> Play:
+        """The same answer with its body cut at these places (bytes from the start)."""
+        body = self.body
+        places = sorted({0, len(body), *(edge for edge in edges if 0 < edge < len(body))})
+        return replace(self, chunks=tuple(body[a:b] for a, b in pairwise(places)))
+
+
+def events(*datas: object, names: bool = False, status: int = 200) -> Play:
+    """A stream of server-sent events, a chunk each: objects as JSON, strings as they are.
+
+    With `names`, each object's `type` is the event's name.
+    """
+    chunks = []
+    for data in datas:
+        name = f"event: {data['type']}\n" if names and isinstance(data, dict) and "type" in data else ""
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        chunks.append(f"{name}data: {text}\n\n".encode())
+    return Play(chunks=tuple(chunks), status=status, headers={"content-type": "text/event-stream"})
+
+
+def document(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Play:
+    """A JSON document."""
+    sent = {"content-type": "application/json", **(headers or {})}
+    return Play(chunks=(json.dumps(body).encode(),), status=status, headers=sent)
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One question and how its answer went; exactly one of the two events is set in the end."""
+
+    request: WireRequest
+    finished: trio.Event = field(default_factory=trio.Event)  # the play is over
+    client_gone: trio.Event = field(default_factory=trio.Event)  # the client closed its socket before that
+
+
+Entry = Play | Callable[[WireRequest], Play]
+Script = Iterable[Entry]
+
+
+class WireServer:
+    """Plays the n-th entry of its script for the n-th request, whatever the connection; then `otherwise`."""
+
+    def __init__(self, script: Script, otherwise: Entry) -> None:
+        self.port = 0
+        self.exchanges: list[Exchange] = []
+        self.connections = 0
+        self.open_connections = 0
+        self._script = iter(script)
+        self._otherwise = otherwise
+        self._arrived = trio.Condition()
+
+    @property
+    def url(self) -> str:
+        """The address without a path: `http://127.0.0.1:PORT`."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def requests(self) -> list[WireRequest]:
+        """What was asked, oldest first."""
+        return [exchange.request for exchange in self.exchanges]
+
+    async def arrived(self, count: int = 1) -> Exchange:
+        """Wait until `count` requests have come in all; returns that one."""
+        async with self._arrived:
+            while len(self.exchanges) < count:
+                await self._arrived.wait()
+        return self.exchanges[count - 1]
+
+    async def serve_connection(self, stream: trio.SocketStream) -> None:
+        """Answer one connection's requests until either side closes it."""
+        self.connections += 1
+        self.open_connections += 1
+        try:
+            async with stream:
+                connection = _Connection(stream)
+                while (request := await connection.request()) is not None:
+                    exchange = Exchange(request=request)
+                    self.exchanges.append(exchange)
+                    async with self._arrived:
+                        self._arrived.notify_all()
+                    entry = next(self._script, self._otherwise)
+                    if not await connection.play(entry(request) if callable(entry) else entry, exchange):
+                        break
+        finally:
+            self.open_connections -= 1
+
+
+NO_SCRIPT = document({"error": {"message": "the script is over", "type": "invalid_request_error"}}, status=400)
+
+
+class serve_wire:  # noqa: N801 - used as the function that it would be, were it not for what it raises
+    """A server on a free port of loopback, for as long as the context lasts.
+
+    What the body of the context raises comes out as it is; a generator around a nursery would wrap it in a group.
+    """
+
+    def __init__(self, script: Script = (), otherwise: Entry = NO_SCRIPT) -> None:
+        self._server = WireServer(script, otherwise)
+        self._manager = trio.open_nursery()
+        self._scope = trio.CancelScope()
+
+    async def __aenter__(self) -> WireServer:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        self._server.port = listeners[0].socket.getsockname()[1]
+        nursery = await self._manager.__aenter__()
+        self._scope = nursery.cancel_scope
+        nursery.start_soon(partial(trio.serve_listeners, self._server.serve_connection, listeners))
+        return self._server
+
+    async def __aexit__(self, *error: object) -> None:
+        self._scope.cancel()
+        await self._manager.__aexit__(None, None, None)
+
+
+class _Connection:
+    """HTTP/1.1 on one socket: reads requests and plays answers, watching for the client to go away."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._buffer = bytearray()
+
+    async def request(self) -> WireRequest | None:
+        """The next request, None once the client has closed."""
+        while b"\r\n\r\n" not in self._buffer:
+            if len(self._buffer) > HEAD_BYTES_MAX or not await self._more():
+                return None
+        head, _, rest = bytes(self._buffer).partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        method, path, _ = (*first.split(" "), "", "", "")[:3]
+        pairs = (line.partition(":") for line in lines)
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        length = min(int(headers.get("content-length", "0")), BODY_BYTES_MAX)
+        self._buffer = bytearray(rest)
+        while len(self._buffer) < length:
+            if not await self._more():
+                return None
+        body = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        return WireRequest(method=method, path=path, headers=headers, body=body)
+
+    async def play(self, play: Play, exchange: Exchange) -> bool:
+        """Send the answer; False if the connection is of no more use."""
+        is_over = is_reusable = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, nursery.cancel_scope)
+            with suppress(trio.BrokenResourceError):
+                is_reusable = await self._send(play)
+                is_over = True
+            nursery.cancel_scope.cancel()
+        (exchange.finished if is_over else exchange.client_gone).set()
+        return is_reusable
+
+    async def _send(self, play: Play) -> bool:
+        if play.never_answers:
+            await trio.sleep_forever()
+        lines = [f"HTTP/1.1 {play.status} Scripted", "transfer-encoding: chunked"]
+        lines += [f"{name}: {value}" for name, value in play.headers.items()]
+        await self._stream.send_all("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        body = play.body
+        size = play.slice_bytes
+        pieces = play.chunks if size is None else [body[at : at + size] for at in range(0, len(body), size)]
+        left = len(body) if play.stops_after is None else play.stops_after
+        for piece in pieces:
+            sent = piece[:left]
+            left -= len(sent)
+            if sent:
+                await self._stream.send_all(b"%x\r\n%b\r\n" % (len(sent), sent))
+            if play.pause_s:
+                await trio.sleep(play.pause_s)
+        if play.stops_after is not None:
+            return False
+        if play.never_ends:
+            await trio.sleep_forever()
+        await self._stream.send_all(b"0\r\n\r\n")
+        return True
+
+    async def _watch(self, scope: trio.CancelScope) -> None:
+        """Stop the answer when the client goes away."""
+        while await self._more():
+            pass
+        scope.cancel()
+
+    async def _more(self) -> bool:
+        try:
+            data = await self._stream.receive_some(65_536)
+        except trio.BrokenResourceError:
+            return False
+        self._buffer += data
+        return bool(data)

@@ -1,0 +1,19 @@
+"""The tools that come with Pattern: one line each."""
+
+from __future__ import annotations
+
+from pattern_core.tools.builtin.block import block
+from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_core.tools.builtin.recall import recall
+from pattern_core.tools.builtin.search import search
+from pattern_core.tools.builtin.send_message import send_message
+from pattern_core.tools.tool import Tool
+
+BUILTIN: tuple[Tool, ...] = (
+    block,
+    block_edit,
+    recall,
+    search,
+    send_message,
+)
+DEFAULT_ENABLED: tuple[str, ...] = tuple(tool.name for tool in BUILTIN)

@@ -1,0 +1,60 @@
+"""The tool `send_message`: words for the person, or for another agent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, assert_never
+
+from pattern_core.clock import now_text
+from pattern_core.errors import InvalidInput
+from pattern_core.events import Draft
+from pattern_core.ids import message_id
+from pattern_core.memory.schema import check_text
+from pattern_core.tools.calling import done, needed
+from pattern_core.tools.tool import ToolContext, tool
+from pattern_db.enums import EffectClass, Role
+from pattern_db.tables import messages
+from pattern_db.tables.messages import MessageRow
+
+SOURCE = "send_message"  # of the message's row: a prompt shows the call instead
+
+
+@tool(effect=EffectClass.LOCAL)
+async def send_message(
+    context: ToolContext,
+    target_type: Annotated[Literal["user", "agent"], "Whom to write to: the person you talk with, or another agent."],
+    content: Annotated[str, "The message; it arrives exactly as it is."],
+    target: Annotated[str | None, "For agent: the agent's name."] = None,
+) -> dict[str, object]:
+    """Send a message. An agent answers in a turn of its own, later; do not wait for it here."""
+    if not content.strip():
+        raise InvalidInput("there is nothing to send: `content` is empty")
+    check_text(content)
+    match target_type:
+        case "user":
+            return _to_user(context, content)
+        case "agent":
+            name = needed(target, "target", "agent")
+            turn_id = await context.deliver(context.work, target=name, content=content)
+            return done(f"Sent to {name}", turn_id=turn_id)
+        case _:
+            assert_never(target_type)
+
+
+def _to_user(context: ToolContext, content: str) -> dict[str, object]:
+    position = context.ids.position()
+    row = MessageRow(
+        id=message_id(position),
+        agent_id=context.agent_id,
+        position=position,
+        role=Role.ASSISTANT,
+        created_at=now_text(context.clock),
+        content=content,
+        batch_id=context.batch_id,
+        tool_call_id=context.call_id,
+        source=SOURCE,
+    )
+    context.work.store(messages.append, [row])
+    # The words are in the message's row; the stored event only refers to it.
+    told = {"message_id": row.id, "role": row.role.value, "channel": "user"}
+    context.work.drafts.append(Draft("message", told, {"content": content}))
+    return done("Sent to the user", message_id=row.id)

@@ -1,0 +1,71 @@
+"""Hits of a search as a tool's answer: the best ones whole, the others cut around the match, all within a bound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pattern_core.search import Hit, SearchResult
+
+LIMIT_MAX = 100
+ANSWER_CHARS_MAX = 18_000  # below what a result may hold, so that the JSON is never cut
+# (rank up to which it holds, characters of content shown)
+_SHOWN: Sequence[tuple[int, int]] = ((5, 4_000), (15, 1_500), (LIMIT_MAX, 800))
+_ELLIPSIS = "…"
+
+
+def clamp(limit: int) -> int:
+    """`limit`, moved into 1 to 100: an odd number is no reason to refuse a search."""
+    return min(max(limit, 1), LIMIT_MAX)
+
+
+def found(result: SearchResult, one: str, many: str) -> dict[str, object]:
+    """The answer `{"success", "message", "hits": [{"kind", "id", "content", "snippet", "score", "created_at", …}]}`.
+
+    Hits that would make it too long are left out, and the message says so.
+    """
+    shown: list[dict[str, object]] = []
+    chars = 0
+    for rank, hit in enumerate(result.hits, start=1):
+        entry = shown_hit(hit, next(bound for last, bound in _SHOWN if rank <= last))
+        chars += len(json.dumps(entry, ensure_ascii=False)) + 1
+        if chars > ANSWER_CHARS_MAX:
+            break
+        shown.append(entry)
+    count = len(result.hits)
+    message = f"Found {count} {one if count == 1 else many}" if count else f"Found no {many}; try other words"
+    if len(shown) < count:
+        message += f"; the first {len(shown)} are shown, ask more narrowly for others"
+    if result.notice:
+        message += f" ({result.notice})"
+    return {"success": True, "message": message, "hits": shown}
+
+
+def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
+    """One hit for the model."""
+    entry: dict[str, object] = {
+        "kind": hit.kind.value,
+        "id": hit.id,
+        "content": excerpt(hit.content, hit.snippet, content_chars_max),
+        "snippet": hit.snippet,
+        "score": round(hit.score, 3),
+        "created_at": hit.created_at,
+    }
+    if hit.role is not None:
+        entry["role"] = hit.role.value
+    if hit.label is not None:
+        entry["label"] = hit.label
+    return entry
+
+
+def excerpt(content: str, snippet: str, chars_max: int) -> str:
+    """At most `chars_max` characters of `content` around the place that `snippet` shows, with ellipses."""
+    if len(content) <= chars_max:
+        return content
+    core = snippet.strip(_ELLIPSIS)
+    at = max(content.find(core), 0) if core else 0
+    inner = max(chars_max - 2, 0)
+    start = min(max(at + len(core) // 2 - inner // 2, 0), len(content) - inner)
+    before = _ELLIPSIS if start > 0 else ""
+    after = _ELLIPSIS if start + inner < len(content) else ""
+    return before + content[start : start + inner] + after

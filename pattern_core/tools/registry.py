@@ -1,0 +1,77 @@
+"""The tools of a constellation, found by name, and their results as text for the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+
+from pattern_core.errors import NotFound
+from pattern_core.models.model import ToolSpec
+from pattern_core.tools.tool import Tool
+
+TAIL_SHARE = 4  # of a result that is cut, one part in so many is kept of its end: errors stand there
+
+
+class ToolRegistry:
+    """All tools there are, in the order in which models see them. An agent sees those that are enabled for it.
+
+    Raises:
+        ValueError: two tools have one name.
+    """
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ValueError(f"there are two tools named {tool.name}")
+            self._tools[tool.name] = tool
+        # Made once: a specification carries the digest that every prompt's hash needs.
+        self._specs = {name: tool.spec for name, tool in self._tools.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all tools, in order."""
+        return tuple(self._tools)
+
+    def get(self, name: str, enabled: Collection[str]) -> Tool:
+        """The tool `name`, if it is among the `enabled` names.
+
+        Raises:
+            NotFound: there is no such tool, or not for this agent; the message lists what there is.
+        """
+        tool = self._tools.get(name)
+        if tool is None or name not in enabled:
+            there = ", ".join(other for other in self._tools if other in enabled) or "none"
+            raise NotFound(f"there is no tool {name!r}; your tools: {there}")
+        return tool
+
+    def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
+        """The enabled tools as the model sees them. Names of tools that are no more are passed over."""
+        return tuple(spec for name, spec in self._specs.items() if name in enabled)
+
+
+def to_text(result: object, chars_max: int) -> str:
+    """A tool's result as text: a string as it is, nothing as `done`, anything else as compact JSON.
+
+    A text of more than `chars_max` code points is cut in the middle and says so.
+
+    Raises:
+        TypeError: the result is neither text nor JSON: a mistake in the tool.
+    """
+    if result is None:
+        text = "done"
+    elif isinstance(result, str):
+        text = result
+    else:
+        text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    # A result may hold halves of characters (a file's name, say), which neither storage nor vendors take.
+    return _cut(text.encode(errors="replace").decode(), chars_max)
+
+
+def _cut(text: str, chars_max: int) -> str:
+    if len(text) <= chars_max:
+        return text
+    note = f"\n[… {len(text)} characters in all, the middle is left out …]\n"
+    kept = max(chars_max - len(note), 0)
+    end = kept // TAIL_SHARE
+    return (text[: kept - end] + note + text[len(text) - end :])[:chars_max]

@@ -1,0 +1,133 @@
+"""Tools: annotated async functions that an agent may call, with the effect class that recovery needs to know.
+
+    @tool(effect=EffectClass.LOCAL)
+    async def remember(context: ToolContext, text: Annotated[str, "What to remember, one fact."]) -> str:
+        \"\"\"Remember a fact for later.\"\"\"
+
+The name is the function's, the description its docstring, the JSON Schema comes from the annotations; the model
+reads all three.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from pattern_core.clock import Clock
+from pattern_core.ids import Ids
+from pattern_core.models.model import ToolSpec
+from pattern_core.tools.schema import Arguments, arguments_of
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.database import Database
+from pattern_db.enums import EffectClass
+
+if TYPE_CHECKING:
+    from pattern_core.memory.store import MemoryStore
+
+Probe = Literal["done", "absent", "unknown"]
+
+
+class Deliver(Protocol):
+    """Accepts a message for another agent of the constellation, within the unit of work of the call."""
+
+    async def __call__(self, work: UnitOfWork, *, target: str, content: str) -> str:
+        """Add the delivery to `work`; return the id of the turn that it will start.
+
+        Raises:
+            NotFound: there is no such agent.
+            LimitReached: the request was passed on too often already.
+            Overloaded: the agent's inbox is full.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """The services that a tool may use, and who calls it.
+
+    A *local* tool changes state only through `work`, which commits with its result. `idempotency_key` is the same
+    when an idempotent or verifiable call is run again after a crash.
+    """
+
+    agent_id: str
+    agent_name: str
+    turn_id: str
+    batch_id: str
+    call_id: str
+    idempotency_key: str
+    work: UnitOfWork
+    memory: MemoryStore
+    database: Database
+    clock: Clock
+    ids: Ids
+    deliver: Deliver
+
+
+ToolFunction = Callable[..., Awaitable[object]]
+ProbeFunction = Callable[[str], Awaitable[Probe | tuple[Probe, str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool with all that the model, the executor and recovery need.
+
+    `run` takes the context and the checked arguments by name. `probe`, for verifiable tools, tells from the
+    idempotency key whether an earlier start happened: "done" (with the result's text), "absent" or "unknown".
+    """
+
+    name: str
+    description: str
+    effect: EffectClass
+    arguments: Arguments
+    run: ToolFunction
+    probe: ProbeFunction | None = None
+    timeout_s: float | None = None
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        return ToolSpec(name=self.name, description=self.description, parameters=self.arguments.schema)
+
+    async def call(self, context: ToolContext, arguments: Mapping[str, object]) -> object:
+        """Check the arguments and run.
+
+        Raises:
+            InvalidInput: the arguments do not fit the schema; the message names each misfit.
+            PatternError: what the tool itself refuses.
+        """
+        return await self.run(context, **self.arguments.check(arguments))
+
+
+def tool(
+    *,
+    effect: EffectClass = EffectClass.UNSAFE,
+    probe: ProbeFunction | None = None,
+    timeout_s: float | None = None,
+    name: str | None = None,
+) -> Callable[[ToolFunction], Tool]:
+    """Make a `Tool` of an async function. Without a declared class an effect counts as unsafe.
+
+    Raises:
+        ValueError: there is no docstring, or a verifiable tool has no probe.
+    """
+
+    def make(fn: ToolFunction) -> Tool:
+        tool_name = name or str(getattr(fn, "__name__", ""))
+        description = inspect.getdoc(fn)
+        if not description:
+            raise ValueError(f"the tool {tool_name} needs a docstring: the model reads it")
+        if (effect is EffectClass.VERIFIABLE) != (probe is not None):
+            raise ValueError(f"the tool {tool_name} must be verifiable and have a probe, or neither")
+        return Tool(
+            name=tool_name,
+            description=description,
+            effect=effect,
+            arguments=arguments_of(fn),
+            run=fn,
+            probe=probe,
+            timeout_s=timeout_s,
+        )
+
+    return make

@@ -1,0 +1,57 @@
+"""What one transaction shall store, gathered before it and settled after it.
+
+A tool with local effects does not write: it adds functions to the unit of work of its call, and the journal stores
+them in the same transaction as the call's result. So the effect happens exactly once, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Concatenate, ParamSpec
+
+from pattern_core.events import Draft, Event
+from pattern_db.connection import Connection
+
+P = ParamSpec("P")
+
+
+class UnitOfWork:
+    """Functions of a connection to run in one transaction, events to store with them, and what follows.
+
+    `settle` is called once by whoever ran it, or gave it up; a second call does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self._stored: list[Callable[[Connection], Sequence[Event]]] = []
+        self._settled: list[Callable[[bool], None]] = []
+
+    def store(self, fn: Callable[Concatenate[Connection, P], object], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run `fn(connection, *args, **kwargs)` within the transaction, after what was added before."""
+
+        def run(connection: Connection) -> Sequence[Event]:
+            fn(connection, *args, **kwargs)
+            return ()
+
+        self._stored.append(run)
+
+    def store_and_tell(self, fn: Callable[[Connection], Sequence[Event]]) -> None:
+        """Run `fn(connection)`, which stores events by itself, within the transaction; they are told after it."""
+        self._stored.append(fn)
+
+    def event(self, name: str, data: Mapping[str, object]) -> None:
+        """Store an event with the transaction; it is told to listeners after the commit."""
+        self.drafts.append(Draft(name, data))
+
+    def when_settled(self, fn: Callable[[bool], None]) -> None:
+        """Call `fn(committed)` after the transaction, whatever became of it. `fn` must not raise or wait."""
+        self._settled.append(fn)
+
+    def run(self, connection: Connection) -> list[Event]:
+        """Run everything that was added, within the caller's transaction; return the events that it stored."""
+        return [event for fn in self._stored for event in fn(connection)]
+
+    def settle(self, *, committed: bool) -> None:
+        """Tell everybody who asked what became of the transaction, last asker first."""
+        while self._settled:
+            self._settled.pop()(committed)

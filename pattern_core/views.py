@@ -1,0 +1,62 @@
+"""Turns and messages as people and programs are shown them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pattern_db.connection import Connection
+from pattern_db.journal import turns, usage
+from pattern_db.journal.turns import TurnRow
+from pattern_db.journal.usage import UsageSum
+from pattern_db.tables import messages
+from pattern_db.tables.messages import MessageRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnView:
+    """A turn with its messages (oldest first) and what it used; `error` is `{"code", "message"}` or None."""
+
+    id: str
+    agent_id: str
+    status: str
+    error: Mapping[str, object] | None
+    messages: list[MessageRow]
+    usage: UsageSum
+    steps: int
+    sender: str
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its terminal event is stored."""
+        return self.ended_at is not None
+
+
+def view_turn(connection: Connection, turn_id: str) -> TurnView:
+    """The turn with this id.
+
+    Raises:
+        pattern_db.errors.NotFound: there is none.
+    """
+    row = turns.by_id(connection, turn_id)
+    return TurnView(
+        id=row.id,
+        agent_id=row.agent_id,
+        status=row.status,
+        error=None if row.error is None else json.loads(row.error),
+        messages=_messages(connection, row),
+        usage=usage.of_turn(connection, row.key),
+        steps=row.steps,
+        sender=row.sender,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def _messages(connection: Connection, row: TurnRow) -> list[MessageRow]:
+    return [] if row.batch_id is None else messages.by_batch(connection, row.agent_id, row.batch_id)

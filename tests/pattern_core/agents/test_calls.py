@@ -1,0 +1,180 @@
+"""Tool calls: each by its class, each with one stored result, and nothing left behind by one that failed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.errors import InvalidInput
+from pattern_core.limits import Limits, TurnLimits
+from pattern_core.messages import ToolCall
+from pattern_core.models.model import ModelReply, Usage
+from pattern_core.testing.model import ScriptedProvider, calls, says, together
+from pattern_core.tools.tool import ToolContext, tool
+from pattern_db.enums import EffectClass
+from tests.support import Outside, Running, note, rows, running, shout
+
+
+def results(world: Running) -> list[str]:
+    """What the model was shown last as results."""
+    messages = world.provider.requests[-1].messages
+    return [str(message.parts[0].content) for message in messages if message.role == "tool"]  # type: ignore[union-attr]  # a tool message holds one ToolResult
+
+
+async def statuses(world: Running) -> list[str]:
+    return [
+        str(status) for (status,) in await world.database.read(rows, "SELECT status FROM effect ORDER BY step, call")
+    ]
+
+
+@tool(effect=EffectClass.LOCAL)
+async def half(context: ToolContext, text: Annotated[str, "Anything."]) -> str:
+    """Change something, and then refuse."""
+    context.work.event("half", {"text": text})
+    raise InvalidInput("the second half does not fit; send another one")
+
+
+@tool(effect=EffectClass.LOCAL)
+async def collide(context: ToolContext) -> str:
+    """Store what storage refuses."""
+    context.work.store(
+        lambda connection: connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', '1')").fetchall()
+    )
+    return "stored"
+
+
+@tool(effect=EffectClass.LOCAL)
+async def broken(_context: ToolContext) -> str:
+    """Hold a bug."""
+    raise ZeroDivisionError("division by zero")
+
+
+@tool(effect=EffectClass.UNSAFE, timeout_s=5.0)
+async def slow(_context: ToolContext) -> str:
+    """Never answer."""
+    await trio.Event().wait()
+    return "an answer that never comes"
+
+
+async def test_intent_is_stored_before_an_outside_call_runs() -> None:
+    seen: list[object] = []
+
+    async with running() as world:
+
+        @tool(effect=EffectClass.UNSAFE)
+        async def mail(_context: ToolContext) -> str:
+            """Look into the journal from within."""
+            seen.extend(await world.database.read(rows, "SELECT status, started_at IS NOT NULL FROM effect"))
+            return "sent"
+
+        async with running([calls("mail"), says("ok")], tools=[mail], database=world.database) as inner:
+            await inner.agent()
+            assert (await inner.say("go")).status == "completed"
+    assert seen == [("started", 1)]
+
+
+async def test_local_calls_store_no_intent_and_outside_ones_do() -> None:
+    outside = Outside()
+    script = [together(calls("note", {"text": "a"}), calls("put", {"text": "b"})), says("ok")]
+    async with running(script, tools=[note, *outside.tools]) as world:
+        await world.agent()
+        await world.say("go")
+        started = await world.database.read(rows, "SELECT tool, started_at IS NOT NULL FROM effect ORDER BY call")
+        assert started == [("note", 0), ("put", 1)]
+
+
+async def test_results_are_shown_for_every_call() -> None:
+    script = [together(calls("shout", {"text": "a"}), calls("note", {"text": "b"}), calls("shout", {"text": "c"}))]
+    async with running([*script, says("ok")], tools=[note, shout]) as world:
+        await world.agent()
+        await world.say("go")
+        assert sorted(results(world)) == ["A", "C", "noted b"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (calls("nothing"), "there is no tool 'nothing'"),
+        (calls("note"), "text"),
+        (calls("note", {"text": 3}), "text"),
+        (calls("note", {"text": "a", "more": 1}), "more"),
+    ],
+)
+async def test_a_call_that_does_not_fit_is_answered_with_what_to_do(call: ModelReply, words: str) -> None:
+    async with running([call, says("ok")], tools=[note]) as world:
+        await world.agent()
+        view = await world.say("go")
+        assert view.status == "completed"
+        assert words in results(world)[0]
+        assert await statuses(world) == ["error"]
+        assert "noted" not in await world.names(view.id)
+
+
+async def test_arguments_that_are_not_json_run_nothing() -> None:
+    reply = ModelReply(
+        parts=(ToolCall(call_id="c1", tool="note", invalid='{"text": '),),
+        finish_reason="tool_calls",
+        usage=Usage(input_tokens=1, output_tokens=1),
+    )
+    async with running([reply, says("ok")], tools=[note]) as world:
+        await world.agent()
+        await world.say("go")
+        assert "not a JSON object" in results(world)[0]
+
+
+async def test_a_disabled_tool_does_not_exist_for_the_agent() -> None:
+    async with running([calls("note", {"text": "x"}), says("ok")], tools=[note, shout]) as world:
+        await world.agent(tools=["shout"])
+        await world.say("go")
+        assert "there is no tool 'note'" in results(world)[0]
+        assert [spec.name for spec in world.provider.requests[0].tools] == ["shout"]
+
+
+@pytest.mark.parametrize(("name", "words"), [("half", "second half"), ("broken", "ZeroDivisionError")])
+async def test_a_failed_local_call_leaves_nothing_behind(name: str, words: str) -> None:
+    arguments = {"text": "x"} if name == "half" else {}
+    async with running([calls(name, arguments), says("ok")], tools=[half, broken]) as world:
+        await world.agent()
+        view = await world.say("go")
+        assert words in results(world)[0]
+        assert await statuses(world) == ["error"]
+        assert "half" not in await world.names(view.id)
+
+
+async def test_writes_that_storage_refuses_become_an_error_result() -> None:
+    async with running([calls("collide"), says("ok")], tools=[collide]) as world:
+        await world.agent()
+        view = await world.say("go")
+        assert view.status == "completed"
+        assert "Nothing was changed" in results(world)[0]
+        assert await statuses(world) == ["error"]
+
+
+async def test_a_slow_unsafe_call_times_out_and_may_have_happened(autojump_clock: trio.testing.MockClock) -> None:
+    async with running([calls("slow"), says("ok")], tools=[slow]) as world:
+        await world.agent()
+        await world.say("go")
+        assert "may have happened" in results(world)[0]
+        assert await statuses(world) == ["timeout"]
+
+
+async def test_a_long_result_is_cut_for_the_model() -> None:
+    limits = Limits(turn=TurnLimits(tool_result_chars_max=200))
+    async with running([calls("shout", {"text": "x" * 1000}), says("ok")], tools=[shout], limits=limits) as world:
+        await world.agent()
+        await world.say("go")
+        assert len(results(world)[0]) == 200
+
+
+async def test_idempotency_keys_differ_between_calls_and_turns() -> None:
+    outside = Outside()
+    script = [together(calls("put", {"text": "a"}), calls("put", {"text": "a"})), says("ok")]
+    async with running(provider=ScriptedProvider([*script, *script]), tools=outside.tools) as world:
+        await world.agent()
+        await world.say("one")
+        await world.say("two")
+        keys = [key for _what, key in outside.done]
+        assert len(keys) == len(set(keys)) == 4

@@ -1,0 +1,95 @@
+"""A memory store on a real database, whose commits a test can make fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pattern_core.events import Draft
+from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.limits import Limits
+from pattern_core.memory.block import NewBlock
+from pattern_core.memory.store import MemoryStore
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db import template
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.enums import CONSTELLATION_OWNER
+from pattern_db.errors import Busy
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents
+from pattern_db.tables.agents import AgentRow
+
+NOW = "2026-11-21T22:24:40.123Z"
+ADA, BOB, ALL = "agt_ada", "agt_bob", CONSTELLATION_OWNER
+BY_ADA, BY_BOB, BY_USER = "agent:agt_ada", "agent:agt_bob", "user:usr_1"
+
+
+def constellation() -> Connection:
+    """A constellation's database in memory with the agents ada and bob."""
+    connection = template.in_memory(migrations_of("constellation"), now=NOW)
+    add_agents(connection)
+    return connection
+
+
+def add_agents(connection: Connection) -> None:
+    for name in ("ada", "bob"):
+        row = AgentRow(
+            id=f"agt_{name}",
+            name=name,
+            model_provider="embedded",
+            model_name="rules-1",
+            system_prompt="",
+            created_at=NOW,
+            updated_at=NOW,
+        )
+        agents.create(connection, row)
+
+
+@dataclass
+class Rig:
+    """`told` are the events of committed units of work, in order. `fails` makes the next commits fail."""
+
+    database: Database
+    hot_max: int = 256
+    seed: int = 0
+    limits: Limits = field(default_factory=lambda: Limits(block_chars_max=2_000_000))
+    fails: bool = False
+    told: list[Draft] = field(default_factory=list)
+    clock: StoppedClock = field(default_factory=lambda: StoppedClock(1_795_000_000_000))
+
+    def __post_init__(self) -> None:
+        randomness = seeded_randomness(self.seed)
+        self.store = MemoryStore(
+            database=self.database,
+            clock=self.clock,
+            ids=Ids(self.clock, randomness),
+            randomness=randomness,
+            limits=self.limits,
+            commit=self.commit,
+            hot_max=self.hot_max,
+        )
+
+    async def commit(self, work: UnitOfWork) -> None:
+        """What the journal does with a unit of work that belongs to no turn."""
+        committed = False
+        try:
+            await self.database.write(self._run, work)
+            committed = True
+            self.told += work.drafts
+        finally:
+            work.settle(committed=committed)
+
+    def _run(self, connection: Connection, work: UnitOfWork) -> None:
+        work.run(connection)
+        if self.fails:
+            raise Busy("the test says so")
+
+    async def block(self, content: str = "", *, owner: str = ADA, label: str = "notes", **fields: object) -> str:
+        """Make a block and return its id."""
+        new = NewBlock(label=label, content=content, **fields)  # type: ignore[arg-type]  # the tests know the fields
+        return (await self.store.create(owner, new, author=BY_USER)).id
+
+    async def content(self, owner: str = ADA, label: str = "notes") -> str:
+        """What the store shows."""
+        return (await self.store.view(owner, label)).content

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.errors import InvalidInput
+from pattern_core.limits import Limits
+from pattern_core.memory.block import (
+    DESCRIPTION_CHARS_MAX,
+    check_description,
+    check_label,
+    check_limit,
+    check_metadata,
+    is_in_prompt,
+    view_of,
+)
+from pattern_core.memory.schema import SchemaKind
+from pattern_db.enums import BlockType, Permission
+from pattern_db.tables.block_sharing import Via, VisibleBlock
+from pattern_db.tables.memory_blocks import BlockRow
+from tests.pattern_core.memory.rig import NOW
+
+
+def visible(block_type: BlockType, via: Via, *, pinned: bool = False, metadata: object = None) -> VisibleBlock:
+    row = BlockRow(
+        id="mem_1",
+        agent_id="agt_ada",
+        label="notes",
+        description="",
+        block_type=block_type,
+        created_at=NOW,
+        updated_at=NOW,
+        pinned=pinned,
+        content_preview="text",
+        metadata=metadata,
+    )
+    return VisibleBlock(block=row, via=via, permission=Permission.APPEND)
+
+
+@pytest.mark.parametrize(
+    "label", ["x", "human", "process:1f", "to do", "übersicht", "日記", "a.b@c#d+e-f_g", "x" * 128]
+)
+def test_labels(label: str) -> None:
+    assert check_label(label) == label
+
+
+@pytest.mark.parametrize(
+    "label", ["", " ", " x", "x ", "a/b", "a\\b", "<b>", 'a"b', "a\nb", "a\x00", "x" * 129, "\ud800"]
+)
+def test_labels_that_cannot_be(label: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot be a label"):
+        check_label(label)
+
+
+def test_descriptions_at_the_bound_and_past_it() -> None:
+    assert check_description("x" * DESCRIPTION_CHARS_MAX)
+    for description in ("x" * (DESCRIPTION_CHARS_MAX + 1), "\ud800"):
+        with pytest.raises(InvalidInput):
+            check_description(description)
+
+
+def test_limits() -> None:
+    limits = Limits(block_chars_default=50, block_chars_max=100)
+    assert [check_limit(limit, limits) for limit in (0, 1, 100)] == [50, 1, 100]
+    for limit in (-1, 101):
+        with pytest.raises(InvalidInput, match="between 1 and 100"):
+            check_limit(limit, limits)
+
+
+def test_metadata() -> None:
+    assert check_metadata(None) is SchemaKind.TEXT
+    assert check_metadata({"schema": "Text", "colour": "red"}) is SchemaKind.TEXT
+    for metadata, words in (
+        ({"x": object()}, "not JSON"),
+        ({"x": float("nan")}, "not JSON"),
+        ({"x": "\ud800"}, "surrogate"),
+        ({"x": "y" * 10_000}, "at most 10000"),
+        ({"schema": "List"}, "not supported yet"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            check_metadata(metadata)
+
+
+@pytest.mark.parametrize(
+    ("block_type", "via", "pinned", "shown"),
+    [
+        (BlockType.CORE, Via.OWN, False, True),
+        (BlockType.CORE, Via.CONSTELLATION, False, True),
+        (BlockType.WORKING, Via.OWN, False, False),
+        (BlockType.WORKING, Via.OWN, True, True),
+        (BlockType.WORKING, Via.ATTACHED, False, True),
+        (BlockType.WORKING, Via.CONSTELLATION, False, False),
+        (BlockType.ARCHIVAL, Via.OWN, True, False),
+        (BlockType.LOG, Via.OWN, True, False),
+    ],
+)
+def test_what_the_prompt_shows(block_type: BlockType, via: Via, pinned: bool, shown: bool) -> None:
+    assert is_in_prompt(visible(block_type, via, pinned=pinned)) is shown
+
+
+def test_a_view_has_the_readers_permission_and_shows_any_schema_as_text() -> None:
+    view = view_of(visible(BlockType.CORE, Via.ATTACHED, metadata={"schema": {"Map": {}}}))
+    assert (view.permission, view.content, view.metadata) == (Permission.APPEND, "text", {"schema": {"Map": {}}})

@@ -1,0 +1,445 @@
+"""One path for every edit: what is stored with it, what it refuses, and who waits for whom."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from pattern_core.memory.block import BlockSettings, NewBlock
+from pattern_core.memory.document import DocumentDamaged
+from pattern_core.memory.edit import AppendText, BlockEdit, EditRange, Patch, ReplaceText, SetText
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.connection import Connection
+from pattern_db.enums import BlockType, Encoding, Permission, UpdateSource
+from pattern_db.errors import Busy
+from pattern_db.errors import Conflict as StorageConflict
+from pattern_db.tables import block_history, block_sharing, memory_blocks
+from pattern_db.tables.block_sharing import Attachment, Via
+from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_BOB, BY_USER, NOW, Rig
+
+
+def lend(connection: Connection, block_id: str, permission: Permission, agent_id: str = BOB) -> None:
+    row = Attachment(block_id=block_id, agent_id=agent_id, permission=permission, attached_at=NOW)
+    block_sharing.attach(connection, row)
+
+
+async def test_a_new_block_is_seen_and_told(rig: Rig) -> None:
+    made = await rig.store.create(
+        ADA, NewBlock(label="human", content="Likes tea.", description="The user"), author=BY_USER
+    )
+    assert made == await rig.store.view(ADA, "human")
+    assert made.id.startswith("mem_")
+    assert (made.content, made.version, made.char_limit, made.via) == ("Likes tea.", 0, 5000, Via.OWN)
+    assert made.block_type is BlockType.CORE
+    [event] = rig.told
+    assert event.name == "memory.changed"
+    assert event.data == {"block_id": made.id, "label": "human", "agent_id": ADA, "version": 0, "by": BY_USER}
+
+
+async def test_a_label_is_taken_once_and_free_again_after_deletion(rig: Rig) -> None:
+    first = await rig.block("old")
+    with pytest.raises(Conflict, match="a block 'notes' already"):
+        await rig.block("new")
+    await rig.block("theirs", owner=BOB)
+    await rig.store.delete(ADA, "notes", author=BY_USER)
+    assert rig.told[-1].data["deleted"] is True
+    with pytest.raises(NotFound, match="no memory block 'notes'; there are: none"):
+        await rig.store.view(ADA, "notes")
+    assert await rig.store.list(ADA) == []
+    second = await rig.block("")
+    assert second != first
+    assert await rig.content() == ""
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (NewBlock(label=""), "cannot be a label"),
+        (NewBlock(label="a/b"), "cannot be a label"),
+        (NewBlock(label="x", char_limit=-1), "limit is between"),
+        (NewBlock(label="x", char_limit=3, content="four"), "at most 3 characters"),
+        (NewBlock(label="x", content="\ud800"), "surrogate"),
+        (NewBlock(label="x", description="\ud800"), "surrogate"),
+        (NewBlock(label="x", metadata={"schema": {"Map": {}}}), "not supported yet; supported: Text"),
+    ],
+)
+async def test_blocks_that_cannot_be(rig: Rig, new: NewBlock, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        await rig.store.create(ADA, new, author=BY_USER)
+    assert await rig.store.list(ADA) == []
+
+
+async def test_an_edit_stores_update_text_history_and_event_together(rig: Rig) -> None:
+    block_id = await rig.block("Hello")
+    rig.clock.advance(1000)
+    edited = await rig.store.edit(
+        ADA, "notes", AppendText(text=" 🌍"), author=BY_ADA, cause={"turn": "turn_1", "call": "call_1"}
+    )
+    assert edited.is_changed
+    assert edited.block == await rig.store.view(ADA, "notes")
+    assert (edited.block.content, edited.block.version) == ("Hello 🌍", 1)
+    [update] = await rig.database.read(memory_blocks.get_updates_since, block_id, 0)
+    assert (update.seq, update.author, update.source) == (1, BY_ADA, UpdateSource.AGENT)
+    assert update.cause == {"turn": "turn_1", "call": "call_1"}
+    [line] = await rig.database.read(block_history.recent, block_id, 10)
+    assert (line.changed_by, line.change_summary, line.seq) == (BY_ADA, "Appended 2 characters", 1)
+    assert update.frontier is not None
+    assert line.frontiers == update.frontier.hex()
+    assert rig.told[-1].data["version"] == 1
+    found = await rig.database.read(
+        lambda c: c.execute("SELECT block_id FROM memory_fts WHERE memory_fts MATCH 'hello'").fetchall()
+    )
+    assert found == [(block_id,)]
+
+
+async def test_every_kind_of_edit(rig: Rig) -> None:
+    await rig.block("one\ntwo\n")
+    steps: list[tuple[BlockEdit, str]] = [
+        (ReplaceText(old="two", new="2"), "one\n2\n"),
+        (EditRange(first=1, last=1, text="1"), "1\n2\n"),
+        (Patch(patch="@@ -2 +2,2 @@\n-2\n+two\n+three\n"), "1\ntwo\nthree\n"),
+        (SetText(text="1\nzwei\nthree\n"), "1\nzwei\nthree\n"),
+        (ReplaceText(old="(z)wei", new=r"\1wo", mode="regex"), "1\nzwo\nthree\n"),
+    ]
+    for edit, content in steps:
+        assert (await rig.store.edit(ADA, "notes", edit, author=BY_USER)).block.content == content
+    assert (await rig.store.view(ADA, "notes")).version == 5
+
+
+async def test_an_edit_that_changes_nothing_stores_nothing(rig: Rig) -> None:
+    block_id = await rig.block("same")
+    for edit in (SetText(text="same"), ReplaceText(old="same", new="same"), AppendText(text="")):
+        edited = await rig.store.edit(ADA, "notes", edit, author=BY_USER)
+        assert (edited.is_changed, edited.note, edited.block.version) == (False, "Nothing changed", 0)
+    assert await rig.database.read(memory_blocks.get_updates_since, block_id, 0) == []
+    assert len(rig.told) == 1
+
+
+async def test_over_the_limit_nothing_is_changed(rig: Rig) -> None:
+    await rig.block("12345", char_limit=10)
+    await rig.store.edit(ADA, "notes", AppendText(text="67890"), author=BY_ADA)
+    with pytest.raises(InvalidInput, match="at most 10 characters; it has 10 and would have 11"):
+        await rig.store.edit(ADA, "notes", AppendText(text="1"), author=BY_ADA)
+    assert await rig.content() == "1234567890"
+    await rig.store.set_metadata(ADA, "notes", BlockSettings(char_limit=5), author=BY_USER)
+    assert (await rig.store.edit(ADA, "notes", SetText(text="12345678"), author=BY_ADA)).is_changed
+
+
+async def test_a_stale_version_is_refused_and_the_right_one_taken(rig: Rig) -> None:
+    await rig.block("a")
+    await rig.store.edit(ADA, "notes", SetText(text="b"), author=BY_USER, expected_version=0)
+    with pytest.raises(Conflict, match="at version 1, not 0") as caught:
+        await rig.store.edit(ADA, "notes", SetText(text="c"), author=BY_USER, expected_version=0)
+    assert caught.value.details == {"version": 1}
+    await rig.store.edit(ADA, "notes", SetText(text="c"), author=BY_USER, expected_version=1)
+
+
+async def test_permissions_bind_agents_not_people(rig: Rig) -> None:
+    await rig.block("fixed", permission=Permission.READ_ONLY)
+    with pytest.raises(PermissionDenied, match="the block notes is read_only"):
+        await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_ADA)
+    with pytest.raises(PermissionDenied):
+        await rig.store.delete(ADA, "notes", author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER)
+    assert await rig.content() == "fixed!"
+
+
+async def test_labels_resolve_own_then_lent_then_the_constellations(rig: Rig) -> None:
+    shared = await rig.block("bob's", owner=BOB)
+    await rig.block("everybody's", owner=ALL)
+    assert (await rig.store.view(ADA, "notes")).via is Via.CONSTELLATION
+    await rig.database.write(lend, shared, Permission.APPEND, ADA)
+    assert await rig.content() == "bob's"
+    await rig.block("mine")
+    assert await rig.content() == "mine"
+    assert [view.content for view in await rig.store.list(ADA)] == ["mine"]
+    with pytest.raises(NotFound, match="no memory block 'x'; there are: notes"):
+        await rig.store.view(ADA, "x")
+
+
+async def test_a_lent_block_is_edited_within_its_permission_and_the_owner_sees_it(rig: Rig) -> None:
+    shared = await rig.block("plan: ")
+    await rig.database.write(lend, shared, Permission.APPEND)
+    await rig.store.edit(BOB, "notes", AppendText(text="tea"), author=BY_BOB)
+    assert await rig.content(ADA) == "plan: tea"
+    with pytest.raises(PermissionDenied, match="is append: you may read and append, not overwrite"):
+        await rig.store.edit(BOB, "notes", SetText(text=""), author=BY_BOB)
+    with pytest.raises(PermissionDenied, match="belongs to somebody else"):
+        await rig.store.set_metadata(BOB, "notes", BlockSettings(pinned=True), author=BY_BOB)
+
+
+async def test_settings(rig: Rig) -> None:
+    await rig.block("x")
+    changes = BlockSettings(pinned=True, description="d", block_type=BlockType.WORKING, char_limit=7, label="todo")
+    changed = await rig.store.set_metadata(ADA, "notes", changes, author=BY_ADA)
+    assert changed == await rig.store.view(ADA, "todo")
+    assert (changed.pinned, changed.description, changed.block_type, changed.char_limit) == (
+        True,
+        "d",
+        BlockType.WORKING,
+        7,
+    )
+    assert (await rig.store.set_metadata(ADA, "todo", BlockSettings(pinned=False), author=BY_ADA)).char_limit == 7
+    await rig.block("y")
+    with pytest.raises(Conflict, match="a block 'todo' already"):
+        await rig.store.set_metadata(ADA, "notes", BlockSettings(label="todo"), author=BY_USER)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BlockSettings(label="</x>"),
+        BlockSettings(char_limit=0),
+        BlockSettings(char_limit=10_000_000),
+        BlockSettings(description="x" * 2001),
+        BlockSettings(metadata={"schema": "Log"}),
+        BlockSettings(block_type=BlockType.ARCHIVAL),
+    ],
+)
+async def test_settings_that_will_not_do(rig: Rig, settings: BlockSettings) -> None:
+    await rig.block("x")
+    before = await rig.store.view(ADA, "notes")
+    with pytest.raises(InvalidInput):
+        await rig.store.set_metadata(ADA, "notes", settings, author=BY_USER)
+    assert await rig.store.view(ADA, "notes") == before
+
+
+async def test_a_given_unit_of_work_is_not_committed_by_the_store(rig: Rig) -> None:
+    await rig.block("a")
+    work = UnitOfWork()
+    edited = await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    again = await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA, work=work)
+    assert (edited.block.version, again.block.version, again.block.content) == (1, 2, "abc")
+    assert await rig.content() == "a"
+    await rig.commit(work)
+    assert await rig.content() == "abc"
+    assert [event.data["version"] for event in rig.told] == [0, 1, 2]
+
+
+async def test_only_the_agent_whose_call_it_is_sees_it_in_its_prompt_before_the_commit(rig: Rig) -> None:
+    block_id = await rig.block("a")
+    await rig.database.write(lend, block_id, Permission.APPEND)
+    work = UnitOfWork()
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    await rig.store.set_metadata(ADA, "notes", BlockSettings(description="new"), author=BY_ADA, work=work)
+    [shown] = await rig.store.prompt_blocks(ADA)
+    assert shown == '<block:notes permission="read_write" description="new" chars="2/5000">\nab\n</block:notes>'
+    [theirs] = await rig.store.prompt_blocks(BOB)
+    assert theirs == '<block:notes permission="append" chars="1/5000" shared_from="ada">\na\n</block:notes>'
+    work.settle(committed=False)
+    assert "\na\n" in (await rig.store.prompt_blocks(ADA))[0]
+
+
+async def test_a_block_deleted_by_the_call_under_way_uncovers_what_it_hid(rig: Rig) -> None:
+    await rig.block("mine", permission=Permission.ADMIN)
+    await rig.block("everybody's", owner=ALL)
+    work = UnitOfWork()
+    await rig.store.delete(ADA, "notes", author=BY_ADA, work=work)
+    [shown] = await rig.store.prompt_blocks(ADA)
+    assert "everybody's" in shown
+    work.settle(committed=False)
+
+
+async def test_the_prompt_shows_core_then_working_blocks(rig: Rig) -> None:
+    await rig.block("1", label="zeta")
+    await rig.block("2", label="alpha", block_type=BlockType.WORKING, pinned=True)
+    await rig.block("3", label="unpinned", block_type=BlockType.WORKING)
+    await rig.block("4", label="log", block_type=BlockType.LOG)
+    await rig.block("5", label="old", block_type=BlockType.ARCHIVAL)
+    lent = await rig.block("6", label="lent", owner=BOB, block_type=BlockType.WORKING)
+    await rig.block("7", label="all", owner=ALL)
+    await rig.database.write(lend, lent, Permission.READ_ONLY, ADA)
+    shown = await rig.store.prompt_blocks(ADA)
+    assert [block.split(" ")[0] for block in shown] == ["<block:zeta", "<block:all", "<block:alpha", "<block:lent"]
+
+
+async def test_a_failed_commit_leaves_no_trace(rig: Rig) -> None:
+    await rig.block("a")
+    rig.fails = True
+    with pytest.raises(Busy):
+        await rig.store.edit(ADA, "notes", AppendText(text="lost"), author=BY_USER)
+    rig.fails = False
+    edited = await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_USER)
+    assert (edited.block.content, edited.block.version) == ("ab", 1)
+    assert await rig.content() == "ab"
+
+
+async def test_an_edit_waits_for_the_unit_that_has_the_block(rig: Rig) -> None:
+    await rig.block("a")
+    await rig.block("free", label="other")
+    work = UnitOfWork()
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    done: list[str] = []
+
+    async def edit() -> None:
+        edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_USER, expected_version=1)
+        done.append(edited.block.content)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edit)
+        await trio.testing.wait_all_tasks_blocked()
+        assert done == []
+        await rig.store.edit(ADA, "other", AppendText(text="!"), author=BY_USER)  # other blocks do not wait
+        await rig.commit(work)
+    assert done == ["abc"]
+
+
+async def test_a_waiter_that_is_cancelled_leaves_the_block_free(rig: Rig) -> None:
+    await rig.block("a")
+    work = UnitOfWork()
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    with trio.move_on_after(0.01) as scope:
+        await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_USER)
+    assert scope.cancelled_caught
+    work.settle(committed=False)
+    await rig.store.edit(ADA, "notes", AppendText(text="d"), author=BY_USER)
+    assert await rig.content() == "ad"
+
+
+async def test_what_changed_while_waiting_is_seen(rig: Rig) -> None:
+    await rig.block("a")
+    work = UnitOfWork()
+    await rig.store.set_metadata(
+        ADA, "notes", BlockSettings(permission=Permission.READ_ONLY), author=BY_USER, work=work
+    )
+    caught: list[PermissionDenied] = []
+
+    async def edit() -> None:
+        try:
+            await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
+        except PermissionDenied as error:
+            caught.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edit)
+        await trio.testing.wait_all_tasks_blocked()
+        await rig.commit(work)
+    assert len(caught) == 1
+    assert await rig.content() == "a"
+
+
+async def test_a_label_that_means_another_block_meanwhile_is_followed(rig: Rig) -> None:
+    await rig.block("old")
+    work = UnitOfWork()
+    await rig.store.delete(ADA, "notes", author=BY_USER, work=work)
+    rest = await rig.store.create(ALL, NewBlock(label="notes", content="all"), author=BY_USER)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER))
+        await trio.testing.wait_all_tasks_blocked()
+        await rig.commit(work)
+    view = await rig.store.view(ADA, "notes")
+    assert (view.id, view.content) == (rest.id, "all!")
+
+
+async def test_another_writer_is_noticed(rig: Rig) -> None:
+    block_id = await rig.block("a")
+    work = UnitOfWork()
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    other = await rig.database.read(memory_blocks.get_checkpoint_and_updates, block_id)
+    assert other[0] is not None
+    await rig.database.write(memory_blocks.store_update, block_id, other[0].snapshot, None, NOW)
+    with pytest.raises(StorageConflict, match="changed by another writer"):
+        await rig.commit(work)
+    edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
+    assert (edited.block.content, edited.block.version) == ("ac", 2)
+
+
+async def test_a_damaged_document_is_said_to_be_so_and_can_still_be_read(rig: Rig) -> None:
+    block_id = await rig.block("a")
+    await rig.database.write(memory_blocks.store_update, block_id, b"junk", None, NOW)
+    with pytest.raises(DocumentDamaged):
+        await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_USER)
+    assert await rig.content() == "a"
+
+
+async def test_few_documents_stay_open(rig: Rig) -> None:
+    small = Rig(rig.database, hot_max=3)
+    for number in range(10):
+        await small.block("x", label=f"n{number}")
+    for _ in range(3):
+        for number in range(10):
+            await small.store.edit(ADA, f"n{number}", AppendText(text="y"), author=BY_USER)
+    assert {view.content for view in await small.store.list(ADA)} == {"xyyy"}
+    small.store.forget(ADA)
+    await small.store.edit(ADA, "n1", AppendText(text="y"), author=BY_USER)
+
+
+async def test_consolidation_by_hand_keeps_text_version_and_the_previous_checkpoint(rig: Rig) -> None:
+    block_id = await rig.block("0")
+    for round_ in range(7):
+        for number in range(3):
+            await rig.store.edit(ADA, "notes", AppendText(text=f" {round_}.{number}"), author=BY_ADA)
+        before = await rig.store.view(ADA, "notes")
+        assert await rig.store.consolidate(block_id)
+        assert await rig.store.view(ADA, "notes") == before
+    assert not await rig.store.consolidate(block_id)
+    assert await rig.database.read(memory_blocks.get_updates_since, block_id, 0) == []
+    checkpoints = await rig.database.read(memory_blocks.list_checkpoints, block_id)
+    assert [one.up_to_seq for one in checkpoints] == [21, 18, 15, 12, 9]
+    fresh = Rig(rig.database, seed=9)
+    edited = await fresh.store.edit(ADA, "notes", AppendText(text="!"), author=BY_ADA)
+    assert edited.block.content.startswith("0 0.0 0.1")
+    assert edited.block.content.endswith("6.2!")
+    assert edited.block.version == 22
+
+
+async def test_consolidation_runs_by_itself_at_100_updates(file_rig: Rig) -> None:
+    block_id = await file_rig.block("")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file_rig.store.run)
+        for _ in range(150):
+            await file_rig.store.edit(ADA, "notes", AppendText(text="x"), author=BY_ADA)
+        with trio.fail_after(5):
+            while not (stored := await file_rig.database.read(memory_blocks.list_checkpoints, block_id)):
+                await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+    [checkpoint] = stored
+    stats = await file_rig.database.read(memory_blocks.get_pending_update_stats, block_id)
+    assert checkpoint.up_to_seq >= 100
+    assert stats.count == 150 - checkpoint.up_to_seq
+    fresh = Rig(file_rig.database, seed=9)
+    assert (await fresh.store.edit(ADA, "notes", AppendText(text="y"), author=BY_ADA)).block.content == "x" * 150 + "y"
+
+
+async def test_consolidation_is_due_by_bytes_and_by_age(rig: Rig) -> None:
+    big = await rig.block("", char_limit=100_000)
+    old = await rig.block("", label="old")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.store.run)
+        await rig.store.edit(ADA, "notes", SetText(text="".join(map(str, range(20_000)))[:90_000]), author=BY_ADA)
+        await rig.store.edit(ADA, "old", AppendText(text="1"), author=BY_ADA)
+        rig.clock.advance(60 * 60 * 1000 - 1)
+        await rig.store.edit(ADA, "old", AppendText(text="2"), author=BY_ADA)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await rig.database.read(memory_blocks.list_checkpoints, old) == []
+        rig.clock.advance(1)
+        await rig.store.edit(ADA, "old", AppendText(text="3"), author=BY_ADA)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    [checkpoint] = await rig.database.read(memory_blocks.list_checkpoints, big)
+    assert checkpoint.encoding is Encoding.ZSTD
+    [checkpoint] = await rig.database.read(memory_blocks.list_checkpoints, old)
+    assert (checkpoint.encoding, checkpoint.updates_consolidated) == (Encoding.RAW, 3)
+
+
+async def test_on_a_file_tasks_that_edit_one_block_at_once_lose_nothing(file_rig: Rig) -> None:
+    await file_rig.block("")
+
+    async def write(name: str) -> None:
+        for number in range(10):
+            await file_rig.store.edit(ADA, "notes", AppendText(text=f"{name}{number} "), author=BY_USER)
+
+    async with trio.open_nursery() as nursery:
+        for name in "abcde":
+            nursery.start_soon(write, name)
+    words = (await file_rig.content()).split()
+    assert sorted(words) == sorted(f"{name}{number}" for name in "abcde" for number in range(10))
+    view = await file_rig.store.view(ADA, "notes")
+    assert view.version == 50
+    assert [event.data["version"] for event in file_rig.told] == list(range(51))
+    assert json.dumps([event.data for event in file_rig.told])  # events are JSON

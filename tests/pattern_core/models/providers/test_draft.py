@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.messages import Reasoning, Text, ToolCall, user
+from pattern_core.models.model import ModelRequest, ReasoningDelta, TextDelta
+from pattern_core.models.providers.draft import (
+    CALLS_MAX,
+    REPLY_CHARS_MAX,
+    Draft,
+    Garbled,
+    as_count,
+    as_dict,
+    as_str,
+    loads,
+)
+
+REQUEST = ModelRequest(model="m", system=(), messages=[user("hi")])
+
+
+def test_parts_keep_the_order_in_which_they_began() -> None:
+    draft = Draft(REQUEST)
+    assert draft.is_empty
+    assert draft.words("hm", is_reasoning=True) == [ReasoningDelta(text="hm")]
+    assert draft.words("Hel") == [TextDelta(text="Hel")]
+    call = draft.begin_call("c1", "search")
+    draft.words("lo")
+    call.arguments += ['{"q":', "1}"]
+    draft.words("!")
+    assert draft.parts() == (
+        Reasoning(text="hm"),
+        Text(text="Hel"),
+        ToolCall(call_id="c1", tool="search", arguments={"q": 1}),
+        Text(text="lo!"),
+    )
+    assert draft.has_calls
+    assert not draft.is_empty
+
+
+def test_reasoning_is_signed_and_kept_apart() -> None:
+    draft = Draft(REQUEST)
+    draft.sign("nothing to sign")
+    for number in ("1", "2"):
+        draft.begin_words(is_reasoning=True)
+        draft.words(f"thought {number}", is_reasoning=True)
+        draft.sign("sig")
+        draft.sign(number)
+    draft.begin_words(is_reasoning=True)
+    draft.sign("only")
+    draft.begin_words(is_reasoning=False)
+    assert draft.parts() == (
+        Reasoning(text="thought 1", signature="sig1"),
+        Reasoning(text="thought 2", signature="sig2"),
+        Reasoning(text="", signature="only"),
+    )
+
+
+def test_halves_of_characters_wait_for_each_other() -> None:
+    draft = Draft(REQUEST)
+    assert draft.words("a\ud83d") == [TextDelta(text="a")]
+    assert draft.words("\ude00") == [TextDelta(text="😀")]
+    assert draft.words("\ud83d") == []
+    assert draft.parts() == (Text(text="a😀\ufffd"),)
+
+
+def test_ids_of_calls_are_made_up_where_missing_or_repeated() -> None:
+    draft = Draft(REQUEST)
+    for call_id in ("", "same", "same", ""):
+        draft.begin_call(call_id, "search")
+    ids = [part.call_id for part in draft.parts() if isinstance(part, ToolCall)]
+    assert len(set(ids)) == 4
+    assert ids[1] == "same"
+
+
+def test_bounds_and_missing_names() -> None:
+    draft = Draft(REQUEST)
+    draft.words("x" * REPLY_CHARS_MAX)
+    with pytest.raises(Garbled, match="longer"):
+        draft.words("x")
+    draft = Draft(REQUEST)
+    for _ in range(CALLS_MAX):
+        draft.begin_call()
+    with pytest.raises(Garbled, match="more than"):
+        draft.begin_call()
+    with pytest.raises(Garbled, match="without a name"):
+        draft.parts()
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000, "1" * 5_000, "\ud800"])
+def test_what_is_no_object_is_garbled(text: str) -> None:
+    with pytest.raises(Garbled) as caught:
+        loads(text)
+    str(caught.value).encode()
+
+
+def test_optional_values() -> None:
+    assert (as_dict({"a": 1}), as_dict(None), as_dict([])) == ({"a": 1}, {}, {})
+    assert (as_str("a"), as_str(None), as_str(3)) == ("a", "", "")
+    assert [as_count(value) for value in (3, 0, -1, True, 1.5, "3", None, 1 << 60)] == [3, 0, *[None] * 6]

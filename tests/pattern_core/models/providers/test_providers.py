@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pattern_core.models.errors import ModelNotConfigured
+from pattern_core.models.providers import PROVIDERS, make_provider
+from pattern_core.models.providers.settings import ProviderSettings, Secret
+
+
+@pytest.mark.parametrize("kind", sorted(PROVIDERS))
+async def test_every_kind_is_made_by_name_and_closes_unused(kind: str) -> None:
+    provider = make_provider(
+        "mine", ProviderSettings(kind=kind, api_key=Secret("sk-1"), base_url="http://127.0.0.1:9/v1")
+    )
+    assert provider.name == "mine"
+    await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("openai", ProviderSettings(kind="openai"), "Set OPENAI_API_KEY"),
+        ("anthropic", ProviderSettings(kind="anthropic", api_key=Secret("")), "Set ANTHROPIC_API_KEY"),
+        ("other", ProviderSettings(kind="openai"), r"\[providers.other\]"),
+        ("google", ProviderSettings(kind="google", api_key=Secret("k")), "Kinds are: anthropic, embedded, openai"),
+        ("openai", ProviderSettings(kind="openai", api_key=Secret("sk-1\n")), "Copy it again"),
+        ("openai", ProviderSettings(kind="openai", api_key=Secret("schlüssel")), "Copy it again"),
+    ],
+)
+def test_what_is_missing_is_named(name: str, settings: ProviderSettings, words: str) -> None:
+    with pytest.raises(ModelNotConfigured, match=words) as caught:
+        make_provider(name, settings)
+    assert "schlüssel" not in str(caught.value)
+
+
+def test_the_vendors_libraries_are_not_loaded_before_they_are_used() -> None:
+    code = "import pattern_core.models.providers, sys; print({'openai', 'anthropic', 'httpx2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from pattern_core.ids import seeded_randomness
+from pattern_core.limits import TurnLimits
+from pattern_core.messages import user
+from pattern_core.models.client import ClientLimits, ModelClient, was_shown
+from pattern_core.models.errors import (
+    ModelError,
+    ModelGarbage,
+    ModelNotConfigured,
+    ModelOverloaded,
+    ModelRejected,
+    ModelServerError,
+    ModelTimeout,
+)
+from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, TextDelta
+from pattern_core.models.retry import RetryPolicy
+from pattern_core.testing import Paced, ScriptedProvider, says
+from pattern_core.testing.model import Answer
+
+LIMITS = TurnLimits(model_timeout_s=100, model_idle_timeout_s=10)
+REQUEST = ModelRequest(model="any", system=(), messages=[user("hello")])
+SERVER_ERROR = ModelServerError("500", provider="scripted", status=500)
+
+
+@dataclass
+class Asker:
+    """A client of one provider, and all that it reported."""
+
+    provider: ScriptedProvider
+    bounds: ClientLimits | None = None
+    jitter: float = 0.0
+    shown: list[str] = field(default_factory=list)
+    retries: list[tuple[int, str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.client = ModelClient(
+            {"scripted": self.provider},
+            RetryPolicy(jitter=self.jitter),
+            LIMITS,
+            seeded_randomness(1),
+            client_limits=self.bounds,
+        )
+
+    async def on_delta(self, delta: Delta) -> None:
+        self.shown.append(delta.text)
+
+    async def on_retry(self, attempt: int, error: ModelError, delay_s: float) -> None:
+        self.retries.append((attempt, error.code, delay_s))
+
+    async def ask(self, deadline: float = math.inf) -> ModelReply:
+        return await self.client.ask(REQUEST, "scripted", self.on_delta, deadline, self.on_retry)
+
+
+def asker(*script: Answer, slice_chars: int | None = None, bounds: ClientLimits | None = None) -> Asker:
+    return Asker(ScriptedProvider(script, slice_chars=slice_chars), bounds)
+
+
+def virtually(test: Callable[[], Awaitable[None]]) -> None:
+    """Run with a clock that leaps over every wait."""
+    trio.run(test, clock=MockClock(autojump_threshold=0))
+
+
+async def test_passes_words_on_and_returns_the_reply() -> None:
+    one = asker(says("hello"), slice_chars=2)
+    assert await one.ask() == says("hello")
+    assert one.shown == ["he", "ll", "o"]
+    assert one.client.names == ["scripted"]
+
+
+async def test_an_unknown_provider_is_named_with_advice() -> None:
+    one = asker()
+    with pytest.raises(ModelNotConfigured, match=r"ANTHROPIC_API_KEY.*Configured: scripted"):
+        await one.client.ask(REQUEST, "anthropic", one.on_delta)
+
+
+def test_asks_again_after_growing_waits() -> None:
+    async def test() -> None:
+        one = asker(SERVER_ERROR, ModelOverloaded("429", provider="s", retry_after_s=9), SERVER_ERROR, says("at last"))
+        assert await one.ask() == says("at last")
+        assert one.retries == [(1, "model_server_error", 1), (2, "model_overloaded", 9), (3, "model_server_error", 4)]
+        assert trio.current_time() == 14
+
+    virtually(test)
+
+
+def test_gives_up_after_the_last_attempt_and_says_how_many() -> None:
+    async def test() -> None:
+        one = Asker(ScriptedProvider(otherwise=SERVER_ERROR), jitter=0.25)
+        with pytest.raises(ModelServerError) as caught:
+            await one.ask()
+        assert one.provider.asked == caught.value.details["attempts"] == 4
+        assert not was_shown(caught.value)
+        assert 7 < trio.current_time() < 7 * 1.25
+
+    virtually(test)
+
+
+@pytest.mark.parametrize(("error", "asked"), [(ModelRejected, 1), (ModelGarbage, 2)])
+def test_what_repetition_does_not_mend_is_not_repeated(error: type[ModelError], asked: int) -> None:
+    async def test() -> None:
+        one = Asker(ScriptedProvider(otherwise=error("no", provider="s")))
+        with pytest.raises(error):
+            await one.ask()
+        assert one.provider.asked == asked
+
+    virtually(test)
+
+
+async def test_nothing_is_asked_again_once_words_were_shown() -> None:
+    one = asker(Paced(answer=says("hello"), breaks=SERVER_ERROR, shown=1), says("never"), slice_chars=2)
+    with pytest.raises(ModelServerError) as caught:
+        await one.ask()
+    assert was_shown(caught.value)
+    assert (one.shown, one.provider.asked) == (["he"], 1)
+
+
+def test_no_wait_goes_past_the_deadline() -> None:
+    async def test() -> None:
+        one = asker(ModelOverloaded("429", provider="s", retry_after_s=50), says("never"), says("never"))
+        with pytest.raises(ModelOverloaded):
+            await one.ask(deadline=20)
+        assert (trio.current_time(), one.retries) == (0, [])
+        with pytest.raises(ModelOverloaded, match="longer than there is time"):
+            await one.ask(deadline=20)
+        assert trio.current_time() == 0
+
+    virtually(test)
+
+
+def test_a_429_holds_the_other_agents_back_too() -> None:
+    async def test() -> None:
+        one = asker(ModelOverloaded("429", provider="s", retry_after_s=20), says("a"), says("b"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.ask)
+            await trio.sleep(1)
+            assert await one.ask() == says("a")
+            assert trio.current_time() == 20
+
+    virtually(test)
+
+
+def test_an_attempt_has_a_time_limit_and_counts_as_retryable() -> None:
+    async def test() -> None:
+        one = asker(Paced(answer=says("late"), delay_s=101), says("in time"))
+        assert await one.ask() == says("in time")
+        assert one.retries == [(1, "model_timeout", 1)]
+        assert trio.current_time() == 101
+        assert one.provider.cancelled == 1
+
+    virtually(test)
+
+
+def test_the_deadline_cuts_an_attempt_off() -> None:
+    async def test() -> None:
+        one = asker(Paced(answer=says("late"), delay_s=50))
+        with pytest.raises(ModelTimeout, match="time of the turn"):
+            await one.ask(deadline=30)
+        assert trio.current_time() == 30
+
+    virtually(test)
+
+
+def test_silence_counts_from_the_first_words_and_afresh_after_each() -> None:
+    async def test() -> None:
+        slow = Paced(answer=says("abcd"), delay_s=60, between_s=9)
+        assert await asker(slow, slice_chars=1).ask() == says("abcd")
+        one = asker(Paced(answer=says("abcd"), between_s=11), slice_chars=1)
+        started = trio.current_time()
+        with pytest.raises(ModelTimeout, match="fell silent for 10 s") as caught:
+            await one.ask()
+        assert was_shown(caught.value)
+        assert (one.shown, trio.current_time() - started) == (["a"], 10)
+
+    virtually(test)
+
+
+class Whispering:
+    """A provider that gives signs of life (empty deltas) every 9 s for a while before it answers."""
+
+    name = "whispering"
+
+    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        for _ in range(5):
+            await on_delta(TextDelta(text=""))
+            await trio.sleep(9)
+        raise SERVER_ERROR
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def test_signs_of_life_hold_the_silence_off_and_are_not_shown() -> None:
+    async def test() -> None:
+        one = asker()
+        client = ModelClient({"w": Whispering()}, RetryPolicy(attempts_max=1), LIMITS, seeded_randomness(1))
+        with pytest.raises(ModelServerError) as caught:
+            await client.ask(REQUEST, "w", one.on_delta)
+        assert not was_shown(caught.value)
+        assert (one.shown, trio.current_time()) == ([], 45)
+
+    virtually(test)
+
+
+def test_the_time_of_showing_is_not_the_providers_silence() -> None:
+    async def test() -> None:
+        async def slow_screen(delta: Delta) -> None:
+            await trio.sleep(30)
+
+        one = asker(says("ab"), slice_chars=1)
+        assert await one.client.ask(REQUEST, "scripted", slow_screen) == says("ab")
+
+    virtually(test)
+
+
+async def test_calls_at_once_and_waiting_are_bounded() -> None:
+    gate = trio.Event()
+    bounds = ClientLimits(calls_max=2, waiting_max=1)
+    one = Asker(ScriptedProvider(otherwise=Paced(answer=says("x"), gate=gate)), bounds)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(one.ask)
+        await wait_all_tasks_blocked()
+        assert one.provider.running == 2
+        with pytest.raises(ModelOverloaded, match="1 calls are waiting"):
+            await one.ask()
+        gate.set()
+    assert (one.provider.asked, one.provider.running) == (3, 0)
+
+
+def test_waiting_for_a_slot_ends_at_the_deadline() -> None:
+    async def test() -> None:
+        gate = trio.Event()
+        one = Asker(ScriptedProvider(otherwise=Paced(answer=says("x"), gate=gate)), ClientLimits(calls_max=1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.ask)
+            await wait_all_tasks_blocked()
+            with pytest.raises(ModelOverloaded, match="no turn came"):
+                await one.ask(deadline=5)
+            assert trio.current_time() == 5
+            gate.set()
+
+    virtually(test)
+
+
+async def test_cancelling_gives_the_slot_back() -> None:
+    one = Asker(ScriptedProvider(otherwise=Paced(answer=says("x"), gate=trio.Event())), ClientLimits(calls_max=1))
+    for _ in range(3):
+        with trio.move_on_after(0.01) as scope:
+            await one.ask()
+        assert scope.cancelled_caught
+    assert one.provider.cancelled == 3

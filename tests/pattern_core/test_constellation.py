@@ -1,0 +1,159 @@
+"""The constellation's face: accepting, waiting, cancelling, reading, draining, and messages between agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.admission import Incoming
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Unavailable
+from pattern_core.limits import Limits, TurnLimits
+from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.testing.model import Paced, calls, says
+from pattern_core.tools.tool import ToolContext, tool
+from pattern_db.enums import EffectClass
+from tests.support import USER, Outside, in_memory, note, rows, running
+
+
+@tool(effect=EffectClass.LOCAL)
+async def tell(context: ToolContext, target: str, content: str) -> str:
+    """Send words to another agent."""
+    return await context.deliver(context.work, target=target, content=content)
+
+
+async def test_a_repeated_key_gives_the_same_turn_and_runs_once() -> None:
+    async with running(otherwise=says("ok")) as world:
+        await world.agent()
+        first = await world.constellation.submit(
+            Incoming(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
+        )
+        await world.constellation.wait(first.turn_id)
+        again = await world.constellation.submit(
+            Incoming(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
+        )
+        assert (again.turn_id, again.is_replay) == (first.turn_id, True)
+        with pytest.raises(IdempotencyMismatch):
+            await world.constellation.submit(
+                Incoming(agent_id="ada", content="other", sender=USER, idempotency_key="k")
+            )
+        other = Incoming(agent_id="ada", content="other", sender="user:else", idempotency_key="k")
+        assert not (await world.constellation.submit(other)).is_replay
+
+
+async def test_what_cannot_be_accepted_changes_nothing() -> None:
+    async with running(otherwise=says("ok")) as world:
+        await world.agent()
+        with pytest.raises(NotFound, match="nobody"):
+            await world.submit("hi", "nobody")
+        with pytest.raises(InvalidInput, match="empty"):
+            await world.submit("   ")
+        with pytest.raises(NotFound):
+            await world.constellation.turn("turn_unknown")
+        with pytest.raises(NotFound):
+            await world.constellation.cancel("turn_unknown")
+        await world.constellation.roster.update("ada", {"status": "archived"})
+        with pytest.raises(Conflict, match="archived"):
+            await world.submit("hi")
+        assert await world.database.read(rows, "SELECT count(*) FROM turn") == [(0,)]
+
+
+async def test_an_agents_message_to_another_starts_its_turn_with_the_result() -> None:
+    script = [calls("tell", {"target": "bob", "content": "a - b | c\nd"}), says("told"), says("heard")]
+    async with running(script, tools=[tell]) as world:
+        ada = await world.agent()
+        await world.agent("bob")
+        await world.say("tell bob")
+        [heard] = [event.turn_id for event in await world.events() if event.data.get("sender") == f"agent:{ada.id}"]
+        assert heard is not None
+        view = await world.constellation.wait(heard)
+        assert view.messages[0].content == "a - b | c\nd"
+        assert view.messages[0].source == "agent"
+
+
+async def test_agents_that_pass_a_request_around_are_stopped() -> None:
+    limits = Limits(turn=TurnLimits(depth_max=3))
+
+    def pass_on(request: ModelRequest) -> ModelReply:
+        if request.messages[-1].role == "tool":
+            return says("passed on")
+        return calls("tell", {"target": "bob" if request.system[0] == "ada" else "ada", "content": "you do it"})
+
+    async with running(otherwise=pass_on, tools=[tell], limits=limits) as world:
+        await world.agent(prompt="ada")
+        await world.agent("bob", prompt="bob")
+        await world.say("start")
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.constellation.is_idle
+        assert await world.database.read(rows, "SELECT max(depth), count(*) FROM turn") == [(3, 4)]
+
+
+async def test_an_agent_cannot_send_itself_a_message() -> None:
+    async with running([calls("tell", {"target": "ada", "content": "me"}), says("ok")], tools=[tell]) as world:
+        await world.agent()
+        await world.say("go")
+        assert await world.database.read(rows, "SELECT status FROM effect") == [("error",)]
+
+
+async def test_draining_rests_at_a_step_border_and_the_next_start_goes_on() -> None:
+    async with in_memory() as database:
+        outside = Outside(gate=trio.Event())
+        script = [calls("put", {"text": "x"})]
+        async with running(script, tools=[note, *outside.tools], database=database) as world:
+            await world.agent()
+            turn_id = await world.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(world.constellation.drain)
+                await trio.testing.wait_all_tasks_blocked()
+                with pytest.raises(Unavailable):
+                    await world.submit("too late")
+                assert outside.gate is not None
+                outside.gate.set()
+            assert world.constellation.is_idle
+            assert not (await world.constellation.turn(turn_id)).has_ended
+        async with running([says("over")], tools=[note, *outside.tools], database=database) as again:
+            view = await again.constellation.wait(turn_id)
+            assert (view.status, view.steps) == ("completed", 2)
+            assert len(outside.done) == 1
+            assert "step.superseded" not in await again.names(turn_id)
+
+
+async def test_history_pages_backwards() -> None:
+    async with running(otherwise=says("ok")) as world:
+        await world.agent()
+        for number in range(4):
+            await world.say(f"m{number}")
+        page = await world.constellation.messages("ada", limit=3)
+        assert [message.content for message in page] == ["ok", "m3", "ok"]
+        older = await world.constellation.messages("ada", limit=3, before=page[-1].position)
+        assert [message.content for message in older] == ["m2", "ok", "m1"]
+
+
+async def test_it_runs_on_a_file_as_in_memory(tmp_path: Path) -> None:
+    async with running([calls("note", {"text": "x"}), says("ok")], tools=[note], path=tmp_path / "pattern.db") as world:
+        await world.agent()
+        assert (await world.say("hi")).status == "completed"
+    async with running([says("still here")], tools=[note], path=tmp_path / "pattern.db") as again:
+        view = await again.say("are you there?")
+        assert view.messages[-1].content == "still here"
+        assert again.provider.requests[0].messages[0].text == "hi"
+
+
+async def test_cancelled_turns_leave_nothing_open() -> None:
+    async with running(otherwise=lambda _request: Paced(answer=says("x"), delay_s=60)) as world:
+        await world.agent()
+        for _ in range(50):
+            turn_id = await world.submit("hi")
+            await trio.testing.wait_all_tasks_blocked()
+            await world.constellation.cancel(turn_id)
+            assert (await world.constellation.wait(turn_id)).status == "cancelled"
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.constellation.is_idle
+        assert world.provider.running == 0
+        open_rows = await world.database.read(
+            rows, "SELECT (SELECT count(*) FROM turn WHERE ended_at IS NULL), (SELECT count(*) FROM inbox)"
+        )
+        assert open_rows == [(0, 0)]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import random
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pattern_core.ids import (
+    Ids,
+    message_id,
+    position_ms,
+    seeded_randomness,
+    system_randomness,
+    ulid,
+)
+from pattern_core.testing.clock import START_MS, StoppedClock
+
+CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def decode(text: str) -> int:
+    """A ULID by the letter of its specification: the digits of base 32, most significant first."""
+    value = 0
+    for digit in text.upper():
+        value = value * 32 + CROCKFORD.index(digit)
+    return value
+
+
+def test_the_example_of_the_specification() -> None:
+    # 01ARZ3NDEKTSV4RRFFQ69G5FAV in the README of github.com/ulid/spec
+    value = decode("01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    assert ulid(value >> 80, value & (1 << 80) - 1) == "01arz3ndektsv4rrffq69g5fav"
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**80 - 1))
+def test_a_ulid_is_its_time_and_its_entropy(now_ms: int, entropy: int) -> None:
+    text = ulid(now_ms, entropy)
+    assert len(text) == 26
+    assert decode(text) == now_ms << 80 | entropy
+
+
+@given(st.lists(st.integers(0, 2**48 - 1), min_size=2))
+def test_the_order_of_ids_is_the_order_of_their_times(times: list[int]) -> None:
+    ids = [ulid(now_ms, 0) for now_ms in times]
+    assert sorted(ids) == [ulid(now_ms, 0) for now_ms in sorted(times)]
+
+
+def test_ids_are_named_and_differ() -> None:
+    ids = Ids(StoppedClock(), seeded_randomness(1))
+    made = [ids.new("turn") for _time in range(1000)]
+    assert len(set(made)) == 1000
+    assert all(re.fullmatch(r"turn_[0-9a-hjkmnp-tv-z]{26}", one) for one in made)
+
+
+def test_the_same_seed_makes_the_same_ids() -> None:
+    one, two = (Ids(StoppedClock(), seeded_randomness(7)) for _time in range(2))
+    assert [one.new("a"), one.seed(), one.position()] == [two.new("a"), two.seed(), two.position()]
+    assert Ids(StoppedClock(), seeded_randomness(8)).new("a") != Ids(StoppedClock(), seeded_randomness(7)).new("a")
+
+
+def test_positions_rise_strictly_whatever_the_clock_does() -> None:
+    clock, chance = StoppedClock(), random.Random(5)
+    ids = Ids(clock, seeded_randomness(1))
+    positions = []
+    for _time in range(10_000):
+        clock.advance(chance.choice((0, 0, 1, 5, 1000, -1, -1000, -86_400_000)))
+        positions.append(ids.position())
+    assert all(re.fullmatch(r"\d{19}", position) for position in positions)
+    assert positions == sorted(set(positions))  # as text: that is how columns compare them
+
+
+def test_positions_go_on_after_the_newest_in_use() -> None:
+    clock = StoppedClock()
+    ids = Ids(clock, seeded_randomness(1))
+    last = [ids.position() for _time in range(3)][-1]
+    clock.advance(-3_600_000)  # and a restart on a machine whose clock went back
+    again = Ids(clock, seeded_randomness(1), last=last)
+    assert again.position() > last
+
+
+def test_a_position_tells_its_time() -> None:
+    clock = StoppedClock(START_MS + 123)
+    position = Ids(clock, seeded_randomness(1)).position()
+    assert position_ms(position) == START_MS + 123
+    assert message_id(position) == f"msg_{position}"
+
+
+def test_a_burst_does_not_run_far_ahead_of_its_time() -> None:
+    ids = Ids(StoppedClock(), seeded_randomness(1))
+    positions = [ids.position() for _time in range(10_000)]
+    assert position_ms(positions[-1]) == START_MS  # 65,536 fit into a millisecond
+
+
+def test_seeds_fit_a_column() -> None:
+    ids = Ids(StoppedClock(), seeded_randomness(1))
+    seeds = {ids.seed() for _time in range(1000)}
+    assert len(seeds) == 1000
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_chance_of_the_system_differs() -> None:
+    assert system_randomness().getrandbits(80) != system_randomness().getrandbits(80)

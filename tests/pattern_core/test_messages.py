@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pattern_core.messages import (
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    parts_from_json,
+    parts_to_json,
+    user,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+PARTS: st.SearchStrategy[Part] = st.one_of(
+    st.builds(Text, text=st.text()),
+    st.builds(Reasoning, text=st.text(), signature=st.none() | st.text()),
+    st.builds(
+        ToolCall,
+        call_id=st.text(),
+        tool=st.text(),
+        arguments=st.dictionaries(st.text(), JSON, max_size=3),
+        invalid=st.none() | st.text(),
+    ),
+    st.builds(ToolResult, call_id=st.text(), tool=st.text(), content=st.text(), is_error=st.booleans()),
+)
+
+
+@given(st.lists(PARTS, max_size=5))
+def test_parts_survive_json(parts: list[Part]) -> None:
+    text = json.dumps(parts_to_json(tuple(parts)))
+    assert parts_from_json(json.loads(text)) == tuple(parts)
+
+
+def test_the_stored_form() -> None:
+    parts = (
+        Reasoning(text="hm", signature="s"),
+        Text(text="hi"),
+        ToolCall(call_id="c", tool="note", arguments={"text": "x"}),
+        ToolCall(call_id="d", tool="note", invalid='{"text'),
+        ToolResult(call_id="c", tool="note", content="done"),
+    )
+    assert parts_to_json(parts) == [
+        {"type": "reasoning", "text": "hm", "signature": "s"},
+        {"type": "text", "text": "hi"},
+        {"type": "tool_call", "call_id": "c", "tool": "note", "arguments": {"text": "x"}},
+        {"type": "tool_call", "call_id": "d", "tool": "note", "arguments": {}, "invalid": '{"text'},
+        {"type": "tool_result", "call_id": "c", "tool": "note", "content": "done", "is_error": False},
+    ]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {},
+        {"type": "image", "url": "x"},
+        {"type": "text"},
+        {"type": "text", "text": 3},
+        {"type": "tool_call", "call_id": "c", "tool": "t", "arguments": []},
+        {"type": "tool_result", "call_id": "c", "tool": "t"},
+    ],
+)
+def test_what_is_not_a_part_is_refused(item: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="unknown message part"):
+        parts_from_json([item])
+
+
+def test_what_older_rows_leave_out() -> None:
+    assert parts_from_json([{"type": "reasoning", "text": "hm"}]) == (Reasoning(text="hm"),)
+    result: dict[str, object] = {"type": "tool_result", "call_id": "c", "tool": "t", "content": "x"}
+    assert parts_from_json([result]) == (ToolResult(call_id="c", tool="t", content="x"),)
+
+
+def test_the_words_and_the_calls_of_a_message() -> None:
+    call = ToolCall(call_id="c", tool="note")
+    message = Message(role="assistant", parts=(Reasoning(text="hm"), Text(text="a"), call, Text(text="b")))
+    assert (message.text, message.tool_calls) == ("ab", (call,))
+    assert user("hello") == Message(role="user", parts=(Text(text="hello"),))
+    assert (user("hello").text, user("hello").tool_calls) == ("hello", ())

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from pattern_core.clock import SystemClock
+from pattern_core.ids import seeded_randomness
+from pattern_core.runtime import Runtime
+from pattern_core.testing.clock import StoppedClock
+
+
+def test_by_default_it_is_the_real_world() -> None:
+    one, two = Runtime(), Runtime()
+    assert isinstance(one.clock, SystemClock)
+    assert one.randomness.getrandbits(80) != two.randomness.getrandbits(80)
+
+
+def test_tests_bring_their_own() -> None:
+    clock = StoppedClock()
+    one, two = (Runtime(clock=clock, randomness=seeded_randomness(3)) for _time in range(2))
+    assert one.clock is clock
+    assert one.randomness.getrandbits(80) == two.randomness.getrandbits(80)
+    with pytest.raises(FrozenInstanceError):
+        one.clock = SystemClock()  # type: ignore[misc]  # that it is refused is the test

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from pattern_core.models.errors import ModelRefused
+from pattern_core.models.model import Usage
+from pattern_core.testing import Paced, calls, says
+from pattern_core.views import view_turn
+from pattern_db.errors import NotFound
+from pattern_db.journal.usage import UsageSum
+from tests.support import START, USER, in_memory, note, running
+
+
+async def test_a_turn_that_completed() -> None:
+    usage = Usage(input_tokens=100, output_tokens=10, cached_tokens=40)
+    script = [calls("note", {"text": "x"}, usage=usage), says("done", usage=usage)]
+    async with running(script, tools=[note]) as it:
+        agent = await it.agent()
+        view = await it.say("hello")
+        assert await it.database.read(view_turn, view.id) == view
+    assert (view.agent_id, view.sender, view.status, view.error, view.steps) == (agent.id, USER, "completed", None, 2)
+    assert view.has_ended
+    assert (view.created_at, view.started_at, view.ended_at) == (START, START, START)
+    assert [(message.role, message.content) for message in view.messages] == [
+        ("user", "hello"),
+        ("assistant", None),
+        ("tool", "noted x"),
+        ("assistant", "done"),
+    ]
+    assert view.usage == UsageSum(200, 20, 80, None, False)
+
+
+async def test_a_turn_that_failed_says_why() -> None:
+    async with running([ModelRefused("not this", provider="scripted")]) as it:
+        await it.agent()
+        view = await it.say("hello")
+    assert (view.status, view.error) == ("failed", {"code": ModelRefused.code, "message": "not this"})
+    assert [message.content for message in view.messages] == ["hello"]
+
+
+async def test_a_turn_under_way_and_one_that_waits() -> None:
+    gate = trio.Event()
+    async with running([Paced(answer=says("late"), gate=gate), says("later")]) as it:
+        await it.agent()
+        first, second = await it.submit("one"), await it.submit("two")
+        await wait_all_tasks_blocked()
+        working, waiting = [await it.database.read(view_turn, turn) for turn in (first, second)]
+        gate.set()
+        assert (await it.constellation.wait(second)).status == "completed"
+    assert (working.status, working.has_ended, working.started_at) == ("running", False, START)
+    assert [message.content for message in working.messages] == ["one"]
+    assert (waiting.status, waiting.has_ended, waiting.started_at, waiting.messages) == ("queued", False, None, [])
+
+
+async def test_there_is_no_such_turn() -> None:
+    async with in_memory() as database:
+        with pytest.raises(NotFound, match="no turn turn_9"):
+            await database.read(view_turn, "turn_9")
+
+
+async def test_each_turn_shows_its_own_messages() -> None:
+    async with running([says("one"), says("two"), says("three")]) as it:
+        for name in ("ada", "bob"):
+            await it.agent(name)
+        views = [await it.say("a"), await it.say("b", "bob"), await it.say("c")]
+    assert [[message.content for message in view.messages] for view in views] == [
+        ["a", "one"],
+        ["b", "two"],
+        ["c", "three"],
+    ]

@@ -1,0 +1,77 @@
+"""Tools called as a turn calls them: checked arguments, one unit of work per call, committed with its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pattern_core.errors import NotFound
+from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.tools.tool import Tool, ToolContext
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.enums import Role
+from pattern_db.tables import messages
+from pattern_db.tables.messages import MessageRow
+from pattern_db.timestamps import iso
+from tests.pattern_core.memory.rig import ADA, Rig
+
+
+@dataclass
+class ToolRig:
+    """`delivered` are the messages for agents, as (target, content)."""
+
+    rig: Rig
+    agent_id: str = ADA
+    batch_id: str = "9000000000000000000"
+    delivered: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ids = Ids(self.rig.clock, seeded_randomness(7))
+
+    async def call(self, tool: Tool, **arguments: object) -> Any:
+        """Call the tool and commit; nothing is committed if it raises."""
+        work = UnitOfWork()
+        try:
+            result = await tool.call(self.context(work), arguments)
+        except BaseException:
+            work.settle(committed=False)
+            raise
+        await self.rig.commit(work)
+        return result
+
+    def context(self, work: UnitOfWork) -> ToolContext:
+        return ToolContext(
+            agent_id=self.agent_id,
+            agent_name=self.agent_id.removeprefix("agt_"),
+            turn_id="turn_1",
+            batch_id=self.batch_id,
+            call_id="call_1",
+            idempotency_key="key",
+            work=work,
+            memory=self.rig.store,
+            database=self.rig.database,
+            clock=self.rig.clock,
+            ids=self.ids,
+            deliver=self.deliver,
+        )
+
+    async def deliver(self, work: UnitOfWork, *, target: str, content: str) -> str:
+        if target == "nobody":
+            raise NotFound("there is no agent 'nobody'")
+        work.when_settled(lambda committed: self.delivered.append((target, content)) if committed else None)
+        return "turn_2"
+
+    async def said(self, content: str, *, role: Role = Role.USER, agent_id: str = ADA, **fields: object) -> str:
+        """Store a message of the past and return its id."""
+        position = self.ids.position()
+        row = MessageRow(
+            id=f"msg_{position}",
+            agent_id=agent_id,
+            position=position,
+            role=role,
+            content=content,
+            created_at=iso(self.rig.clock.now_ms()),
+            **fields,  # type: ignore[arg-type]  # the tests know the fields
+        )
+        await self.rig.database.write(messages.append, [row])
+        return row.id

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.errors import InvalidInput
+from pattern_core.tools.builtin.recall import recall
+from pattern_core.tools.builtin.search import search
+from pattern_db.enums import Role
+from pattern_db.tables import messages
+from tests.pattern_core.memory.rig import ALL, BOB
+from tests.pattern_core.tools.builtin.rig import ToolRig
+
+DAY_MS = 86_400_000
+
+
+async def test_everything_is_searched_and_each_hit_says_what_it_is(tools: ToolRig) -> None:
+    await tools.said("I love tea")
+    await tools.call(recall, op="insert", content="Tea since 1999")
+    await tools.rig.block("Tea at five", label="habits")
+    await tools.rig.block("Tea for all", owner=ALL)
+    result = await tools.call(search, query="tea")
+    assert {(hit["kind"], hit["content"], hit.get("role"), hit.get("label")) for hit in result["hits"]} == {
+        ("message", "I love tea", "user", None),
+        ("archival", "Tea since 1999", None, None),
+        ("block", "Tea at five", None, "habits"),
+        ("block", "Tea for all", None, "notes"),
+    }
+    assert result["message"] == "Found 4 hits"
+    assert all(set(hit) >= {"kind", "id", "content", "snippet", "score", "created_at"} for hit in result["hits"])
+
+
+async def test_only_what_this_agent_may_see(tools: ToolRig) -> None:
+    await tools.said("tea secret", agent_id=BOB)
+    await tools.rig.block("tea secret", owner=BOB)
+    assert (await tools.call(search, query="tea"))["hits"] == []
+
+
+@pytest.mark.parametrize(
+    ("domain", "kinds"),
+    [("conversations", {"message"}), ("archival_memory", {"archival"}), ("blocks", {"block"})],
+)
+async def test_domains(tools: ToolRig, domain: str, kinds: set[str]) -> None:
+    await tools.said("tea")
+    await tools.call(recall, op="insert", content="tea")
+    await tools.rig.block("tea")
+    result = await tools.call(search, query="tea", domain=domain)
+    assert {hit["kind"] for hit in result["hits"]} == kinds
+
+
+async def test_the_turns_own_messages_are_not_found(tools: ToolRig) -> None:
+    await tools.said("tea, long ago")
+    asked = await tools.said("what about tea?")
+    tools.batch_id = asked.removeprefix("msg_")
+    await tools.said("thinking of tea", role=Role.ASSISTANT)
+    assert [hit["content"] for hit in (await tools.call(search, query="tea"))["hits"]] == ["tea, long ago"]
+
+
+async def test_role_and_time(tools: ToolRig) -> None:
+    await tools.said("tea one")
+    tools.rig.clock.advance(10 * DAY_MS)
+    await tools.said("tea two", role=Role.ASSISTANT)
+    await tools.rig.block("tea three")
+
+    async def found(**arguments: object) -> set[str]:
+        arguments.setdefault("query", "tea")
+        return {str(hit["content"]) for hit in (await tools.call(search, **arguments))["hits"]}
+
+    assert await found(role="assistant") == {"tea two"}
+    assert await found(query="tea > 5 days") == {"tea one"}
+    assert await found(query="tea < 3 hours") == {"tea two", "tea three"}
+    assert await found(query="tea 1-2 weeks") == {"tea one"}
+    assert await found(query="tea 10 days old") == {"tea one"}
+    row = (await tools.rig.database.read(messages.recent, "agt_ada", 1))[0]
+    assert await found(start_time=row.created_at, domain="conversations") == {"tea two"}
+    assert await found(end_time=row.created_at) == {"tea one"}
+    with pytest.raises(InvalidInput, match="`since` cannot be read"):
+        await found(start_time="yesterday")
+
+
+async def test_limit_is_clamped_and_defaults_to_twenty(tools: ToolRig) -> None:
+    for number in range(105):
+        await tools.said(f"tea {number}")
+    for limit, count in ((None, 20), (0, 1), (1, 1), (100, 100), (5000, 100)):
+        arguments = {} if limit is None else {"limit": limit}
+        assert len((await tools.call(search, query="tea", **arguments))["hits"]) == count
+
+
+@pytest.mark.parametrize("query", ["don't", "C++ rocks", "foo-bar: baz", '"unbalanced', "(x", "NEAR(", "*", "\x00"])
+async def test_any_text_is_a_query(tools: ToolRig, query: str) -> None:
+    assert (await tools.call(search, query=query))["hits"] == []
+
+
+async def test_an_empty_query_is_refused(tools: ToolRig) -> None:
+    with pytest.raises(InvalidInput, match="the query is empty"):
+        await tools.call(search, query=" ")

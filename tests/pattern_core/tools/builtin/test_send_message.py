@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.tools.builtin.send_message import send_message
+from pattern_db.enums import Role
+from pattern_db.tables import messages
+from tests.pattern_core.memory.rig import ADA
+from tests.pattern_core.tools.builtin.rig import ToolRig
+
+CONTENT = "a - b | c\nd"
+
+
+async def test_words_for_the_user_become_a_message_and_an_event(tools: ToolRig) -> None:
+    result = await tools.call(send_message, target_type="user", content=CONTENT)
+    [row] = await tools.rig.database.read(messages.recent, ADA, 10)
+    assert (row.content, row.role, row.source, row.tool_call_id) == (CONTENT, Role.ASSISTANT, "send_message", "call_1")
+    assert row.batch_id == tools.batch_id
+    assert result == {"success": True, "message": "Sent to the user", "data": {"message_id": row.id}}
+    [event] = tools.rig.told
+    assert event.name == "message"
+    assert {**event.data, **event.told} == {
+        "message_id": row.id,
+        "role": "assistant",
+        "channel": "user",
+        "content": CONTENT,
+    }
+
+
+async def test_words_for_an_agent_are_delivered_as_they_are(tools: ToolRig) -> None:
+    result = await tools.call(send_message, target_type="agent", target="bob", content=CONTENT)
+    assert tools.delivered == [("bob", CONTENT)]
+    assert result["data"] == {"turn_id": "turn_2"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"target_type": "agent", "content": "x"}, InvalidInput, "agent needs `target`"),
+        ({"target_type": "agent", "target": "nobody", "content": "x"}, NotFound, "no agent 'nobody'"),
+        ({"target_type": "user", "content": " "}, InvalidInput, "nothing to send"),
+        ({"target_type": "channel", "content": "x"}, InvalidInput, "`target_type` must be 'user' or 'agent'"),
+    ],
+)
+async def test_what_cannot_be_sent(
+    tools: ToolRig, arguments: dict[str, object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        await tools.call(send_message, **arguments)
+    assert tools.delivered == []
+    assert await tools.rig.database.read(messages.recent, ADA, 10) == []

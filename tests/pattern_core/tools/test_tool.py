@@ -1,0 +1,63 @@
+"""Making a tool of a function: what the model reads, and what is refused at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+
+from pattern_core.tools.tool import Probe, ToolContext, tool
+from pattern_db.enums import EffectClass
+
+
+async def test_name_description_and_schema_come_from_the_function() -> None:
+    @tool(effect=EffectClass.PURE)
+    async def double(_context: ToolContext, number: Annotated[int, "What to double."]) -> int:
+        """Twice the number."""
+        return 2 * number
+
+    assert (double.name, double.description, double.effect) == ("double", "Twice the number.", EffectClass.PURE)
+    assert double.spec.parameters["required"] == ["number"]
+    assert double.spec == double.spec
+    assert len(double.spec.digest) == 16
+
+
+def test_without_a_class_a_tool_is_unsafe() -> None:
+    @tool()
+    async def launch(_context: ToolContext) -> str:
+        """Launch."""
+        return "launched"
+
+    assert launch.effect is EffectClass.UNSAFE
+
+
+def test_a_name_may_be_given() -> None:
+    @tool(name="other", timeout_s=3.0)
+    async def _fn(_context: ToolContext) -> str:
+        """Do it."""
+        return ""
+
+    assert (_fn.name, _fn.timeout_s) == ("other", 3.0)
+
+
+def test_a_tool_needs_words_for_the_model() -> None:
+    async def silent(_context: ToolContext) -> str:
+        return ""
+
+    with pytest.raises(ValueError, match="docstring"):
+        tool()(silent)
+
+
+def test_a_verifiable_tool_needs_a_probe_and_no_other_has_one() -> None:
+    async def probe(_key: str) -> Probe:
+        return "unknown"
+
+    async def act(_context: ToolContext) -> str:
+        """Act."""
+        return ""
+
+    with pytest.raises(ValueError, match="probe"):
+        tool(effect=EffectClass.VERIFIABLE)(act)
+    with pytest.raises(ValueError, match="probe"):
+        tool(effect=EffectClass.UNSAFE, probe=probe)(act)
+    assert tool(effect=EffectClass.VERIFIABLE, probe=probe)(act).probe is probe

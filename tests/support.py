@@ -1,0 +1,203 @@
+"""A constellation that runs, for tests: on memory or a file, with a scripted model, stopped time and seeded chance."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import trio
+
+from pattern_core.admission import Incoming
+from pattern_core.agents.roster import Agent, AgentSpec
+from pattern_core.clock import Clock
+from pattern_core.constellation import Constellation
+from pattern_core.events import Event, read
+from pattern_core.ids import seeded_randomness
+from pattern_core.limits import Limits
+from pattern_core.models.client import ModelClient
+from pattern_core.models.retry import RetryPolicy
+from pattern_core.runtime import Runtime
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing.model import Answer, ScriptedProvider
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_core.views import TurnView
+from pattern_db import template
+from pattern_db.connection import Connection
+from pattern_db.database import Database, DatabaseThreads
+from pattern_db.enums import EffectClass
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import meta
+
+START = "2026-01-01T00:00:00.000Z"  # where StoppedClock begins
+DIMENSION = 384
+USER = "user:usr_ada"
+PATIENCE_S = 20.0  # a turn that takes longer than this hangs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A started constellation and what it was started with. `nursery` is the one that it runs in."""
+
+    constellation: Constellation
+    database: Database
+    provider: ScriptedProvider
+    tools: Sequence[str]
+    clock: Clock
+    nursery: trio.Nursery
+
+    async def agent(self, name: str = "ada", *, tools: Sequence[str] | None = None, prompt: str = "") -> Agent:
+        """Make an agent; `tools` None enables all that the constellation was started with."""
+        spec = AgentSpec(
+            name=name,
+            model_provider=self.provider.name,
+            model_name="script-1",
+            system_prompt=prompt,
+            enabled_tools=self.tools if tools is None else tools,
+        )
+        return await self.constellation.roster.create(spec, author=USER)
+
+    async def submit(self, content: str, agent: str = "ada", *, key: str | None = None) -> str:
+        """Send a message and return the id of its turn."""
+        incoming = Incoming(agent_id=agent, content=content, sender=USER, idempotency_key=key)
+        return (await self.constellation.submit(incoming)).turn_id
+
+    async def say(self, content: str, agent: str = "ada") -> TurnView:
+        """Send a message and wait for the end of its turn; fails rather than hang."""
+        with trio.fail_after(PATIENCE_S):
+            return await self.constellation.wait(await self.submit(content, agent))
+
+    async def events(self, turn_id: str | None = None, *, after: int = 0) -> list[Event]:
+        """What is stored, complete, oldest first; of one turn if given."""
+        return await self.database.read(read, after, turn_id=turn_id)
+
+    async def names(self, turn_id: str) -> list[str]:
+        """The names of a turn's events in order."""
+        return [event.name for event in await self.events(turn_id)]
+
+
+@asynccontextmanager
+async def running(
+    script: Iterable[Answer] = (),
+    *,
+    otherwise: Answer | None = None,
+    provider: ScriptedProvider | None = None,
+    tools: Sequence[Tool] = (),
+    database: Database | None = None,
+    path: Path | None = None,
+    limits: Limits | None = None,
+    retry: RetryPolicy | None = None,
+    clock: Clock | None = None,
+    seed: int = 1,
+) -> AsyncIterator[Running]:
+    """Start a constellation, and stop it as a crash does at the end of the block: what is unfinished stays so.
+
+    `otherwise` answers when the script is over. A `database` stays open afterwards, so that another constellation may
+    be started on it; else `path` names a file, made if it is missing; else there is a database in memory. Without a
+    `retry` a failed question is not asked again.
+    """
+    provider = provider or ScriptedProvider(script, otherwise=otherwise)
+    clock, limits = clock or StoppedClock(), limits or Limits()
+    runtime = Runtime(clock=clock, randomness=seeded_randomness(seed))
+    async with AsyncExitStack() as stack:
+        if database is None:
+            database = await stack.enter_async_context(_opened(path))
+        await database.write(meta.next_epoch)
+        registry = ToolRegistry(tools)
+        models = ModelClient(
+            {provider.name: provider}, retry or RetryPolicy(attempts_max=1), limits.turn, runtime.randomness
+        )
+        constellation = Constellation(
+            id="cst_test",
+            name="test",
+            database=database,
+            models=models,
+            tools=registry,
+            runtime=runtime,
+            limits=limits,
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(constellation.run)
+            yield Running(
+                constellation=constellation,
+                database=database,
+                provider=provider,
+                tools=registry.names,
+                clock=clock,
+                nursery=nursery,
+            )
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _opened(path: Path | None) -> AsyncIterator[Database]:
+    if path is None:
+        async with in_memory() as database:
+            yield database
+    else:
+        with DatabaseThreads() as threads:
+            async with await on_file(path, threads) as database:
+                yield database
+
+
+def in_memory() -> Database:
+    """A new constellation's database in memory, whose work runs inline: the one for tests of time."""
+    return Database.in_memory(template.in_memory(migrations_of("constellation"), now=START, dimension=DIMENSION))
+
+
+async def on_file(path: Path, threads: DatabaseThreads) -> Database:
+    """The database at `path`, made if it is missing."""
+    if not await trio.Path(path).exists():
+        template.create(path, migrations_of("constellation"), now=START, dimension=DIMENSION)
+    return await Database.open(path, threads)
+
+
+def rows(connection: Connection, sql: str, *values: str | int | bytes | None) -> list[tuple[object, ...]]:
+    """All rows of a query, for `database.read(rows, "SELECT …")`."""
+    return list(connection.execute(sql, values))
+
+
+@tool(effect=EffectClass.LOCAL)
+async def note(context: ToolContext, text: Annotated[str, "What to note."]) -> str:
+    """Note something: a local effect, stored with its result."""
+    context.work.event("noted", {"text": text})
+    return f"noted {text}"
+
+
+@tool(effect=EffectClass.PURE)
+async def shout(_context: ToolContext, text: Annotated[str, "What to shout."]) -> str:
+    """Say it louder: an effect nowhere."""
+    return text.upper()
+
+
+@dataclass
+class Outside:
+    """A world outside, in which calls that reach it leave a trace; `mail` is unsafe, `put` idempotent."""
+
+    done: list[tuple[str, str]] = field(default_factory=list)
+    gate: trio.Event | None = None  # awaited after the trace is left and before the call answers
+
+    @property
+    def tools(self) -> list[Tool]:
+        """`mail(to)` and `put(text)`, each bound to this world."""
+
+        @tool(effect=EffectClass.UNSAFE, name="mail")
+        async def mail(_context: ToolContext, to: Annotated[str, "The address."]) -> str:
+            """Send a mail."""
+            return await self._do("mail", to)
+
+        @tool(effect=EffectClass.IDEMPOTENT, name="put")
+        async def put(context: ToolContext, text: Annotated[str, "The content."]) -> str:
+            """Put something under the call's own key."""
+            return await self._do("put", context.idempotency_key)
+
+        return [mail, put]
+
+    async def _do(self, what: str, argument: str) -> str:
+        self.done.append((what, argument))
+        if self.gate is not None:
+            await self.gate.wait()
+        return f"done: {what}"
