@@ -35,6 +35,7 @@ from pattern_db.tables import messages, meta
 from pattern_db.tables.messages import MessageRow
 
 DRAIN_RETRY_S = 5
+AGENT_DELETED = "agent_deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class _Opened:
     newest_position: str | None
     newest_event: int
     agents_with_work: list[str]
+    unwanted: list[tuple[str, str]]
 
 
 class Constellation:
@@ -83,6 +85,8 @@ class Constellation:
         """
         opened = await self.database.read(_open)
         self._wire(opened)
+        for turn_id, reason in opened.unwanted:
+            await self._end_queued(turn_id, reason)
         async with trio.open_nursery() as nursery:
             self._actors = Actors(self._services, self.roster, nursery)
             for agent_id in opened.agents_with_work:
@@ -238,15 +242,35 @@ class Constellation:
         view = await self.turn(turn_id)
         if view.has_ended:
             return False
+        asked = await self._end_queued(turn_id, reason)
+        self._actors.cancel(turn_id, reason)
+        return asked
+
+    async def _end_queued(self, turn_id: str, reason: str) -> bool:
+        """Note the wish to stop a turn, and end it at once if nobody took it yet; False if it had ended."""
         now = now_text(self._runtime.clock)
         ending = cancelled(reason)
 
         def store(connection: Connection) -> tuple[bool, list[Event]]:
             return _cancel(connection, turn_id, reason, ending, now)
 
-        asked = await self._journal.commit(store)
-        self._actors.cancel(turn_id, reason)
-        return asked
+        return await self._journal.commit(store)
+
+    async def delete_agent(self, id_or_name: str) -> None:
+        """Remove an agent with all that is its own; what it does is cancelled first, and waiting clients are told.
+
+        Raises:
+            NotFound: there is no such agent.
+        """
+        agent = await self.roster.get(id_or_name)
+        try:
+            await self._actors.stop(agent.id, AGENT_DELETED)
+            for turn_id in await self.database.read(turns.open_turns, agent.id):
+                await self.cancel(turn_id, reason=AGENT_DELETED)
+            await self.roster.delete(agent.id)
+            self._actors.forget(agent.id)
+        finally:
+            self._actors.release(agent.id)
 
     async def messages(self, agent: str, *, limit: int, before: str | None = None) -> list[MessageRow]:
         """The agent's newest messages, newest first; only those before the position `before`, if given.
@@ -273,6 +297,7 @@ def _open(connection: Connection) -> _Opened:
         messages.newest_position(connection),
         event_table.latest(connection),
         turns.agents_with_work(connection),
+        turns.unwanted(connection),
     )
 
 

@@ -45,8 +45,13 @@ class NextTurn:
 
 @dataclass(slots=True, kw_only=True)
 class _Running:
+    agent_id: str
     scope: trio.CancelScope
     reason: str | None = None
+
+    def stop(self, reason: str) -> None:
+        self.reason = reason
+        self.scope.cancel()
 
 
 class Actors:
@@ -60,6 +65,7 @@ class Actors:
         self._running: dict[str, _Running] = {}
         self._histories: OrderedDict[str, History] = OrderedDict()
         self._rest = trio.lowlevel.ParkingLot()
+        self._stopped: dict[str, str] = {}  # agent id → why it may not work
 
     @property
     def is_idle(self) -> bool:
@@ -77,9 +83,23 @@ class Actors:
         """
         if agent_id in self._awake:
             self._awake[agent_id] = True
-        else:
+        elif agent_id not in self._stopped:
             self._awake[agent_id] = following is None
             self._nursery.start_soon(self._work, agent_id, following, name=f"agent {agent_id}")
+
+    async def stop(self, agent_id: str, reason: str) -> None:
+        """Cancel what the agent does and keep it from starting anything, until `release`."""
+        self._stopped[agent_id] = reason
+        for running in self._running.values():
+            if running.agent_id == agent_id:
+                running.stop(reason)
+        while agent_id in self._awake:
+            await self._rest.park()
+
+    def release(self, agent_id: str) -> None:
+        """Let a stopped agent work again."""
+        self._stopped.pop(agent_id, None)
+        self.wake(agent_id)
 
     def forget(self, agent_id: str) -> None:
         """Drop what is remembered of the agent's conversation; the rows are read again."""
@@ -90,15 +110,14 @@ class Actors:
         running = self._running.get(turn_id)
         if running is None:
             return False
-        running.reason = reason
-        running.scope.cancel()
+        running.stop(reason)
         return True
 
     async def _work(self, agent_id: str, following: NextTurn | None) -> None:
         try:
             if following is not None:
                 await self._start(agent_id, following)
-            while self._awake[agent_id] and not self._services.is_draining():
+            while self._awake[agent_id] and agent_id not in self._stopped and not self._services.is_draining():
                 self._awake[agent_id] = False
                 await self._look(agent_id)
         finally:
@@ -139,7 +158,7 @@ class Actors:
         )
         turn.history.append(incoming)
         prompt = await services.prompt(turn)
-        with self._listed(turn.id, turn.deadline) as listed:
+        with self._listed(agent_id, turn.id, turn.deadline) as listed:
             try:
                 await services.journal.begin(turn, incoming, following.payload, prompt)
             except Conflict:
@@ -154,7 +173,7 @@ class Actors:
         services = self._services
         now_ms = services.clock.now_ms()
         left_s = 0.0 if row.deadline_at is None else (unix_ms(row.deadline_at) - now_ms) / 1000
-        with self._listed(row.id, trio.current_time() + left_s) as listed:
+        with self._listed(agent_id, row.id, trio.current_time() + left_s) as listed:
             # Read again: who asked to stop it before it was listed left only a row.
             await self._resume(agent_id, await services.database.read(turns.by_key, row.key), listed)
 
@@ -201,9 +220,11 @@ class Actors:
         return known
 
     @contextmanager
-    def _listed(self, turn_id: str, deadline: float) -> Iterator[_Running]:
+    def _listed(self, agent_id: str, turn_id: str, deadline: float) -> Iterator[_Running]:
         """Let a turn be stopped from now on: from before its rows say that it runs, or a wish would be overheard."""
-        running = self._running[turn_id] = _Running(scope=trio.CancelScope(deadline=deadline))
+        running = self._running[turn_id] = _Running(agent_id=agent_id, scope=trio.CancelScope(deadline=deadline))
+        if agent_id in self._stopped:
+            running.stop(self._stopped[agent_id])
         try:
             yield running
         finally:

@@ -40,7 +40,7 @@ from pattern_core.agents.rows import (
 from pattern_core.clock import Clock, now_text
 from pattern_core.events import Draft, Event, EventLog, append
 from pattern_core.ids import Ids
-from pattern_core.messages import Message, Part
+from pattern_core.messages import Message, Part, Text
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
@@ -169,7 +169,7 @@ class Journal:
         `rest` are streamed pieces that were not stored yet.
         """
         now = now_text(self._clock)
-        message = self.new_message("assistant", *reply.parts)
+        message = self.new_message("assistant", *(reply.parts or (Text(text=""),)))
         row = message_row(turn, message)
         spent = usage_row(turn, reply.usage)
         drafts = [*rest]

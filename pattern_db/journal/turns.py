@@ -124,6 +124,21 @@ def agents_with_work(connection: Connection) -> list[str]:
     return [agent_id for (agent_id,) in rows]
 
 
+def open_turns(connection: Connection, agent_id: str) -> list[str]:
+    """The ids of the agent's turns that have not ended, oldest first."""
+    rows = connection.execute("SELECT id FROM turn WHERE agent_id = ? AND ended_at IS NULL ORDER BY key", (agent_id,))
+    return [turn_id for (turn_id,) in rows]
+
+
+def unwanted(connection: Connection) -> list[tuple[str, str]]:
+    """The ids of queued turns that somebody asked to stop, with the reasons, oldest first."""
+    rows = connection.execute(
+        "SELECT id, cancel_reason FROM turn WHERE ended_at IS NULL AND status = 'queued' AND cancel_reason IS NOT NULL"
+        " ORDER BY key"
+    )
+    return [(turn_id, reason) for turn_id, reason in rows]
+
+
 def count_open(connection: Connection, agent_id: str) -> int:
     """How many of the agent's turns have not ended."""
     count: int = connection.execute(
@@ -168,6 +183,12 @@ def request_cancel(connection: Connection, key: int, reason: str) -> bool:
         "UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE key = ? AND ended_at IS NULL", (reason, key)
     )
     return connection.changes() == 1
+
+
+def request_cancel_all(connection: Connection, reason: str) -> int:
+    """Note that no open turn shall go on; return how many there are."""
+    connection.execute("UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE ended_at IS NULL", (reason,))
+    return connection.changes()
 
 
 def end(

@@ -157,3 +157,31 @@ async def test_cancelled_turns_leave_nothing_open() -> None:
             rows, "SELECT (SELECT count(*) FROM turn WHERE ended_at IS NULL), (SELECT count(*) FROM inbox)"
         )
         assert open_rows == [(0, 0)]
+
+
+async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:
+    async with running(otherwise=lambda _request: Paced(answer=says("late"), gate=trio.Event())) as world:
+        ada = await world.agent()
+        await world.agent("bob")
+        turns = [await world.submit(text) for text in ("working on this", "waiting")]
+        await trio.testing.wait_all_tasks_blocked()
+        ends: list[str] = []
+
+        async def watch(turn_id: str) -> None:
+            async with world.constellation.events.subscribe(after=0, turn_id=turn_id) as stream:
+                ends.extend([event.name async for event in stream][-1:])
+
+        async with trio.open_nursery() as nursery:
+            for turn_id in turns:
+                nursery.start_soon(watch, turn_id)
+            await trio.testing.wait_all_tasks_blocked()
+            await world.constellation.delete_agent("ada")
+        assert ends == ["turn.cancelled", "turn.cancelled"]
+        with pytest.raises(NotFound):
+            await world.submit("hello?")
+        assert world.provider.cancelled == 1
+        left = await world.database.read(
+            rows, "SELECT (SELECT count(*) FROM turn), (SELECT count(*) FROM messages), (SELECT count(*) FROM inbox)"
+        )
+        assert left == [(0, 0, 0)]
+        assert (await world.agent("ada")).id != ada.id

@@ -24,7 +24,7 @@ from pattern_db.enums import TurnStatus
 from pattern_db.errors import NotFound
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn
-from pattern_db.tables import agents
+from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
 from tests.support import START, Outside, in_memory, note, on_file, running, shout
 
@@ -378,3 +378,12 @@ async def test_what_is_read_later_is_what_was_told_live() -> None:
     assert stored == kept
     names = {event.name for event in stored}
     assert {"turn.completed", "turn.failed", "turn.cancelled", "turn.limit", "tool.call", "noted"} <= names
+
+
+async def test_words_that_were_deleted_since_are_not_told_again() -> None:
+    async with running([says("a secret")]) as it:
+        await it.agent()
+        view = await it.say("hello")
+        await it.database.write(messages.tombstone, [view.messages[-1].id])
+        [told] = [event for event in await it.events(view.id) if event.name == "message"]
+    assert told.data == {"message_id": view.messages[-1].id, "role": "assistant", "content": None}

@@ -17,6 +17,7 @@ from pattern_core.testing.model import Paced, calls, says, together
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
+from pattern_db.journal import turns
 from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.steps import StepRow
 from pattern_db.journal.turns import TurnRow
@@ -279,3 +280,18 @@ async def test_a_step_that_kills_the_process_each_time_is_given_up() -> None:
             view = await last.constellation.wait(turn_id)
             assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
             assert (await last.say("harmless")).status == "completed"
+
+
+async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> None:
+    outside = Outside(gate=trio.Event())
+    async with in_memory() as database:
+        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
+            await first.agent()
+            turns_made = [await first.submit(text) for text in ("running", "queued")]
+            await trio.testing.wait_all_tasks_blocked()
+        assert await database.write(turns.request_cancel_all, "restored_as_a_copy") == 2
+        async with running([says("new")], tools=outside.tools, database=database) as copy:
+            for turn_id in turns_made:
+                assert (await copy.constellation.wait(turn_id)).status == "cancelled"
+            assert (await copy.say("hello")).status == "completed"
+            assert len(outside.done) == 1
