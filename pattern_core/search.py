@@ -18,6 +18,7 @@ QUERY_CHARS_MAX = 4_000
 SURPLUS = 40  # hits asked for beyond the limit, because some are moved down or left out afterwards
 # What a tool answered repeats what stands elsewhere, often from an earlier search; the source itself comes first.
 TOOL_RESULT_WEIGHT = 0.7
+SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)
 KINDS = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL)
 
 
@@ -34,7 +35,7 @@ class SearchRequest:
     """What to look for and where.
 
     `agents`: whose messages, blocks (also those lent to them) and entries count; None for everybody's. `roles` holds
-    for messages. `since` (included) and `until` (excluded) are RFC 3339 times with an offset. `before` leaves out
+    for messages; None means what people and agents said, without what tools answered. `since` (included) and `until` (excluded) are RFC 3339 times with an offset. `before` leaves out
     messages from that position on.
     """
 
@@ -87,7 +88,7 @@ async def search(database: Database, request: SearchRequest) -> SearchResult:
     _check(request)
     filters = storage.Filters(
         agents=request.agents,
-        roles=request.roles,
+        roles=SPOKEN if request.roles is None else request.roles,
         since=_time(request.since, "since"),
         until=_time(request.until, "until"),
     )

@@ -36,7 +36,8 @@ async def test_hits_say_why_and_the_best_has_one(past: ToolRig) -> None:
 async def test_a_tools_result_comes_after_what_it_repeats(past: ToolRig) -> None:
     await past.said("tea", role=Role.TOOL)
     said = await past.said("tea")
-    result = await search(past.rig.database, SearchRequest(query="tea"))
+    assert [hit.id for hit in (await search(past.rig.database, SearchRequest(query="tea"))).hits] == [said]
+    result = await search(past.rig.database, SearchRequest(query="tea", roles=list(Role)))
     assert result.hits[0].id == said
     assert result.hits[1].score == pytest.approx(0.7)
     assert "×0.7 as a tool's result" in result.hits[1].reason

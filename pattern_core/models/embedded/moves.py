@@ -174,7 +174,7 @@ def _recall(scene: Scene, intent: Recall) -> list[Act] | str:
         return f"I could not search. {scene.failure}"
     if intent.is_question:
         return f"I find nothing in my memory that answers this. {phrases.NO_MODEL}"
-    return f"I find nothing about {topic} in my memory or in what we said."
+    return f"I find nothing about {topic} in my memory or in what we said. {phrases.NO_MODEL}"
 
 
 def _search(scene: Scene, topic: str, domain: str) -> list[Act]:

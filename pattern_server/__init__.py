@@ -1,0 +1,1 @@
+"""The server: HTTP, command line, accounts and the supervisor of constellations."""

@@ -1,0 +1,332 @@
+"""Who may come in and what is theirs: users, tokens, and which constellation a name means for whom.
+
+A token is shown once, when it is made; kept is only its SHA-256. The secrets have 256 random bits, so a plain digest
+is as hard to invert as a slow one, and costs a microsecond per request.
+
+Scopes include weaker ones: `admin` ⊃ `write` ⊃ `read`, and `chat` ⊃ `read`. An administrator's token with the scope
+`admin` reaches every constellation; all other tokens reach those of their user, and a token for one constellation that
+one alone. What is not reachable answers like what does not exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from pattern_core.clock import now_text
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, PermissionDenied
+from pattern_core.ids import Ids
+from pattern_core.runtime import Runtime
+from pattern_db.errors import Conflict as RowConflict
+from pattern_db.errors import DatabaseError
+from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.registry import Registry
+from pattern_db.tables.constellations import ConstellationRow
+from pattern_db.tables.tokens import TokenRow
+from pattern_db.tables.users import UserRow
+
+Scope = Literal["read", "chat", "write", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+ADMIN_NAME = "admin"
+CACHED_MAX = 1_024
+TOUCH_AFTER_MS = 3_600_000  # `last_used_at` is this exact, so that a request seldom writes
+NAME_CHARS_MAX = 100
+
+_IMPLIED: dict[str, frozenset[str]] = {
+    "admin": frozenset({"admin", "write", "chat", "read"}),
+    "write": frozenset({"write", "read"}),
+    "chat": frozenset({"chat", "read"}),
+    "read": frozenset({"read"}),
+}
+
+Constellation = ConstellationRow
+
+
+class Unauthorized(PatternError):
+    """No token, or none that is valid."""
+
+    code = "unauthorized"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks. `scopes` holds the implied ones too; `constellation_id` is the only one that the token is for."""
+
+    user_id: str
+    username: str
+    is_admin: bool
+    scopes: frozenset[str]
+    constellation_id: str | None = None
+    token_id: str | None = None
+
+    @property
+    def reaches_all(self) -> bool:
+        """Whether other users' constellations can be reached."""
+        return self.is_admin and "admin" in self.scopes and self.constellation_id is None
+
+    def require_unbound(self) -> None:
+        """Refuse what a token for one constellation may not do.
+
+        Raises:
+            PermissionDenied: the token is for one constellation.
+        """
+        if self.constellation_id is not None:
+            raise PermissionDenied("this token is for one constellation; it cannot make others")
+
+    @property
+    def author(self) -> str:
+        """The name under which this user's messages and changes are stored."""
+        return f"user:{self.user_id}"
+
+
+@dataclass(slots=True)
+class _Known:
+    """A token that was looked up, while it is cached."""
+
+    principal: Principal
+    expires_at: str | None
+    touched_ms: int
+
+
+class Accounts:
+    """Users and tokens of this server. `local_token` is good for this run only and has all rights of `admin`."""
+
+    def __init__(self, registry: Registry, runtime: Runtime, *, local_token: str) -> None:
+        self.registry = registry
+        self._clock = runtime.clock
+        self._randomness = runtime.randomness
+        self._ids = Ids(runtime.clock, runtime.randomness)
+        self._local_digest = _digest(local_token)
+        self._local: Principal | None = None
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+
+    async def bootstrap(self, given: str | None = None, *, with_token: bool = True) -> str | None:
+        """Make the user `admin` and a token, if there are none; the token's secret if it was made here.
+
+        `given` is the secret to use instead of a random one; it is then not returned. `with_token` False is for those
+        who could not show it to anybody. Safe to repeat after a crash.
+        """
+        users = await self.registry.list_users()
+        admin = next((user for user in users if user.username == ADMIN_NAME), None)
+        made: str | None = None
+        if admin is None and not users:
+            admin = await self.create_user(ADMIN_NAME, is_admin=True)
+        if with_token and admin is not None and not await self.registry.list_tokens(admin.id):
+            made = await self.create_token(admin, name="first start", scopes=["admin"], secret=given)
+        owner = admin or next((user for user in users if user.is_admin), None)
+        if owner is not None:
+            self._local = _principal(owner, ["admin"])
+        return None if given else made
+
+    async def create_user(self, username: str, *, is_admin: bool = False) -> UserRow:
+        """Make a user without a password.
+
+        Raises:
+            InvalidInput: the name does not fit.
+            Conflict: it is taken.
+        """
+        now = now_text(self._clock)
+        row = UserRow(
+            id=self._ids.new("user"),
+            username=check_name(username, "a user"),
+            is_admin=is_admin,
+            created_at=now,
+            updated_at=now,
+        )
+        try:
+            await self.registry.add_user(row)
+        except RowConflict:
+            raise Conflict(f"there is a user named {username!r} already; choose another name") from None
+        return row
+
+    async def create_token(
+        self,
+        user: UserRow,
+        *,
+        name: str,
+        scopes: Collection[str],
+        constellation_id: str | None = None,
+        expires_at: str | None = None,
+        secret: str | None = None,
+    ) -> str:
+        """Make a token and return its secret, which cannot be shown again.
+
+        Raises:
+            InvalidInput: a scope does not exist.
+        """
+        unknown = sorted(set(scopes) - set(SCOPES))
+        if unknown or not scopes:
+            raise InvalidInput(f"a token's scopes are one or more of {', '.join(SCOPES)}")
+        made = secret or f"pat_{self._randomness.getrandbits(256):064x}"
+        row = TokenRow(
+            id=self._ids.new("token"),
+            user_id=user.id,
+            name=name,
+            scopes=tuple(scopes),
+            created_at=now_text(self._clock),
+            constellation_id=constellation_id,
+            expires_at=expires_at,
+        )
+        await self.registry.add_token(row, _digest(made))
+        return made
+
+    async def revoke_token(self, token_id: str) -> None:
+        """End a token's validity; the next request with it is refused.
+
+        Raises:
+            NotFound: there is none.
+        """
+        try:
+            await self.registry.revoke_token(token_id, now_text(self._clock))
+        except RowNotFound as error:
+            raise NotFound(error.message) from None
+        self._known.clear()
+
+    async def disable_user(self, user_id: str, *, disabled: bool = True) -> None:
+        """Shut a user out, at once, or let them in again.
+
+        Raises:
+            NotFound: there is none.
+        """
+        now = now_text(self._clock)
+        try:
+            await self.registry.set_disabled(user_id, now if disabled else None, now)
+        except RowNotFound as error:
+            raise NotFound(error.message) from None
+        self._known.clear()
+
+    async def authenticate(self, secret: str) -> Principal:
+        """Who holds this token.
+
+        Raises:
+            Unauthorized: it is unknown, revoked or expired, or its user is disabled.
+        """
+        digest = _digest(secret)
+        if self._local is not None and hmac.compare_digest(digest, self._local_digest):
+            return self._local
+        known = self._known.get(digest) or await self._look_up(digest)
+        if known.expires_at is not None and known.expires_at <= now_text(self._clock):
+            self._known.pop(digest, None)
+            raise Unauthorized("the token has expired; make a new one")
+        self._known.move_to_end(digest)
+        await self._touch(known)
+        return known.principal
+
+    async def _look_up(self, digest: bytes) -> _Known:
+        found = await self.registry.find_token(digest)
+        if found is None:
+            raise Unauthorized("the token is unknown; use the one that was printed when the server first started")
+        token, user = found
+        if token.revoked_at is not None:
+            raise Unauthorized("the token was revoked; make a new one")
+        if user.disabled_at is not None:
+            raise Unauthorized("the token's user is disabled")
+        known = _Known(_principal(user, token.scopes, token), token.expires_at, touched_ms=0)
+        self._known[digest] = known
+        while len(self._known) > CACHED_MAX:
+            self._known.popitem(last=False)
+        return known
+
+    async def _touch(self, known: _Known) -> None:
+        now_ms = self._clock.now_ms()
+        if known.principal.token_id is not None and now_ms - known.touched_ms >= TOUCH_AFTER_MS:
+            known.touched_ms = now_ms
+            # Nobody is kept out because a full disk cannot note that they came.
+            with contextlib.suppress(DatabaseError):
+                await self.registry.touch_token(known.principal.token_id, now_text(self._clock))
+
+    async def constellation_for(self, principal: Principal, id_or_name: str) -> Constellation:
+        """The constellation that this id or name means for the caller: an own one first, for administrators then
+        anybody's by id or by a name that only one user has.
+
+        Raises:
+            NotFound: there is none, or it is somebody else's.
+        """
+        row = await self._find(id_or_name, principal.user_id)
+        if row is None and principal.reaches_all:
+            row = await self._find(id_or_name, None)
+        if row is None or principal.constellation_id not in (None, row.id):
+            raise NotFound(f"there is no constellation {id_or_name!r}; `GET /api/v1/constellations` lists yours")
+        return row
+
+    async def _find(self, id_or_name: str, owner_id: str | None) -> Constellation | None:
+        try:
+            return await self.registry.find_constellation(id_or_name, owner_id)
+        except RowNotFound:
+            return None
+
+    async def constellations_of(self, principal: Principal) -> list[Constellation]:
+        """All constellations that the caller reaches, by name, then id."""
+        rows = await self.registry.list_constellations(None if principal.reaches_all else principal.user_id)
+        return [row for row in rows if principal.constellation_id in (None, row.id)]
+
+    async def register(self, principal: Principal, *, constellation_id: str, name: str, db_path: str) -> Constellation:
+        """Enter a new constellation of the caller's into the registry.
+
+        Raises:
+            InvalidInput: the name does not fit.
+            Conflict: the caller has one of that name.
+        """
+        now = now_text(self._clock)
+        row = ConstellationRow(
+            id=constellation_id,
+            owner_id=principal.user_id,
+            name=check_name(name, "a constellation"),
+            db_path=db_path,
+            created_at=now,
+            last_accessed_at=now,
+        )
+        try:
+            await self.registry.add_constellation(row)
+        except RowConflict:
+            raise Conflict(f"you have a constellation named {name!r} already; choose another name") from None
+        return row
+
+    async def rename(self, constellation: Constellation, name: str) -> Constellation:
+        """Give a constellation another name.
+
+        Raises:
+            InvalidInput: the name does not fit.
+            Conflict: its owner has another one of that name.
+        """
+        try:
+            await self.registry.rename_constellation(constellation.id, check_name(name, "a constellation"))
+        except RowConflict:
+            raise Conflict(f"there is a constellation named {name!r} already; choose another name") from None
+        except RowNotFound as error:
+            raise NotFound(error.message) from None
+        return replace(constellation, name=name)
+
+
+def check_name(name: str, whose: str) -> str:
+    """`name`, if a user or constellation may be called so.
+
+    Raises:
+        InvalidInput: it is empty, too long, or would not stand in a path.
+    """
+    fits = 0 < len(name) <= NAME_CHARS_MAX and name.isprintable() and name.strip() == name and "/" not in name
+    if not fits or name in (".", ".."):
+        raise InvalidInput(
+            f"the name of {whose} has 1 to {NAME_CHARS_MAX} printable characters, no slash and no space at its ends"
+        )
+    return name
+
+
+def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = None) -> Principal:
+    return Principal(
+        user_id=user.id,
+        username=user.username,
+        is_admin=user.is_admin,
+        scopes=frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes)),
+        constellation_id=None if token is None else token.constellation_id,
+        token_id=None if token is None else token.id,
+    )
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

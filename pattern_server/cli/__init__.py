@@ -1,0 +1,99 @@
+"""The command line, `pattern`: one module per noun, loaded when its command is called.
+
+`pattern --help` imports none of them, so that it answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import NamedTuple
+
+import click
+
+from pattern_server.cli.output import DONE, FAILED, Output
+
+
+class Entry(NamedTuple):
+    """One command: the module and name of its click command, and its line in `pattern --help`."""
+
+    module: str
+    name: str
+    help: str
+
+
+COMMANDS: Mapping[str, Entry] = MappingProxyType(
+    {
+        "serve": Entry("pattern_server.cli.serve", "serve", "Run the server."),
+        "demo": Entry("pattern_server.cli.demo", "demo", "A guided tour that really runs, in a temporary folder."),
+        "constellation": Entry("pattern_server.cli.constellations", "constellation", "Sets of agents: create, list …"),
+        "agent": Entry("pattern_server.cli.agents", "agent", "Agents: create, list, show, edit, archive, delete."),
+        "chat": Entry("pattern_server.cli.chat", "chat", "Talk to an agent."),
+        "memory": Entry("pattern_server.cli.memory", "memory", "What an agent keeps in mind: list, show, edit …"),
+        "search": Entry("pattern_server.cli.search", "search", "Find words in memory, archive and messages."),
+        "backup": Entry("pattern_server.cli.backup", "backup", "Copy a constellation into a file, while it works."),
+        "restore": Entry("pattern_server.cli.backup", "restore", "Make a constellation from such a file."),
+        "db": Entry("pattern_server.cli.db", "db", "The database files: status, migrate, check, vacuum."),
+        "doctor": Entry("pattern_server.cli.doctor", "doctor", "What is wrong here, and what to do about it."),
+    }
+)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by COMMANDS and imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module and return the command; None for an unknown name."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(import_module(entry.module), entry.name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help text, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="pattern-server", prog_name="pattern")
+def cli() -> None:
+    """Pattern: a server for long-lived AI agents that never lose a word.
+
+    \b
+    Begin with:   pattern demo
+    Then:         pattern serve            (in one terminal)
+                  pattern constellation create home
+                  pattern agent create ada -c home
+                  pattern chat -c home
+    """
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line (without the program's name) and return its exit code: 0, 1, 2 or 3 as documented."""
+    try:
+        result = cli.main(arguments, prog_name="pattern", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        Output().note("Stopped.")
+        return FAILED
+    except BrokenPipeError:
+        # Python would complain once more when it closes the stream at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return result if isinstance(result, int) else DONE
+
+
+def main() -> None:
+    """The program `pattern`."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,134 @@
+"""`pattern backup` and `pattern restore`: verified copies, made and used while the server works."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from pattern_core.errors import Conflict, InvalidInput, PatternError
+from pattern_db import files
+from pattern_server.cli.client import Api, Json, path
+from pattern_server.cli.command import ExitCode, connected
+from pattern_server.cli.output import DONE, SKIPPED, Output
+
+COPY_BYTES = 1024 * 1024  # read and hashed at once
+
+
+class CopyDamaged(PatternError):
+    """The copy is not what the server wrote."""
+
+    code = "copy_damaged"
+
+
+async def back_up(api: Api, constellation: str, target: Path, *, overwrite: bool = False) -> Json:
+    """Copy a constellation, while it works, into the file `target`; `{constellation, file, bytes, sha256}`.
+
+    Raises:
+        Conflict: `target` exists and `overwrite` is not set.
+        CopyDamaged: what arrived is not what the server wrote.
+    """
+    if target.exists() and not overwrite:
+        raise Conflict(f"{target} exists already: choose another name, or add --overwrite")
+    made = await api.call("POST", path("constellations", constellation, "backup"))
+    await trio.to_thread.run_sync(partial(_take, Path(made["path"]), target, str(made["sha256"])))
+    return {"constellation": constellation, "file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
+
+
+def _take(source: Path, target: Path, sha256: str) -> None:
+    """Move the server's copy to where it was wanted, possibly on another disk; it appears there whole or not at all."""
+    with files.temporary(target) as beside:
+        shutil.copyfile(source, beside)
+        if digest_of(beside) != sha256:
+            raise CopyDamaged(f"the copy at {target} would differ from {source}, which is kept; check the disk")
+        files.replace(beside, target)
+    source.unlink()
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of a file, in hex.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while piece := opened.read(COPY_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+async def restore_file(api: Api, file: Path, name: str | None) -> Json:
+    """Make a new constellation called `name` (the file's own name if None) from a copy; the constellation.
+
+    Raises:
+        ServerFailed: the file is no sound copy, or the name is taken.
+    """
+    body = {"file": str(file.resolve()), "name": name or file.name.split(".")[0]}
+    made: Json = await api.call("POST", path("constellations", "restore"), body=body)
+    return made
+
+
+@click.command()
+@click.option("-c", "--constellation", metavar="NAME", help="The constellation to copy, by name or id.")
+@click.option("--all", "is_all", is_flag=True, help="Copy every constellation.")
+@click.option(
+    "-o", "--output", "target", required=True, type=click.Path(path_type=Path), help="The file; with --all the folder."
+)
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@connected
+async def backup(
+    api: Api, output: Output, constellation: str | None, is_all: bool, target: Path, overwrite: bool
+) -> ExitCode:
+    """Copy a constellation into a file while it works; the copy is verified before it counts.
+
+    One file holds everything of it: agents, memory with its history, messages, the journal. Users and tokens belong to
+    the server and are not in it.
+    """
+    if is_all == (constellation is not None):
+        raise click.UsageError("Name one constellation with -c, or take --all.")
+    if constellation is not None:
+        if target.is_dir():
+            raise InvalidInput(f"{target} is a folder: name a file in it, such as {target / constellation}.db")
+        made = await back_up(api, constellation, target, overwrite=overwrite)
+        output.data(made)
+        output.say(f"Copied {constellation} to {target} ({made['bytes'] // 1024} KiB, sha256 {made['sha256'][:12]}…).")
+        return DONE
+    return await _all(api, output, target, overwrite=overwrite)
+
+
+async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> ExitCode:
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput(f"{folder} is a file: with --all, -o names a folder")
+    rows = await api.pages(path("constellations"))
+    made: list[Json] = []
+    skipped: list[Json] = []
+    with output.progress("Copying", len(rows)) as advance:
+        for row in rows:
+            try:
+                # The id keeps apart what two owners gave the same name.
+                target = folder / f"{row['name']}.{row['id']}.db"
+                made.append(await back_up(api, row["id"], target, overwrite=overwrite))
+            except PatternError as error:
+                output.error(f"{row['name']}: {error.message}")
+                skipped.append({"constellation": row["id"], "error": error.message})
+            advance()
+    output.data({"copied": made, "skipped": skipped})
+    output.say(f"Copied {len(made)} of {len(rows)} constellations to {folder}.")
+    return SKIPPED if skipped else DONE
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the file's name]")
+@connected
+async def restore(api: Api, output: Output, file: Path, name: str | None) -> ExitCode:
+    """Make a new constellation from FILE, a copy made by `pattern backup`. Nothing that exists is touched."""
+    made = await restore_file(api, file, name)
+    output.data(made)
+    output.say(f"Restored {file} as {made['name']} ({made['id']}).")
+    return DONE

@@ -1,0 +1,308 @@
+"""The API as the command line calls it: over the network if a server runs on the data directory, in-process if not.
+
+Which one it is, is seen by `server.json`, which a running server keeps in its data directory. Without a server the same
+application is opened in this process, under the directory's lock, and spoken to without a socket; only streaming is
+different there: an answer arrives whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import httpx2
+import trio
+
+from pattern_core.errors import PatternError
+from pattern_db.errors import OwnedElsewhere
+from pattern_db.ownership import holder_of
+from pattern_server.config import Config
+
+API = "/api/v1"
+CONNECT_TIMEOUT_S = 5.0
+LOCK_PATIENCE_S = 5.0  # another command may hold the directory for a moment, or a server be about to listen
+LOCK_RETRY_S = 0.1
+PAGE = 200  # rows asked for at once
+
+Json: TypeAlias = dict[str, Any]
+
+
+class ServerFailed(PatternError):
+    """The server refused or failed; the message is the one of its problem document."""
+
+    def __init__(self, message: str, *, status: int, problem_code: str) -> None:
+        super().__init__(message, status=status, code=problem_code)
+        self.status = status
+        self.problem_code = problem_code
+
+
+class ServerUnreachable(PatternError):
+    """A server is said to run, and does not answer."""
+
+    code = "unreachable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningServer:
+    """What `server.json` says. `token` is good for this machine and this run only."""
+
+    pid: int
+    url: str
+    started_at: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent:
+    """One event of a stream: its number, its name and its data."""
+
+    seq: int
+    name: str
+    data: Json
+
+
+def running_server(data_dir: Path) -> RunningServer | None:
+    """The server that runs on this directory; None if there is none, or only what a killed one left behind."""
+    try:
+        said = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
+        found = RunningServer(
+            pid=int(said["pid"]), url=str(said["url"]), started_at=str(said["started_at"]), token=str(said["token"])
+        )
+        os.kill(found.pid, 0)
+        # The number may be another process's by now; the lock is what counts. It is asked about last, because asking
+        # takes it for a moment if it is free.
+        is_held = holder_of(data_dir) is not None
+    except PermissionError:
+        raise ServerUnreachable(
+            f"{data_dir / 'server.json'} or its server belongs to another user; run this command as that user"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if is_held else None
+
+
+def path(*parts: str) -> str:
+    """A path of the API from its parts, each escaped: `path("constellations", "home")`."""
+    return API + "".join("/" + quote(part, safe=":@") for part in parts)
+
+
+class Api:
+    """The server's API. Methods return the decoded JSON, and raise what the server says went wrong.
+
+    Raises (all methods):
+        ServerFailed: the server answered with a problem document.
+        ServerUnreachable: it did not answer.
+    """
+
+    def __init__(self, http: httpx2.AsyncClient, *, streams: bool) -> None:
+        self._http = http
+        self.streams = streams  # False in-process, where an answer can only be had whole
+
+    async def get(self, where: str, **params: object) -> Any:
+        """The thing at a path."""
+        return await self.call("GET", where, params=params)
+
+    async def call(
+        self,
+        method: str,
+        where: str,
+        *,
+        body: object = None,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Send a request; the answer's JSON, or None where it has no body."""
+        answer = await self._send(method, where, body=body, params=params, headers=headers)
+        return answer.json() if answer.content else None
+
+    async def find(self, where: str) -> tuple[Json, str] | None:
+        """The thing at a path with its version (the ETag), or None if there is none."""
+        try:
+            answer = await self._send("GET", where)
+        except ServerFailed as error:
+            if error.status == 404:
+                return None
+            raise
+        return answer.json(), answer.headers.get("etag", "")
+
+    async def pages(self, where: str, *, most: int | None = None, **params: object) -> list[Json]:
+        """All rows of a list, or the first `most`, page by page."""
+        rows: list[Json] = []
+        cursor: object = None
+        while True:
+            limit = PAGE if most is None else min(PAGE, most - len(rows))
+            page = await self.get(where, limit=limit, cursor=cursor, **params)
+            rows += page["items"]
+            cursor = page.get("next_cursor")
+            if not cursor or (most is not None and len(rows) >= most):
+                return rows[:most]
+
+    def events(
+        self, where: str, *, body: object = None, after: int | None = None, key: str | None = None
+    ) -> AbstractAsyncContextManager[Events]:
+        """A stream of events: of a message just sent if there is a `body`, else of what is at the path."""
+        headers = {"Accept": "text/event-stream"}
+        if after is not None:
+            headers["Last-Event-ID"] = str(after)
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        return self._stream("GET" if body is None else "POST", where, body, headers)
+
+    @asynccontextmanager
+    async def _stream(self, method: str, where: str, body: object, headers: Mapping[str, str]) -> AsyncIterator[Events]:
+        request = self._http.build_request(method, where, json=body, headers=dict(headers))
+        try:
+            answer = await self._http.send(request, stream=True)
+        except httpx2.TransportError as error:
+            raise _unreachable(error) from error
+        try:
+            if answer.is_error:
+                await answer.aread()
+                raise failure(answer)
+            events = Events(answer)
+            try:
+                yield events
+            finally:
+                await events.leave()
+        finally:
+            await answer.aclose()
+
+    async def _send(
+        self,
+        method: str,
+        where: str,
+        *,
+        body: object = None,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx2.Response:
+        query = {name: str(value) for name, value in (params or {}).items() if value is not None}
+        request = self._http.build_request(method, where, json=body, params=query, headers=dict(headers or {}))
+        try:
+            answer = await self._http.send(request)
+        except httpx2.TransportError as error:
+            raise _unreachable(error) from error
+        if answer.is_error:
+            raise failure(answer)
+        return answer
+
+
+class Events:
+    """Decodes server-sent events, one per iteration.
+
+    Source: WHATWG HTML, section 9.2.6; the fields that our server writes.
+
+    Raises (while iterating):
+        ServerUnreachable: the connection broke before the stream's end.
+    """
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        self._lines = answer.aiter_lines()
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> ServerEvent:
+        fields: dict[str, str] = {}
+        try:
+            async for line in self._lines:
+                if not line and "data" in fields and fields.get("id", "").isdigit():
+                    name = fields.get("event", "message")
+                    return ServerEvent(seq=int(fields["id"]), name=name, data=json.loads(fields["data"]))
+                fields = _with_line(fields, line)
+        except httpx2.TransportError as error:
+            raise _unreachable(error) from error
+        raise StopAsyncIteration
+
+    async def leave(self) -> None:
+        """End the iteration where it is.
+
+        The client's generators lie inside each other, and closing the outer one would leave the inner ones to the
+        garbage collector; being cancelled where they wait ends them all, in order.
+        """
+        with trio.CancelScope() as scope, suppress(httpx2.TransportError):
+            scope.cancel()
+            async for _line in self._lines:
+                pass
+
+
+def _with_line(fields: dict[str, str], line: str) -> dict[str, str]:
+    """The fields of an event after one more line of it; an empty line begins a new event."""
+    if not line:
+        return {}
+    name, _, value = line.partition(":")
+    value = value.removeprefix(" ")
+    joined = f"{fields['data']}\n{value}" if name == "data" and "data" in fields else value
+    return {**fields, name: joined} if name else fields
+
+
+def _unreachable(error: httpx2.TransportError) -> ServerUnreachable:
+    return ServerUnreachable(
+        f"the server stopped answering ({type(error).__name__}); see its log, or start it again with `pattern serve`."
+        " What it had accepted is stored and goes on then"
+    )
+
+
+def failure(answer: httpx2.Response) -> ServerFailed:
+    """The error in an answer: the `detail` of its problem document (RFC 9457), or what is known of it."""
+    try:
+        problem = answer.json()
+        message = str(problem.get("detail") or problem.get("title"))
+        code = str(problem.get("code", "failed"))
+    except (ValueError, AttributeError):
+        message, code = f"the server answered with status {answer.status_code} and no explanation", "failed"
+    return ServerFailed(message, status=answer.status_code, problem_code=code)
+
+
+@asynccontextmanager
+async def open_api(config: Config) -> AsyncIterator[Api]:
+    """The API of the server that runs on the data directory, or of the application opened here for the moment.
+
+    Raises:
+        OwnedElsewhere: another process holds the directory and does not let go.
+        ServerUnreachable: the running server is not ours to use.
+    """
+    async with AsyncExitStack() as stack:
+        yield await _connect(stack, config)
+
+
+async def _connect(stack: AsyncExitStack, config: Config) -> Api:
+    deadline = trio.current_time() + LOCK_PATIENCE_S
+    while True:
+        server = running_server(config.data_dir)
+        if server is not None:
+            return Api(await stack.enter_async_context(connection(server)), streams=True)
+        try:
+            # Imported now and not above: it takes a second, and a command that finds a server needs none of it.
+            in_process = import_module("pattern_server.cli.in_process")
+            transport, token = await stack.enter_async_context(in_process.open_in_process(config))
+        except OwnedElsewhere:
+            if trio.current_time() > deadline:
+                raise
+            await trio.sleep(LOCK_RETRY_S)
+            continue
+        # The address is never looked up: the transport calls the application.
+        http = _client("http://pattern.local", token, transport)
+        return Api(await stack.enter_async_context(http), streams=False)
+
+
+def connection(server: RunningServer) -> httpx2.AsyncClient:
+    """An HTTP client for a running server, with its token."""
+    return _client(server.url, server.token, None)
+
+
+def _client(url: str, token: str, transport: httpx2.AsyncBaseTransport | None) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        base_url=url,
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),  # a turn may take its time
+        transport=transport,
+        trust_env=False,  # a proxy in the environment has no business between us and our own machine
+    )

@@ -1,0 +1,244 @@
+"""`pattern db …`: the database files themselves, each worked on under its own lock; a server may run meanwhile."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from pattern_core.clock import SystemClock, now_text
+from pattern_core.errors import InvalidInput
+from pattern_db import maintenance
+from pattern_db.backup import hot_backup
+from pattern_db.connection import open_connection
+from pattern_db.errors import BackupInvalid, DatabaseError, NotFound, OwnedElsewhere, StorageFailed, translated
+from pattern_db.migrate import Kind, Migrations, migrations_of
+from pattern_db.ownership import DataDirLock, holder_of
+from pattern_db.tables import constellations
+from pattern_server.cli.command import ExitCode, local
+from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
+from pattern_server.config import Config
+
+COLUMNS = ("database", "version", "state", "size", "free", "log")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One database file: its name for people, its migrations, and the folder whose lock protects it."""
+
+    name: str
+    kind: Kind
+    path: Path
+    directory: Path
+
+    @property
+    def migrations(self) -> Migrations:
+        """The migrations that it should have."""
+        return migrations_of(self.kind)
+
+
+def targets(data_dir: Path, constellation: str | None = None) -> list[Target]:
+    """The databases of a data directory, the global one first; with a name or id, that constellation's alone.
+
+    Raises:
+        NotFound: there is no database here, or no such constellation.
+    """
+    path = data_dir / "global.db"
+    if not path.is_file():
+        raise NotFound(f"{data_dir} holds no databases yet; `pattern serve` makes them, or name another --data-dir")
+    with closing(open_connection(path, readonly=True)) as connection, translated():
+        if constellation is None:
+            rows = constellations.list_all(connection)
+        else:
+            rows = [constellations.find(connection, constellation)]
+    found = [
+        Target(
+            name=row.name,
+            kind="constellation",
+            path=data_dir / row.db_path,
+            directory=(data_dir / row.db_path).parent,
+        )
+        for row in rows
+    ]
+    if constellation is not None:
+        return found
+    return [Target(name="(global)", kind="global", path=path, directory=data_dir), *found]
+
+
+constellation_option = click.option(
+    "-c", "--constellation", metavar="NAME", help="Only this constellation, by name or id."
+)
+
+
+@click.group()
+def db() -> None:
+    """The database files: how they are, bringing them up to date, checking them, making them small."""
+
+
+@db.command("status")
+@constellation_option
+@local
+def status(config: Config, output: Output, constellation: str | None) -> ExitCode:
+    """Show each file's schema version and size."""
+    shown = [_status(target) for target in targets(config.data_dir, constellation)]
+    output.table(COLUMNS, shown, empty="")
+    if any(row["pending"] for row in shown):
+        output.note("To bring them up to date: pattern db migrate")
+    return FAILED if any(row["error"] for row in shown) else DONE
+
+
+def _status(target: Target) -> dict[str, object]:
+    try:
+        with closing(open_connection(target.path, readonly=True)) as connection:
+            found = maintenance.status(connection, target.migrations)
+    except DatabaseError as error:
+        return {"database": target.name, "state": error.message, "error": error.code, "pending": []}
+    return {
+        **asdict(found),
+        "database": target.name,
+        "path": str(target.path),
+        "state": f"{len(found.pending)} pending" if found.pending else "up to date",
+        "size": _size(found.file_bytes),
+        "free": _size(found.free_bytes),
+        "log": _size(found.wal_bytes),
+        "error": None,
+    }
+
+
+def _size(count: int) -> str:
+    return f"{count / 1024:.0f} KiB" if count < 1024 * 1024 else f"{count / 1024 / 1024:.1f} MiB"
+
+
+@db.command("migrate")
+@constellation_option
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@local
+def migrate(config: Config, output: Output, constellation: str | None, dry_run: bool) -> ExitCode:
+    """Bring the files to this version's schema; a verified copy of each is made before."""
+    plans = []
+    for target in targets(config.data_dir, constellation):
+        with closing(open_connection(target.path, readonly=True)) as connection:
+            plans.append((target, [migration.file for migration in target.migrations.plan(connection)]))
+    pending = [(target, steps) for target, steps in plans if steps]
+    if dry_run or not pending:
+        rows = [{"database": target.name, "migration": step} for target, steps in pending for step in steps]
+        output.table(("database", "migration"), rows, empty="Every database is up to date.")
+        return DONE
+    results = []
+    with output.progress("Migrating", len(pending)) as advance:
+        for target, _ in pending:
+            results.append(_migrate(config.data_dir, target, output))
+            advance()
+    output.data(results)
+    return _verdict(results)
+
+
+def _migrate(data_dir: Path, target: Target, output: Output) -> dict[str, object]:
+    now = now_text(SystemClock())
+    stamp = now[:19].replace(":", "").replace("-", "")
+    folder = target.path.parent.name if target.kind == "constellation" else "global"
+    copy = data_dir / "backups" / f"{folder}.before-migration.{stamp}.db"
+    with _reported(target, output) as result:
+        with DataDirLock.acquire(target.directory):
+            done = target.migrations.migrate(target.path, backup_to=copy, now=now)
+        output.say(f"{target.name}: version {done.before} -> {done.after}; the copy made before is {done.backup}")
+        result.update(before=done.before, after=done.after, applied=list(done.applied), backup=str(done.backup))
+    return result
+
+
+@contextmanager
+def _reported(target: Target, output: Output) -> Iterator[dict[str, object]]:
+    """One target's result; its `outcome` is done, skipped (somebody has it open) or failed (and why is told)."""
+    result: dict[str, object] = {"database": target.name, "outcome": "done"}
+    try:
+        yield result
+    except OwnedElsewhere as error:
+        output.error(f"{target.name} was left out: {error.message}", code=error.code)
+        result.update(outcome="skipped", error=error.message)
+    except DatabaseError as error:
+        output.error(f"{target.name}: {error.message}", code=error.code)
+        result.update(outcome="failed", error=error.message)
+
+
+def _verdict(results: list[dict[str, object]]) -> int:
+    outcomes = {result["outcome"] for result in results}
+    return FAILED if "failed" in outcomes else SKIPPED if "skipped" in outcomes else DONE
+
+
+@db.command("check")
+@constellation_option
+@local
+def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
+    """Read the files whole and say what is wrong with them; of a file in use, a copy is read."""
+    found = targets(config.data_dir, constellation)
+    results = []
+    with output.progress("Checking", len(found)) as advance:
+        for target in found:
+            results.append({"database": target.name, "problems": _problems(target)})
+            advance()
+    output.data(results)
+    for result in results:
+        output.say(f"{result['database']}: {'sound' if not result['problems'] else ''}".rstrip())
+        for problem in result["problems"]:
+            output.say(f"  {problem}")
+    return FAILED if any(result["problems"] for result in results) else DONE
+
+
+def _problems(target: Target) -> list[str]:
+    try:
+        with DataDirLock.acquire(target.directory):
+            return _problems_of(target.path)
+    except OwnedElsewhere:
+        return _problems_of_copy(target.path)
+    except DatabaseError as error:
+        return [error.message]
+
+
+def _problems_of(path: Path) -> list[str]:
+    try:
+        with closing(open_connection(path)) as connection, translated():
+            return maintenance.check(connection)
+    except StorageFailed as error:  # so damaged that the check itself cannot read it
+        return [error.message]
+
+
+def _problems_of_copy(path: Path) -> list[str]:
+    """The owner may write at any moment: a copy holds still, and has every damage of the original."""
+    with tempfile.TemporaryDirectory(prefix="pattern-check-") as folder:
+        copy = Path(folder) / "copy.db"
+        try:
+            with closing(open_connection(path, readonly=True)) as connection:
+                hot_backup(connection, copy)
+        except (BackupInvalid, StorageFailed) as error:
+            return [error.message]
+        return _problems_of(copy)
+
+
+@db.command("vacuum")
+@constellation_option
+@local
+def vacuum(config: Config, output: Output, constellation: str | None) -> ExitCode:
+    """Write the files and their search indexes anew, without gaps. A file in use is left out."""
+    found = targets(config.data_dir, constellation)
+    if constellation is not None and (holder := holder_of(found[0].directory)) is not None:
+        raise InvalidInput(
+            f"{constellation} is in use by process {holder.pid}: stop the server, or wait until it has parked it"
+        )
+    results = []
+    with output.progress("Vacuuming", len(found)) as advance:
+        for target in found:
+            with _reported(target, output) as result:
+                with DataDirLock.acquire(target.directory), closing(open_connection(target.path)) as connection:
+                    target.migrations.check(connection)
+                    with translated():
+                        freed = maintenance.vacuum(connection)
+                output.say(f"{target.name}: {_size(max(0, freed))} freed")
+                result["freed_bytes"] = freed
+            results.append(result)
+            advance()
+    output.data(results)
+    return _verdict(results)

@@ -1,0 +1,150 @@
+"""The tour's central promise: what a server had accepted when it was killed is neither lost nor done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from pattern_core.events import TERMINAL
+from pattern_server.cli.child import Child
+from pattern_server.cli.client import Api, Json, ServerEvent, ServerUnreachable, path
+from pattern_server.cli.output import Output
+
+Claim = Callable[[object, str], None]
+
+DAYS = 24
+KILLED_AFTER = 14  # messages accepted when the server is killed; the next one is on its way
+RECONNECT_S = 0.05
+SETTLE_S = 30.0
+
+_WHERE = path("constellations", "home", "agents", "ada", "messages")
+_EVENTS = path("constellations", "home", "events")
+
+
+def _note(day: int) -> str:
+    return f"Remember that on day {day:02d} I sowed row {100 + day} of peas."
+
+
+def _key(day: int) -> str:
+    return f"demo-day-{day:02d}"
+
+
+@dataclass(slots=True)
+class Watch:
+    """A client that follows all events, through a lost connection too."""
+
+    seen: list[ServerEvent] = field(default_factory=list)
+
+    @property
+    def latest(self) -> int:
+        """The number of the newest event seen; 0 before the first."""
+        return self.seen[-1].seq if self.seen else 0
+
+    def ended(self) -> list[str]:
+        """The turns whose end was seen, one entry per terminal event."""
+        return [str(event.data["turn_id"]) for event in self.seen if event.name in TERMINAL]
+
+    async def follow(self, child: Child) -> None:
+        """Read events for ever; after a lost connection go on after the last one seen (`Last-Event-ID`)."""
+        while True:
+            try:
+                async with child.api() as api, api.events(_EVENTS, after=self.latest) as events:
+                    async for event in events:
+                        self.seen.append(event)
+            except ServerUnreachable:
+                pass
+            await trio.sleep(RECONNECT_S)
+
+
+async def kill_in_mid_work(child: Child, output: Output, claim: Claim) -> None:
+    """Send messages, kill the server between them, start it again, and check everything that was promised."""
+    watch = Watch()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.follow, child)
+        accepted = await _send_until_killed(child)
+        ended = set(watch.ended())
+        open_turns = sum(turn not in ended for turn in accepted.values())
+        output.say(f"   sent {DAYS} notes; after {len(accepted)} were accepted: SIGKILL. {open_turns} had no end yet")
+        claim(open_turns, "the server was killed while turns were open")
+        _, took_s = await child.start()
+        output.say(f"   started again in {took_s:.1f} s; the open turns go on by themselves")
+        turns = await _send_again(child, accepted, claim)
+        output.say(f"   sent all {DAYS} again with the same Idempotency-Keys, as a careful client does")
+        with trio.move_on_after(SETTLE_S):
+            while not set(turns) <= set(watch.ended()):
+                await trio.sleep(RECONNECT_S)
+        nursery.cancel_scope.cancel()
+    claim(all(watch.ended().count(turn) == 1 for turn in turns), "every turn ends exactly once")
+    async with child.api() as api:
+        await _check(api, output, watch, claim)
+
+
+async def _send_until_killed(child: Child) -> dict[int, str]:
+    """The turn of each day that was accepted before the server died."""
+    accepted: dict[int, str] = {}
+
+    async def send(api: Api, day: int) -> None:
+        try:
+            accepted[day] = (await _send(api, day))["turn_id"]
+        except ServerUnreachable:
+            return  # killed under it: it cannot know what became of it, and will ask again
+
+    async with child.api() as api, trio.open_nursery() as nursery:
+        for day in range(1, KILLED_AFTER + 1):
+            await send(api, day)
+        nursery.start_soon(send, api, KILLED_AFTER + 1)
+        await trio.sleep(0.001)
+        await child.kill()
+    return accepted
+
+
+async def _send(api: Api, day: int) -> Json:
+    headers = {"Prefer": "respond-async", "Idempotency-Key": _key(day)}
+    answer: Json = await api.call("POST", _WHERE, body={"content": _note(day)}, headers=headers)
+    return answer
+
+
+async def _send_again(child: Child, accepted: dict[int, str], claim: Claim) -> list[str]:
+    async with child.api() as api:
+        turns = [(await _send(api, day))["turn_id"] for day in range(1, DAYS + 1)]
+    claim(len(set(turns)) == DAYS, "each note is one turn")
+    claim(
+        all(turns[day - 1] == turn for day, turn in accepted.items()),
+        "a note that was accepted before the kill is answered with the same turn",
+    )
+    return turns
+
+
+async def _check(api: Api, output: Output, watch: Watch, claim: Claim) -> None:
+    history = await api.pages(_WHERE)
+    said = [message["content"] for message in reversed(history) if message["role"] == "user"]
+    notes = [_note(day) for day in range(1, DAYS + 1)]
+    claim([text for text in said if text in set(notes)] == notes, "every note is stored once, in order")
+    output.say(f"   ✓ the history holds all {DAYS} notes, each once, in order")
+    block = await api.get(path("constellations", "home", "agents", "ada", "memory", "human"))
+    counts = [block["content"].count(f"row {100 + day} ") for day in range(1, DAYS + 1)]
+    claim(counts == [1] * DAYS, f"every note was written to memory exactly once (the counts are {counts})")
+    output.say("   ✓ the agent's memory holds each of them once: no tool ran twice")
+    output.say(f"   ✓ {DAYS} turns, each with exactly one end")
+    replayed, seen = _lasting(await _replay(api, watch.latest)), _lasting(watch.seen)
+    claim(replayed == seen, "the resumed stream missed nothing and repeated nothing")
+    output.say(f"   ✓ the event stream resumed after the kill: {len(seen)} events, none missing, none twice")
+
+
+def _lasting(events: list[ServerEvent]) -> list[int]:
+    """The numbers of the events that stay; pieces of a message are dropped once the whole message is stored."""
+    return [event.seq for event in events if not event.name.endswith(".delta")]
+
+
+async def _replay(api: Api, latest: int) -> list[ServerEvent]:
+    """All events from the first to number `latest`, read anew."""
+    replay: list[ServerEvent] = []
+    if latest:
+        async with api.events(_EVENTS, after=0) as events:
+            async for event in events:
+                replay.append(event)
+                if event.seq >= latest:
+                    break
+    return replay

@@ -1,0 +1,184 @@
+"""`pattern doctor`: what is wrong with this installation, and what to do about it. It changes nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import click
+import httpx2
+import trio
+
+from pattern_db.connection import open_connection, open_in_memory
+from pattern_db.errors import DatabaseError
+from pattern_db.migrate import migrations_of
+from pattern_db.ownership import holder_of
+from pattern_server.cli.client import RunningServer, ServerUnreachable, connection, running_server
+from pattern_server.cli.command import ExitCode, local
+from pattern_server.cli.db import targets
+from pattern_server.cli.output import DONE, FAILED, Output
+from pattern_server.config import Config, unknown_variables
+
+DISK_BYTES_MIN = 100 * 1024 * 1024
+DISK_BYTES_EASY = 1024 * 1024 * 1024
+DESCRIPTORS_EASY = 1024
+ANSWER_TIMEOUT_S = 5.0
+
+State = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing looked at. A `note` may be as it is wished; a `problem` wants doing, and the message says what."""
+
+    check: str
+    state: State
+    message: str
+
+
+@click.command()
+@local
+def doctor(config: Config, output: Output) -> ExitCode:
+    """Look at everything that a server needs, and say what is wrong and what to do. Changes nothing."""
+    findings = list(examine(config))
+    rows = [asdict(finding) for finding in findings]
+    output.table(("check", "state", "message"), rows, empty="")
+    problems = sum(finding.state == "problem" for finding in findings)
+    output.say()
+    output.say(f"{problems} to mend." if problems else "Nothing is wrong here.")
+    return FAILED if problems else DONE
+
+
+def examine(config: Config) -> Iterator[Finding]:
+    """Look at the program, the machine, the data directory, the server, the databases and the models, in this order."""
+    yield from _program()
+    yield from _machine(config.data_dir)
+    folder = _folder(config.data_dir)
+    yield folder
+    if folder.state != "problem":
+        yield from _server(config.data_dir)
+        yield from _databases(config.data_dir)
+    yield from _models(config)
+
+
+def _program() -> Iterator[Finding]:
+    version = platform.python_version()
+    yield Finding(check="python", state="ok", message=f"{version}, {platform.system()} {platform.machine()}")
+    try:
+        with closing(open_in_memory()):
+            versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("apsw", "sqlite-vec", "loro", "trio"))
+        yield Finding(check="sqlite", state="ok", message=f"opens, with vectors ({versions})")
+    except (DatabaseError, metadata.PackageNotFoundError) as error:
+        advice = f"{error}; install again: {sys.executable} -m pip install --force-reinstall pattern-server"
+        yield Finding(check="sqlite", state="problem", message=advice)
+    try:
+        newest = migrations_of("constellation").newest
+        yield Finding(check="migrations", state="ok", message=f"present, newest is version {newest}")
+    except FileNotFoundError as error:
+        yield Finding(check="migrations", state="problem", message=str(error))
+
+
+def _machine(data_dir: Path) -> Iterator[Finding]:
+    nearest = next(folder for folder in (data_dir.absolute(), *data_dir.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(nearest).free
+    text = f"{free / 1024**3:.1f} GiB free"
+    if free < DISK_BYTES_MIN:
+        yield Finding(check="disk", state="problem", message=f"{text}: make room, or writes will be refused soon")
+    else:
+        easy = free >= DISK_BYTES_EASY
+        yield Finding(check="disk", state="ok" if easy else "note", message=text if easy else f"{text}: that is little")
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS_EASY:
+        yield Finding(check="open files", state="ok", message=f"up to {soft}")
+    else:
+        advice = f"only {soft}; for many constellations at once: ulimit -n 4096 before `pattern serve`"
+        yield Finding(check="open files", state="note", message=advice)
+
+
+def _folder(data_dir: Path) -> Finding:
+    if not data_dir.exists():
+        return Finding(check="data", state="note", message=f"{data_dir} is not there yet; `pattern serve` makes it")
+    if not data_dir.is_dir() or not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
+        advice = f"{data_dir} cannot be written by this user: chown it, or name another --data-dir"
+        return Finding(check="data", state="problem", message=advice)
+    if data_dir.stat().st_mode & 0o007:
+        advice = f"{data_dir} is open to every user of this machine: chmod 700 {data_dir}"
+        return Finding(check="data", state="note", message=advice)
+    return Finding(check="data", state="ok", message=str(data_dir))
+
+
+def _server(data_dir: Path) -> Iterator[Finding]:
+    holder = holder_of(data_dir)
+    try:
+        server = running_server(data_dir)
+    except ServerUnreachable as error:
+        yield Finding(check="server", state="problem", message=error.message)
+        return
+    if server is None and holder is None:
+        yield Finding(check="server", state="note", message="none runs here; commands open the files themselves")
+    elif server is None:
+        advice = f"process {holder.pid if holder else None} holds the folder and serves nothing: wait, or end it"
+        yield Finding(check="server", state="note", message=advice)
+    elif (fault := trio.run(_fault, server)) is None:
+        yield Finding(check="server", state="ok", message=f"answers at {server.url} (process {server.pid})")
+    else:
+        advice = f"process {server.pid} at {server.url}: {fault}. See its log; stop it with: kill {server.pid}"
+        yield Finding(check="server", state="problem", message=advice)
+
+
+async def _fault(server: RunningServer) -> str | None:
+    with trio.move_on_after(ANSWER_TIMEOUT_S):
+        async with connection(server) as http:
+            try:
+                answer = await http.get("/readyz")
+            except httpx2.TransportError as error:
+                return f"cannot be reached ({type(error).__name__})"
+        return None if answer.status_code == 200 else f"is not ready: {answer.text.strip()[:200]}"
+    return f"does not answer within {ANSWER_TIMEOUT_S:.0f} s"
+
+
+def _databases(data_dir: Path) -> Iterator[Finding]:
+    if not (data_dir / "global.db").exists():
+        yield Finding(check="databases", state="note", message="none yet")
+        return
+    try:
+        found = targets(data_dir)
+    except DatabaseError as error:
+        yield Finding(check="databases", state="problem", message=error.message)
+        return
+    sound = 0
+    for target in found:
+        try:
+            with closing(open_connection(target.path, readonly=True)) as opened:
+                target.migrations.check(opened)
+            sound += 1
+        except DatabaseError as error:
+            yield Finding(check=f"database {target.name}", state="problem", message=error.message)
+    yield Finding(check="databases", state="ok", message=f"{sound} of {len(found)} can be opened at this version")
+    known = {target.directory.name for target in found}
+    for folder in sorted((data_dir / "constellations").glob("*/pattern.db")):
+        if folder.parent.name not in known:
+            advice = f"{folder} belongs to no constellation; if you want it: pattern restore {folder} --as NAME"
+            yield Finding(check="databases", state="note", message=advice)
+
+
+def _models(config: Config) -> Iterator[Finding]:
+    names = sorted(name for name in config.providers if name != "embedded")
+    if names:
+        default = f"{config.default_provider}/{config.default_model}"
+        yield Finding(check="models", state="ok", message=f"{', '.join(names)}; new agents use {default}")
+    else:
+        advice = "only the embedded rules; for a language model set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see README"
+        yield Finding(check="models", state="note", message=advice)
+    for name in unknown_variables():
+        advice = f"the environment variable {name} is no setting of Pattern's: a typing error?"
+        yield Finding(check="settings", state="note", message=advice)

@@ -1,0 +1,148 @@
+"""All that the command line writes: tables, records, streams, JSON, progress and errors. The only file that prints.
+
+Data goes to the standard output, everything else to the standard error. What agents and people wrote is shown as it is,
+except for control characters, which could otherwise drive the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+DONE, FAILED, USAGE, SKIPPED = 0, 1, 2, 3
+
+# A file or a pipe has no width: nothing is wrapped or cut there.
+_PIPE_COLUMNS = 100_000
+# C0 and C1 controls but for tab and line feed become visible signs.
+_VISIBLE = {code: 0x2400 + code for code in range(32) if code not in (9, 10)} | dict.fromkeys(range(127, 160), 65533)
+
+Advance: TypeAlias = Callable[[], None]
+
+
+def plain(text: object) -> str:
+    """The text without control characters other than tab and line feed, which are shown as signs."""
+    return str(text).translate(_VISIBLE)
+
+
+class Output:
+    """Where one command writes; with `is_json` its data is one JSON document instead of tables."""
+
+    def __init__(self, *, is_json: bool = False) -> None:
+        self.is_json = is_json
+
+    def say(self, text: str = "") -> None:
+        """A line for a person; nothing in JSON mode, where only data is wanted."""
+        if not self.is_json:
+            self._write(plain(text) + "\n")
+
+    def heading(self, text: str) -> None:
+        """A line that stands out on a terminal."""
+        if not self.is_json:
+            self._write(click.style(plain(text), bold=True) + "\n")
+
+    def words(self, text: str) -> None:
+        """A piece of a line, shown at once: an answer as it arrives."""
+        if not self.is_json:
+            self._write(plain(text))
+
+    def data(self, value: object) -> None:
+        """One JSON document, in JSON mode only."""
+        if self.is_json:
+            self._write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, empty: str) -> None:
+        """Rows as a table of the given columns, or the sentence `empty`; in JSON mode all of every row."""
+        if self.is_json:
+            self.data([dict(row) for row in rows])
+        elif not rows:
+            self.say(empty)
+        else:
+            table = Table(box=None, pad_edge=False, header_style="bold")
+            for column in columns:
+                table.add_column(column.replace("_", " "), overflow="fold")
+            for row in rows:
+                table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+            _console(sys.stdout).print(table)
+
+    def record(self, record: Mapping[str, object]) -> None:
+        """One thing, a line per field; long texts below their name. In JSON mode the record itself."""
+        if self.is_json:
+            self.data(dict(record))
+            return
+        width = max((len(name) for name in record), default=0)
+        for name, value in record.items():
+            text = _cell(value)
+            shown = "\n" + "\n".join("    " + line for line in text.splitlines()) if "\n" in text else f"  {text}"
+            self._write(f"{name.replace('_', ' '):<{width}}{shown}".rstrip() + "\n")
+
+    def note(self, text: str) -> None:
+        """A remark beside the data, on the standard error."""
+        self._write(plain(text) + "\n", is_data=False)
+
+    def error(self, message: str, *, code: str = "failed") -> None:
+        """One sentence about what went wrong, on the standard error; JSON in JSON mode."""
+        if self.is_json:
+            self._write(
+                json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False) + "\n", is_data=False
+            )
+        else:
+            prefix = click.style("Error:", fg="red", bold=True)
+            self._write(f"{prefix} {plain(message)}\n", is_data=False)
+
+    def ask(self, prompt: str) -> str | None:
+        """A line that the user types, without its end; None at the end of the input. Blocks its thread."""
+        click.echo(prompt, nl=False, err=True)
+        line = sys.stdin.readline()
+        return line.rstrip("\r\n") if line else None
+
+    def confirm(self, question: str, *, flag: str) -> None:
+        """Go on only after a yes; without a terminal to ask at, only `flag` is a yes.
+
+        Raises:
+            click.UsageError: there is nobody to ask.
+            click.Abort: the answer was no.
+        """
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"This needs a yes, and there is no terminal to ask at: add {flag}.")
+        click.confirm(plain(question), abort=True, err=True)
+
+    @contextmanager
+    def progress(self, label: str, total: int) -> Iterator[Advance]:
+        """Call what this yields once per finished piece of `total`: a bar on a terminal, nothing in a pipe."""
+        if self.is_json or not sys.stderr.isatty():
+            yield lambda: None
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=_console(sys.stderr), transient=True) as progress:
+            task = progress.add_task(plain(label), total=total)
+            yield lambda: progress.advance(task)
+
+    def _write(self, text: str, *, is_data: bool = True) -> None:
+        # click takes colours out where the stream is no terminal, and knows about consoles that cannot write UTF-8.
+        click.echo(text, nl=False, err=not is_data)
+
+
+def _console(stream: object) -> Console:
+    is_terminal = bool(getattr(stream, "isatty", lambda: False)())
+    return Console(file=stream, width=None if is_terminal else _PIPE_COLUMNS, highlight=False)  # type: ignore[arg-type]  # any text stream
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return plain(", ".join(value)) or "-"
+    if isinstance(value, Mapping | list | tuple):
+        return plain(json.dumps(value, ensure_ascii=False))
+    return plain(value)

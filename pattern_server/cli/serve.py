@@ -1,0 +1,43 @@
+"""`pattern serve`: the server."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from pattern_server.cli.command import data_dir_option, reported
+from pattern_server.cli.output import Output
+from pattern_server.config import Config, load
+from pattern_server.serve import Ready
+from pattern_server.serve import serve as serve_until_stopped
+
+
+@click.command()
+@click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1, this machine alone]")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.  [default: 8470]")
+@data_dir_option
+def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
+    """Run the server until it is stopped: Ctrl-C or SIGTERM lets running work end, a second one stops at once.
+
+    The first start makes the user admin and prints an API token, once.
+    """
+    output = Output()
+    code = reported(output, lambda: _serve(load(data_dir=data_dir, host=host, port=port), output))
+    click.get_current_context().exit(code)
+
+
+def _serve(config: Config, output: Output) -> None:
+    trio.run(partial(serve_until_stopped, config, on_ready=partial(welcome, output)))
+
+
+def welcome(output: Output, ready: Ready) -> None:
+    """Say where the server is, and show the first token if this start made it."""
+    output.say(f"Pattern is ready at {ready.url}   (files in {ready.data_dir}; Ctrl-C stops it)")
+    if ready.token is not None:
+        output.say()
+        output.say("Your API token, for programs; it is shown this once and stored only as a hash:")
+        output.say(f"  {ready.token}")
+        output.say("The commands of this program on this machine need none.")

@@ -1,0 +1,267 @@
+"""What the operator decided: flags, environment and `pattern.toml`, read once into one frozen `Config`.
+
+The only reader of the environment. A later source loses to an earlier one: flags, `PATTERN_*` variables (a double
+underscore goes one level down: `PATTERN_SUPERVISOR__DRAIN_S`), `pattern.toml`, the defaults below. The file is the one
+that `PATTERN_CONFIG` names, else `pattern.toml` in the current folder if there is one. Providers' keys and addresses
+also come from the vendors' own variables, such as `ANTHROPIC_API_KEY` and `ANTHROPIC_BASE_URL`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from pattern_core.errors import PatternError
+from pattern_core.limits import Limits
+
+BOOTSTRAP_TOKEN_CHARS_MIN = 32
+FILE_NAME = "pattern.toml"
+DESCRIPTORS_WANTED = 65_536
+
+ProviderKind = Literal["anthropic", "openai", "google", "embedded"]
+
+# vendor's name in `model_provider` → prefix of its variables
+_VENDORS: Mapping[str, tuple[ProviderKind, str]] = MappingProxyType(
+    {"anthropic": ("anthropic", "ANTHROPIC"), "openai": ("openai", "OPENAI"), "google": ("google", "GEMINI")}
+)
+
+# What an agent gets that names no model, on a server whose configuration names none either. Source: the model lists
+# in the vendors' own clients, anthropic 2.12 and openai 3.54.
+_DEFAULT_MODELS: Mapping[str, str] = MappingProxyType(
+    {"anthropic": "claude-sonnet-5-5", "openai": "gpt-5.4-mini", "embedded": "rules-1"}
+)
+
+
+class ConfigError(PatternError):
+    """The configuration does not fit; the message names the setting and the file."""
+
+    code = "invalid_config"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProviderConfig(_Section):
+    """One vendor or compatible server, `[providers.<name>]` in the file."""
+
+    kind: ProviderKind
+    base_url: str | None = Field(default=None, description="address of the API; the vendor's own if left out")
+    api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
+    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
+    omit: tuple[str, ...] = Field(default=(), description="fields that a compatible server does not accept")
+
+
+class EmbeddingsConfig(_Section):
+    """How texts become vectors, `[embeddings]`. The dimension is fixed when a constellation's file is made."""
+
+    provider: str = "none"
+    model: str = ""
+    dimensions: Annotated[int, Field(ge=1, le=8192)] = 384
+
+
+def descriptors_max() -> int:
+    """How many files this process may have open once it asks for all that it may."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+
+
+def raise_descriptor_limit() -> None:
+    """Ask the system for `descriptors_max()` open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < descriptors_max():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max(), hard))
+
+
+def _max_open() -> int:
+    """One awake constellation may hold seven descriptors: its lock and two connections with their logs."""
+    return max(8, min(4096, descriptors_max() // 8))
+
+
+class SupervisorConfig(_Section):
+    """When constellations sleep, fall ill and stop, `[supervisor]`."""
+
+    idle_park_s: Annotated[float, Field(gt=0)] = 600.0
+    max_open: Annotated[int, Field(ge=1)] = Field(default_factory=_max_open)
+    crashes_max: Annotated[int, Field(ge=1)] = 5
+    crash_window_s: Annotated[float, Field(gt=0)] = 60.0
+    drain_s: Annotated[float, Field(ge=0)] = 10.0
+
+
+class Config(BaseSettings):
+    """Everything that can be configured. Made by `load`."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix="PATTERN_", env_nested_delimiter="__", hide_input_in_errors=True
+    )
+
+    data_dir: Path = Field(default=Path("data"), description="folder of all files; the file's is relative to it")
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
+    bootstrap_token: SecretStr | None = Field(default=None, description="the first admin token")
+    body_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=2 * 1024 * 1024, description="longest request body")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "json", "text"] = Field(default="auto", description="auto: text on a terminal")
+    default_provider: str = Field(default="", description="`model_provider` of agents that name none")
+    default_model: str = Field(default="", description="`model_name` of agents that name none")
+    providers: dict[str, ProviderConfig] = Field(default_factory=dict)
+    embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
+    supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
+    limits: Limits = Field(default_factory=Limits)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then `PATTERN_*`, then the file. Called by pydantic-settings."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _limits_are_known(cls, value: object) -> object:
+        # pydantic ignores keys that a dataclass does not have; a typo must not become a missing bound.
+        _refuse_unknown(Limits, value)
+        return value
+
+    @field_validator("limits")
+    @classmethod
+    def _limits_are_positive(cls, value: Limits) -> Limits:
+        _refuse_useless(value)
+        return value
+
+    @field_validator("bootstrap_token")
+    @classmethod
+    def _token_is_long(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < BOOTSTRAP_TOKEN_CHARS_MIN:
+            raise ValueError(f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _vendors(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return _with_defaults({**data, "providers": _with_vendors(data.get("providers", {}))})
+
+
+def default_model_of(config: Config, provider: str) -> str:
+    """The model of an agent that names this provider and no model; empty if there is no default for it."""
+    if provider == config.default_provider:
+        return config.default_model
+    kind = config.providers[provider].kind if provider in config.providers else provider
+    return _DEFAULT_MODELS.get(kind, "") if provider in (*_VENDORS, "embedded") else ""
+
+
+def load(file: Path | None = None, **flags: object) -> Config:
+    """Read the configuration. `flags` are the command line's, by field name; those that are None were not given.
+
+    Raises:
+        ConfigError: a key is unknown or a value does not fit, or the file named is missing or no TOML.
+    """
+    named = file or (Path(os.environ["PATTERN_CONFIG"]) if os.environ.get("PATTERN_CONFIG") else None)
+    if named is not None and not named.is_file():
+        raise ConfigError(f"the configuration file {named} does not exist", file=str(named))
+    path = named or Path(FILE_NAME)
+    located = type(
+        "Config", (Config,), {"model_config": {**Config.model_config, "toml_file": path}, "__module__": __name__}
+    )
+    try:
+        config: Config = located(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        raise ConfigError(_misfits(error, path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", file=str(path)) from None
+    return config if flags.get("data_dir") is not None else _anchored(config, path)
+
+
+def unknown_variables() -> list[str]:
+    """Environment variables that look like settings of ours and are none: probably typing errors. Sorted."""
+    known = {f"PATTERN_{name.upper()}" for name in Config.model_fields} | {"PATTERN_CONFIG"}
+    return sorted(
+        name for name in os.environ if name.startswith("PATTERN_") and name.upper().split("__")[0] not in known
+    )
+
+
+def _anchored(config: Config, path: Path) -> Config:
+    """A relative `data_dir` of the file means: beside the file, wherever the server was started."""
+    if os.environ.get("PATTERN_DATA_DIR") or config.data_dir.is_absolute() or not path.is_file():
+        return config
+    return config.model_copy(update={"data_dir": path.parent / config.data_dir})
+
+
+def _with_vendors(configured: object) -> object:
+    """The providers of the file, completed by the vendors' own environment variables and the embedded one."""
+    if not isinstance(configured, dict):
+        return configured  # the field's own type says what is wrong
+    providers = {name: dict(value) if isinstance(value, dict) else value for name, value in configured.items()}
+    for name, (kind, prefix) in _VENDORS.items():
+        found = {
+            "api_key": os.environ.get(f"{prefix}_API_KEY"),
+            "base_url": os.environ.get(f"{prefix}_BASE_URL"),
+        }
+        if found["api_key"] or (name in providers and found["base_url"]):
+            entry = providers.setdefault(name, {})
+            if isinstance(entry, dict):
+                entry.update({key: value for key, value in found.items() if value})
+        if isinstance(providers.get(name), dict):
+            providers[name].setdefault("kind", kind)
+    for entry in providers.values():
+        if isinstance(entry, dict) and entry.get("api_key_env") and not entry.get("api_key"):
+            entry["api_key"] = os.environ.get(str(entry["api_key_env"])) or None
+    providers.setdefault("embedded", {"kind": "embedded"})
+    return providers
+
+
+def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:
+    providers = data["providers"]
+    if not isinstance(providers, dict):
+        return data
+    provider = data.get("default_provider") or next((name for name in providers if name != "embedded"), "embedded")
+    if provider not in providers:
+        raise ValueError(
+            f"default_provider is {provider!r}, which is not configured; known are {', '.join(sorted(providers))}"
+        )
+    model = data.get("default_model") or _DEFAULT_MODELS.get(provider, "")
+    return {**data, "default_provider": provider, "default_model": model}
+
+
+def _refuse_unknown(shape: Any, value: object, path: str = "") -> None:
+    if not isinstance(value, dict) or not is_dataclass(shape):
+        return
+    hints = get_type_hints(shape)
+    known = {item.name for item in fields(shape)}
+    for key, inner in value.items():
+        if key not in known:
+            raise ValueError(f"unknown key {path}{key}; known are {', '.join(sorted(known))}")
+        _refuse_unknown(hints[key], inner, f"{path}{key}.")
+
+
+def _refuse_useless(limits: Any, path: str = "") -> None:
+    for item in fields(limits):
+        value = getattr(limits, item.name)
+        if is_dataclass(value):
+            _refuse_useless(value, f"{path}{item.name}.")
+        elif not value > 0:
+            raise ValueError(f"{path}{item.name} must be greater than 0")
+
+
+def _misfits(error: ValidationError, path: Path) -> str:
+    """All misfits in a sentence each, by the names that the operator wrote. No values: they may be secret."""
+    lines = []
+    for misfit in error.errors(include_url=False, include_input=False, include_context=False):
+        name = ".".join(str(part) for part in misfit["loc"]) or "configuration"
+        what = "is not a known setting" if misfit["type"] == "extra_forbidden" else misfit["msg"]
+        lines.append(f"{name}: {what.removeprefix('Value error, ')}")
+    return f"the configuration does not fit ({path} or PATTERN_* variables): " + "; ".join(lines)

@@ -1,0 +1,170 @@
+"""What users do with whole constellations: make, find, use, rename, copy, restore and delete them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from pattern_core.clock import now_text
+from pattern_core.constellation import Constellation
+from pattern_core.errors import Conflict, NotFound
+from pattern_core.runtime import Runtime
+from pattern_db import backup
+from pattern_db.errors import NotFound as MissingFile
+from pattern_server.accounts import Accounts, Principal, check_name
+from pattern_server.accounts import Constellation as Registered
+from pattern_server.files import ConstellationFiles
+from pattern_server.supervisor import Supervisor
+
+HASHED_AT_ONCE = 1024 * 1024  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A verified copy: where it is, its size in bytes and its SHA-256 (hex)."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+class Constellations:
+    """The constellations of this server, as their owners may use them."""
+
+    def __init__(
+        self,
+        *,
+        accounts: Accounts,
+        supervisor: Supervisor[Constellation],
+        files: ConstellationFiles,
+        backups: Path,
+        runtime: Runtime,
+    ) -> None:
+        self._accounts = accounts
+        self._supervisor = supervisor
+        self._files = files
+        self._backups = backups
+        self._clock = runtime.clock
+
+    async def find(self, principal: Principal, id_or_name: str) -> Registered:
+        """The caller's constellation.
+
+        Raises:
+            NotFound: there is none, or it is somebody else's.
+        """
+        return await self._accounts.constellation_for(principal, id_or_name)
+
+    async def all(self, principal: Principal) -> list[Registered]:
+        """All that the caller reaches, by name, then id."""
+        return await self._accounts.constellations_of(principal)
+
+    @asynccontextmanager
+    async def use(self, principal: Principal, id_or_name: str) -> AsyncIterator[Constellation]:
+        """The caller's constellation, awake within the block.
+
+        Raises:
+            NotFound: there is none, or it is somebody else's.
+            Unavailable: it cannot work now.
+        """
+        found = await self.find(principal, id_or_name)
+        async with self._supervisor.use(found.id) as constellation:
+            yield constellation
+
+    async def create(self, principal: Principal, name: str) -> Registered:
+        """Make an empty constellation.
+
+        Raises:
+            InvalidInput: the name does not fit.
+            Conflict: the caller has one of that name.
+            StorageFailed: the disk is full or failed.
+        """
+        await self._check_free(principal, name)
+        constellation_id = self._files.new_id()
+        await self._files.create(constellation_id)
+        return await self._register(principal, constellation_id, name)
+
+    async def restore(self, principal: Principal, copy: Path, name: str) -> Registered:
+        """Make a constellation from a copy, by its path on this machine; nothing that exists is touched.
+
+        Raises:
+            InvalidInput: the name does not fit.
+            Conflict: the caller has one of that name.
+            NotFound: there is no such file.
+            BackupInvalid: it is not a sound copy of a constellation.
+            SchemaOutdated: it was made by an older server.
+        """
+        await self._check_free(principal, name)
+        constellation_id = self._files.new_id()
+        try:
+            await self._files.adopt(copy, constellation_id)
+        except MissingFile as error:
+            raise NotFound(error.message) from None
+        return await self._register(principal, constellation_id, name)
+
+    async def _check_free(self, principal: Principal, name: str) -> None:
+        """Refuse a taken name before files are made; the registry refuses it once more at the end."""
+        check_name(name, "a constellation")
+        if any(row.name == name and row.owner_id == principal.user_id for row in await self.all(principal)):
+            raise Conflict(f"you have a constellation named {name!r} already; choose another name")
+
+    async def _register(self, principal: Principal, constellation_id: str, name: str) -> Registered:
+        path = self._files.relative_path(constellation_id)
+        try:
+            return await self._accounts.register(principal, constellation_id=constellation_id, name=name, db_path=path)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._files.remove(constellation_id)
+            raise
+
+    async def rename(self, principal: Principal, id_or_name: str, name: str) -> Registered:
+        """Give it another name.
+
+        Raises:
+            NotFound: there is none, or it is somebody else's.
+            InvalidInput: the name does not fit.
+            Conflict: its owner has another one of that name.
+        """
+        return await self._accounts.rename(await self.find(principal, id_or_name), name)
+
+    async def delete(self, principal: Principal, id_or_name: str) -> None:
+        """Stop it and delete it with its files; there is no way back but a backup.
+
+        Raises:
+            NotFound: there is none, or it is somebody else's.
+            StorageFailed: the disk failed.
+        """
+        found = await self.find(principal, id_or_name)
+        async with self._supervisor.aside(found.id):
+            # Registry first: a crash in between leaves files that nobody reaches, not a name without files.
+            await self._accounts.registry.remove_constellation(found.id)
+            await self._files.remove(found.id)
+
+    async def copy(self, principal: Principal, id_or_name: str) -> Copy:
+        """Copy it, while it works, into the server's `backups` folder, and verify the copy.
+
+        Raises:
+            NotFound: there is none, or it is somebody else's.
+            Unavailable: it cannot work now.
+            BackupInvalid: the copy does not pass its checks; the original may be damaged.
+            StorageFailed: the disk is full or failed.
+        """
+        async with self.use(principal, id_or_name) as constellation:
+            stamp = now_text(self._clock).replace(":", "").replace("-", "")
+            path = self._backups / f"{constellation.id}.{stamp}.db"
+            report = await constellation.database.read_aside(backup.hot_backup, path)
+        digest = await trio.to_thread.run_sync(partial(_sha256, path))
+        return Copy(path=path, size=report.bytes, sha256=digest)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(HASHED_AT_ONCE):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,111 @@
+"""global.db for as long as the server runs: opened anew after trouble with the disk, so that a full disk that was
+cleared needs no restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import structlog
+import trio
+
+from pattern_db import template
+from pattern_db.connection import Connection
+from pattern_db.database import Database, DatabaseThreads
+from pattern_db.errors import StorageFailed
+from pattern_db.migrate import migrations_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_log = structlog.stdlib.get_logger("pattern.global")
+
+
+class GlobalDatabase:
+    """Runs functions of a connection to global.db. Made by `open_global`."""
+
+    def __init__(self, path: Path, threads: DatabaseThreads) -> None:
+        self._path = path
+        self._threads = threads
+        self._database: Database | None = None
+        self._opening = trio.Lock()
+
+    async def read(self, fn: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `fn`, which only reads.
+
+        Raises:
+            DatabaseError: storage refused; after `StorageFailed` the next call opens the file anew.
+        """
+        database = await self._opened()
+        try:
+            return await database.read(fn, *args, **kwargs)
+        except StorageFailed as error:
+            await self._give_up(database, error)
+            raise
+
+    async def write(self, fn: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `fn` in a transaction; what it did is on disk when this returns.
+
+        Raises:
+            DatabaseError: storage refused; after `StorageFailed` the next call opens the file anew.
+        """
+        database = await self._opened()
+        try:
+            return await database.write(fn, *args, **kwargs)
+        except StorageFailed as error:
+            await self._give_up(database, error)
+            raise
+
+    async def aclose(self) -> None:
+        """Close the file. Safe to call twice."""
+        database, self._database = self._database, None
+        if database is not None:
+            await database.aclose()
+
+    async def _opened(self) -> Database:
+        if self._database is None:
+            async with self._opening:
+                if self._database is None:
+                    self._database = await self._open()
+        return self._database
+
+    async def _open(self) -> Database:
+        database = await Database.open(self._path, self._threads)
+        try:
+            await database.read(migrations_of("global").check)
+        except BaseException:
+            await database.aclose()
+            raise
+        return database
+
+    async def _give_up(self, database: Database, error: StorageFailed) -> None:
+        if self._database is database:
+            self._database = None
+            _log.error("the global database failed and will be opened anew", reason=error.message)
+        await database.aclose()
+
+
+@asynccontextmanager
+async def open_global(path: Path, threads: DatabaseThreads, *, now: str) -> AsyncIterator[GlobalDatabase]:
+    """The global database at `path`, made if there is none; closed at the end of the block.
+
+    Raises:
+        SchemaOutdated: it needs `pattern db migrate`.
+        DatabaseError: it cannot be opened.
+    """
+    if not await trio.Path(path).exists():
+        await trio.to_thread.run_sync(partial(template.create, path, migrations_of("global"), now=now))
+    database = GlobalDatabase(path, threads)
+    try:
+        await database.read(_nothing)  # opens it, so that a refusal ends the start
+        yield database
+    finally:
+        await database.aclose()
+
+
+def _nothing(_connection: Connection) -> None:
+    """Reads nothing."""

@@ -1,0 +1,197 @@
+"""The application: every request passes `Border`, then FastAPI's routing.
+
+`Border.__call__` is one of the two places of the program that catch every exception (the other is the supervisor): a
+bug becomes one log line and a 500 that tells nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+import trio
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pattern_core.errors import Overloaded, PatternError
+from pattern_core.ids import Ids
+from pattern_db.errors import DatabaseError
+from pattern_server.http.auth import PUBLIC, authenticate, demanded_by
+from pattern_server.http.errors import of_error, of_framework, of_validation, problem
+from pattern_server.http.request_body import (
+    ClientGone,
+    announces_body,
+    drop_rest,
+    read_body,
+    replay,
+)
+from pattern_server.http.routes import agents, backup, constellations, health, memory, messages, search, turns
+from pattern_server.http.state import ServerState
+
+API = "/api/v1"
+REQUESTS_MAX = 2_000  # under way at once, streams included
+_REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
+
+# The whole API: one line per resource.
+ROUTERS = (
+    constellations.router,
+    agents.router,
+    messages.router,
+    turns.router,
+    memory.router,
+    search.router,
+    backup.router,
+)
+
+_log = structlog.stdlib.get_logger("pattern.http")
+
+
+def build_app(server: ServerState) -> FastAPI:
+    """The ASGI application over the parts of a server. It needs no lifespan."""
+    app = FastAPI(
+        title="Pattern",
+        summary="A self-hosted server for long-lived AI agents.",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        openapi_url="/openapi.json",
+        exception_handlers={
+            RequestValidationError: _on_validation,
+            HTTPException: _on_framework,
+            PatternError: _on_error,
+            DatabaseError: _on_error,
+        },
+    )
+    app.state.server = server
+    app.add_middleware(Border, server=server)
+    app.include_router(health.router)
+    for router in ROUTERS:
+        app.include_router(router, prefix=API)
+    for route in api_routes():
+        if demanded_by(route.dependencies) is None:
+            raise AssertionError(f"{route.path} demands no scope; add dependencies=[demand(…)]")
+    return app
+
+
+def api_routes() -> list[APIRoute]:
+    """Every route under `/api/v1`, its path without that."""
+    return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+
+
+class Border:
+    """Around every request: an id, a token, a bound on its body, one log line, and the end of every exception."""
+
+    def __init__(self, app: ASGIApp, server: ServerState) -> None:
+        self._app = app
+        self._server = server
+        self._ids = Ids(server.runtime.clock, server.runtime.randomness)
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. Called by the ASGI server."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send, self._request_id(scope["headers"]))
+        began = trio.current_time()
+        self._running += 1
+        try:
+            await self._serve(scope, receive, answer)
+        except (PatternError, DatabaseError) as error:
+            await self._refuse(scope, receive, answer, of_error(error))
+        except ClientGone:
+            answer.status = 499
+        except Exception as error:  # noqa: BLE001  # the border of HTTP: a bug ends its request and nothing else
+            _log.error("bug", request_id=answer.request_id, path=scope["path"], exc_info=error)
+            hint = f"the server made a mistake; its log has more under {answer.request_id}"
+            await self._refuse(scope, receive, answer, problem("internal", hint))
+        finally:
+            self._running -= 1
+            self._note(scope, answer, trio.current_time() - began)
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        if scope["path"] not in PUBLIC:
+            if self._running > REQUESTS_MAX:
+                raise Overloaded(f"{REQUESTS_MAX} requests are under way; try again soon", retry_after_s=1)
+            principal = await authenticate(self._server.accounts, scope["headers"])
+            scope.setdefault("state", {})["principal"] = principal
+        body = await read_body(scope, receive, self._server.config.body_bytes_max)
+        answer.has_whole_body = True
+        await self._app(scope, replay(body, receive), answer.send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, answer: _Answer, response: Response) -> None:
+        """Answer what was not answered yet, and let a client that still sends its body come to read it."""
+        if answer.has_started:
+            return  # the listener closes the connection in the middle: the client sees that something is missing
+        if answer.has_whole_body or not announces_body(scope):
+            await response(scope, receive, answer.send)
+            return
+        response.headers["connection"] = "close"
+
+        async def but_not_the_end(message: Message) -> None:
+            more = {"more_body": True} if message["type"] == "http.response.body" else {}
+            await answer.send({**message, **more})
+
+        await response(scope, receive, but_not_the_end)
+        await drop_rest(scope, receive)
+        await answer.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _request_id(self, headers: Sequence[tuple[bytes, bytes]]) -> str:
+        given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
+        return given if _REQUEST_ID.fullmatch(given) else self._ids.new("req")
+
+    def _note(self, scope: Scope, answer: _Answer, seconds: float) -> None:
+        self._server.answers[f"{answer.status // 100}xx"] += 1
+        principal = scope.get("state", {}).get("principal")
+        _log.info(
+            "request",
+            method=scope["method"],
+            path=scope["path"],
+            status=answer.status,
+            ms=round(seconds * 1000, 1),
+            bytes=answer.size,
+            user=None if principal is None else principal.username,
+            request_id=answer.request_id,
+        )
+
+
+class _Answer:
+    """What has been sent of an answer."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self.request_id = request_id
+        self.status = 500
+        self.size = 0
+        self.has_started = False
+        self.has_whole_body = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_started = True
+            self.status = message["status"]
+            added = [(b"x-request-id", self.request_id.encode()), (b"x-content-type-options", b"nosniff")]
+            message = {**message, "headers": [*message["headers"], *added]}
+        else:
+            self.size += len(message.get("body", b""))
+        await self._send(message)
+
+
+async def _on_validation(_request: Request, error: Any) -> Response:
+    return of_validation(error)
+
+
+async def _on_framework(_request: Request, error: Any) -> Response:
+    return of_framework(error)
+
+
+async def _on_error(_request: Request, error: Any) -> Response:
+    return of_error(error)

@@ -1,0 +1,334 @@
+"""Requests and answers as JSON: parsed once, typed after. Strict: no key more, no number in quotes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from pattern_core.errors import InvalidInput
+from pattern_db.enums import AgentStatus, BlockType, Permission, Role, SearchKind
+
+PAGE_MAX = 500
+
+T = TypeVar("T")
+
+# Enums come as their values, which strict mode takes only where it is told to.
+_AgentStatus = Annotated[AgentStatus, Field(strict=False)]
+_BlockType = Annotated[BlockType, Field(strict=False)]
+_Permission = Annotated[Permission, Field(strict=False)]
+_Role = Annotated[Role, Field(strict=False)]
+_SearchKind = Annotated[SearchKind, Field(strict=False)]
+
+PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="how many at most")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
+
+
+class Asked(BaseModel):
+    """Base of what clients send."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class Told(BaseModel):
+    """Base of what clients are sent; made from our own objects by the names of their attributes."""
+
+    model_config = ConfigDict(from_attributes=True, extra="ignore")
+
+
+class Page(Told, Generic[T]):
+    """Some rows of a list; `next_cursor` asks for those after them and is null at the end."""
+
+    items: list[T]
+    next_cursor: str | None
+
+
+def encode_cursor(*place: str) -> str:
+    """An opaque mark of a place in a list."""
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None, length: int) -> tuple[str, ...] | None:
+    """The place that `encode_cursor` marked; None for none.
+
+    Raises:
+        InvalidInput: it is not one of ours.
+    """
+    if cursor is None:
+        return None
+    try:
+        place = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+    except (ValueError, binascii.Error):
+        place = None
+    if not isinstance(place, list) or len(place) != length or not all(isinstance(part, str) for part in place):
+        raise InvalidInput("the cursor is not valid; take `next_cursor` of the page before, or none")
+    return tuple(place)
+
+
+def page_of(rows: Sequence[T], key: Callable[[T], tuple[str, str]], limit: int, cursor: str | None) -> dict[str, Any]:
+    """One page of rows that are all at hand, ordered by `key`.
+
+    Raises:
+        InvalidInput: the cursor is not one of ours.
+    """
+    place = decode_cursor(cursor, 2)
+    ordered = sorted((row for row in rows if place is None or key(row) > place), key=key)
+    shown = ordered[:limit]
+    return {"items": shown, "next_cursor": encode_cursor(*key(shown[-1])) if len(ordered) > limit else None}
+
+
+class MeTold(Told):
+    """Who the token belongs to and what it may."""
+
+    user_id: str
+    username: str
+    is_admin: bool
+    scopes: list[str]
+    constellation_id: str | None
+
+
+class ConstellationAsked(Asked):
+    """A constellation to make or rename."""
+
+    name: str
+
+
+class RestoreAsked(Asked):
+    """A copy, by its path on the server's machine, and the name of the constellation to make from it."""
+
+    file: str
+    name: str
+
+
+class ConstellationTold(Told):
+    """A constellation. `state` is parked, starting, awake, restarting, parking or quarantined; `reason` says why."""
+
+    id: str
+    name: str
+    owner_id: str
+    state: str
+    reason: str | None
+    created_at: str
+    last_accessed_at: str
+
+
+class BlockAsked(Asked):
+    """A memory block to make together with its agent; `char_limit` 0 is the default."""
+
+    label: str
+    content: str = ""
+    description: str = ""
+    block_type: _BlockType = BlockType.CORE
+    permission: _Permission = Permission.READ_WRITE
+    char_limit: int = 0
+    pinned: bool = False
+
+
+class BlockPut(Asked):
+    """The whole text of a block, and settings to set with it; those that are left out stay (or are the defaults)."""
+
+    content: str
+    description: str | None = None
+    block_type: _BlockType | None = None
+    permission: _Permission | None = None
+    char_limit: int | None = None
+    pinned: bool | None = None
+
+
+class BlockPatched(Asked):
+    """Settings of a block to change."""
+
+    label: str | None = None
+    description: str | None = None
+    block_type: _BlockType | None = None
+    permission: _Permission | None = None
+    char_limit: int | None = None
+    pinned: bool | None = None
+
+
+class BlockTold(Told):
+    """A block as an agent sees it. `version` is also its ETag; `agent_id` is the owner."""
+
+    id: str
+    agent_id: str
+    label: str
+    description: str
+    block_type: str
+    permission: str
+    pinned: bool
+    char_limit: int
+    content: str
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class AgentAsked(Asked):
+    """An agent to make. Without provider and model it gets the server's defaults; without `memory` the usual blocks."""
+
+    name: str
+    description: str | None = None
+    model_provider: str | None = None
+    model_name: str | None = None
+    system_prompt: str = ""
+    config: dict[str, Any] = Field(default_factory=dict)
+    enabled_tools: list[str] | None = None
+    tool_rules: Any = None
+    status: _AgentStatus = AgentStatus.ACTIVE
+    memory: list[BlockAsked] | None = None
+
+
+class AgentPatched(Asked):
+    """Fields of an agent to change."""
+
+    name: str | None = None
+    description: str | None = None
+    model_provider: str | None = None
+    model_name: str | None = None
+    system_prompt: str | None = None
+    config: dict[str, Any] | None = None
+    enabled_tools: list[str] | None = None
+    tool_rules: Any = None
+    status: _AgentStatus | None = None
+
+
+class AgentTold(Told):
+    """An agent."""
+
+    id: str
+    name: str
+    description: str | None
+    model_provider: str
+    model_name: str
+    system_prompt: str
+    config: dict[str, Any]
+    enabled_tools: list[str]
+    tool_rules: Any
+    status: str
+    created_at: str
+    updated_at: str
+
+
+class MessageAsked(Asked):
+    """A message for an agent. `priority` is 0 (low) to 3 (urgent)."""
+
+    content: str
+    priority: int = 1
+    source: str | None = None
+    source_metadata: dict[str, Any] | None = None
+
+
+class MessageTold(Told):
+    """A message of a conversation. `parts` is a list where the message is more than words, else null."""
+
+    id: str
+    agent_id: str
+    position: str
+    role: str
+    content: str | None
+    parts: Any
+    tool_call_id: str | None
+    tool_name: str | None
+    tool_args: Any
+    tool_result: Any
+    source: str | None
+    source_metadata: Any
+    batch_id: str | None
+    sequence_in_batch: int | None
+    session_id: str | None
+    workspace: str | None
+    is_archived: bool
+    created_at: str
+
+
+class UsageTold(Told):
+    """Tokens and cost (millionths of a dollar; null where a price is not known)."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_microdollars: int | None
+    is_estimate: bool
+
+
+class TurnTold(Told):
+    """A turn. `error` is `{code, message}` of one that did not complete."""
+
+    turn_id: str
+    agent_id: str
+    status: str
+    error: dict[str, Any] | None
+    messages: list[MessageTold]
+    usage: UsageTold
+    steps: int
+    sender: str
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+
+class AcceptedTold(Told):
+    """A message that was accepted; its turn runs."""
+
+    turn_id: str
+    status: str
+
+
+class CancelTold(Told):
+    """Whether the turn was still open when it was asked to stop, and its status now."""
+
+    turn_id: str
+    cancelled: bool
+    status: str
+
+
+class SearchAsked(Asked):
+    """What to find, and where. `agents` are ids or names; times are ISO 8601; `mode` meaning needs an embedder."""
+
+    query: str
+    kinds: list[_SearchKind] | None = None
+    agents: list[str] | None = None
+    roles: list[_Role] | None = None
+    since: str | None = None
+    until: str | None = None
+    mode: Literal["hybrid", "words", "meaning"] = "hybrid"
+    limit: Annotated[int, Field(ge=1, le=500)] = 20
+
+
+class HitTold(Told):
+    """One find. `score` is 1 for the best possible; `parts` says what it is made of and `reason` says it in words."""
+
+    kind: str
+    id: str
+    agent_id: str | None
+    agent: str | None
+    label: str | None
+    role: str | None
+    content: str
+    snippet: str
+    score: float
+    parts: dict[str, float]
+    reason: str
+    metadata: Any
+    session_id: str | None
+    created_at: str
+
+
+class SearchTold(Told):
+    """What was found, best first; `notice` says if the search was not quite the one that was asked for."""
+
+    hits: list[HitTold]
+    notice: str | None
+
+
+class BackupTold(Told):
+    """A verified copy in the server's `backups` folder; `size` in bytes, `sha256` in hex."""
+
+    path: str
+    size: int
+    sha256: str

@@ -1,0 +1,133 @@
+"""The one table from error codes to HTTP status, and problem documents.
+
+Source: RFC 9457, "Problem Details for HTTP APIs"; `code` is our extension member, stable for clients to switch on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from pattern_core.errors import Conflict, PatternError
+from pattern_db.errors import DatabaseError
+
+MEDIA_TYPE = "application/problem+json"
+MISFITS_SHOWN_MAX = 20
+
+STATUS: Mapping[str, int] = {
+    "malformed_json": 400,
+    "unauthorized": 401,
+    "permission_denied": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "request_timeout": 408,
+    "conflict": 409,
+    "version_mismatch": 412,
+    "too_large": 413,
+    "unsupported_media_type": 415,
+    "invalid_input": 422,
+    "idempotency_mismatch": 422,
+    "limit_reached": 422,
+    "backup_invalid": 422,
+    "overloaded": 429,
+    "unavailable": 503,
+    "busy": 503,
+    "storage_failed": 503,
+    "io_failed": 503,
+    "corrupt": 503,
+    "owned_elsewhere": 503,
+    "schema_outdated": 503,
+    "schema_too_new": 503,
+    "migration_edited": 503,
+    "disk_full": 507,
+}
+RETRY_AFTER_S = 5  # where the error itself does not say
+
+_OF_STATUS = {404: "not_found", 405: "method_not_allowed", 415: "unsupported_media_type"}
+
+
+class VersionMismatch(Conflict):
+    """The thing is not at the version that `If-Match` names, or exists against `If-None-Match`."""
+
+    code = "version_mismatch"
+
+
+class TooLarge(PatternError):
+    """The request's body is longer than the server takes."""
+
+    code = "too_large"
+
+
+class RequestTimeout(PatternError):
+    """The request's body did not arrive in time."""
+
+    code = "request_timeout"
+
+
+def status_of(code: str) -> int:
+    """The HTTP status of an error code; 500 for those that clients should never see."""
+    if code.startswith("model_") or code == "window_exceeded":
+        return 502
+    return STATUS.get(code, 500)
+
+
+def problem(
+    code: str, detail: str, members: Mapping[str, object] | None = None, *, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A problem document. `members` are further JSON-safe members; `retry_after_s` also becomes `Retry-After`."""
+    status = status_of(code)
+    more = dict(members or {})
+    sent = dict(headers or {})
+    if status in (429, 503):
+        seconds = more.get("retry_after_s")
+        wait_s = seconds if isinstance(seconds, int | float) else RETRY_AFTER_S
+        more["retry_after_s"] = round(wait_s, 3)
+        sent["retry-after"] = str(max(1, math.ceil(wait_s)))
+    if status == 401:
+        sent["www-authenticate"] = 'Bearer realm="pattern"'
+    content = {
+        **more,
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    body = json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace")
+    return Response(body, status, sent, MEDIA_TYPE)
+
+
+def of_error(error: PatternError | DatabaseError) -> Response:
+    """The problem document of an expected failure."""
+    details = error.details if isinstance(error, PatternError) else {}
+    return problem(error.code, error.message, details)
+
+
+def of_framework(error: HTTPException) -> Response:
+    """The problem document of what routing itself refuses: no such path, wrong method, body that is no JSON."""
+    code = _OF_STATUS.get(error.status_code, "malformed_json" if error.status_code == 400 else "invalid_input")
+    detail = {
+        "not_found": "there is nothing at this path; see /docs",
+        "method_not_allowed": "this path does not take this method; see /docs",
+    }.get(code, str(error.detail))
+    return problem(code, detail, headers=error.headers)
+
+
+def of_validation(error: RequestValidationError) -> Response:
+    """The problem document of a body, path or query that does not fit: which fields, and why."""
+    misfits = error.errors()
+    if any(misfit["type"] == "json_invalid" for misfit in misfits):
+        place = misfits[0].get("ctx", {}).get("error", "it cannot be read")
+        return problem("malformed_json", f"the body is not valid JSON: {place}")
+    shown = [
+        {"field": ".".join(str(part) for part in misfit["loc"]), "message": str(misfit["msg"])}
+        for misfit in misfits[:MISFITS_SHOWN_MAX]
+    ]
+    detail = "; ".join(f"{misfit['field']}: {misfit['message']}" for misfit in shown)
+    return problem("invalid_input", f"the request does not fit: {detail}", {"errors": shown})

@@ -1,0 +1,1 @@
+"""One module per resource; `pattern_server.http.app` lists them."""

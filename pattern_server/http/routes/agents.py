@@ -1,0 +1,99 @@
+"""Agents of a constellation."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from pattern_core.agents.roster import Agent, AgentSpec
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import NewBlock
+from pattern_db.enums import AgentStatus
+from pattern_server.config import Config, default_model_of
+from pattern_server.http.auth import demand
+from pattern_server.http.bodies import AgentAsked, AgentPatched, AgentTold, Cursor, Page, PageLimit, page_of
+from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.state import Caller, Server
+
+router = APIRouter(prefix="/constellations/{c}/agents", tags=["agents"], route_class=StrictRoute)
+
+# Providers that an agent may name before anybody has configured them.
+_KNOWN = ("anthropic", "openai", "google", "embedded")
+
+
+@router.get("", dependencies=[demand("read")], response_model=Page[AgentTold])
+async def list_all(c: str, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+    """The constellation's agents, by name."""
+    async with server.constellations.use(caller, c) as constellation:
+        return page_of(await constellation.roster.all(), _place, limit, cursor)
+
+
+@router.post("", dependencies=[demand("write")], status_code=201, response_model=AgentTold)
+async def create(c: str, body: AgentAsked, server: Server, caller: Caller, response: Response) -> object:
+    """Make an agent, with its memory blocks."""
+    provider, model = _model_of(server.config, body.model_provider, body.model_name)
+    spec = AgentSpec(
+        name=body.name,
+        description=body.description,
+        model_provider=provider,
+        model_name=model,
+        system_prompt=body.system_prompt,
+        config=body.config,
+        enabled_tools=body.enabled_tools,
+        tool_rules=body.tool_rules,
+        memory=None if body.memory is None else [NewBlock(**block.model_dump()) for block in body.memory],
+    )
+    async with server.constellations.use(caller, c) as constellation:
+        agent = await constellation.roster.create(spec, author=caller.author)
+        if body.status is not AgentStatus.ACTIVE:
+            agent = await constellation.roster.update(agent.id, {"status": body.status})
+    response.headers["location"] = f"/api/v1/constellations/{constellation.id}/agents/{agent.id}"
+    return agent
+
+
+@router.get("/{a}", dependencies=[demand("read")], response_model=AgentTold)
+async def show(c: str, a: str, server: Server, caller: Caller) -> object:
+    """One agent, by id or name."""
+    async with server.constellations.use(caller, c) as constellation:
+        return await constellation.roster.get(a)
+
+
+@router.patch("/{a}", dependencies=[demand("write")], response_model=AgentTold)
+async def change(c: str, a: str, body: AgentPatched, server: Server, caller: Caller) -> object:
+    """Change the given fields of an agent; a turn under way goes on with the old ones."""
+    changes = body.model_dump(include=body.model_fields_set)
+    empty = sorted(
+        name for name, value in changes.items() if value is None and name not in ("description", "tool_rules")
+    )
+    if empty:
+        raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what shall stay as it is")
+    if "model_provider" in changes:
+        _check_provider(server.config, changes["model_provider"])
+    async with server.constellations.use(caller, c) as constellation:
+        return await constellation.roster.update(a, changes)
+
+
+@router.delete("/{a}", dependencies=[demand("write")], status_code=204)
+async def delete(c: str, a: str, server: Server, caller: Caller) -> None:
+    """Delete an agent with its messages and memory. To keep its past, set its status to `archived` instead."""
+    async with server.constellations.use(caller, c) as constellation:
+        await constellation.delete_agent(a)
+
+
+def _place(agent: Agent) -> tuple[str, str]:
+    return agent.name, agent.id
+
+
+def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[str, str]:
+    """The provider and model that an agent gets."""
+    chosen = provider or config.default_provider
+    _check_provider(config, chosen)
+    named = model or default_model_of(config, chosen)
+    if not named:
+        raise InvalidInput(f"name a model: there is no default for the provider {chosen!r} (field model_name)")
+    return chosen, named
+
+
+def _check_provider(config: Config, provider: str) -> None:
+    if provider not in config.providers and provider not in _KNOWN:
+        known = ", ".join(sorted({*config.providers, *_KNOWN}))
+        raise InvalidInput(f"there is no provider {provider!r}; known are {known}, and [providers.<name>] adds others")

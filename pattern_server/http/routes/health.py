@@ -1,0 +1,81 @@
+"""Whether the server lives, whether it is ready, a few counts, and what the API offers. All of it without a token."""
+
+from __future__ import annotations
+
+import html
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+
+from pattern_db.errors import DatabaseError
+from pattern_server.http.state import Server
+
+router = APIRouter(tags=["health"])
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Pattern: the API</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
+code{{background:#8882;padding:.1em .3em}}td{{vertical-align:top;padding:.3rem .8rem .3rem 0}}</style>
+<h1>Pattern: the API</h1>
+<p>Send <code>Authorization: Bearer &lt;token&gt;</code> with every request. Errors are problem documents (RFC 9457)
+with a stable <code>code</code>. Lists page by <code>limit</code> and <code>cursor</code>. The exact shapes are in
+<a href="/openapi.json">openapi.json</a>.</p>
+<table>{rows}</table></html>"""
+
+
+@router.get("/healthz")
+async def alive() -> JSONResponse:
+    """The process answers."""
+    return JSONResponse({"status": "alive"})
+
+
+@router.get("/readyz")
+async def ready(server: Server) -> JSONResponse:
+    """Whether requests can be served now; if not, 503 and the reasons. One ill constellation does not count."""
+    reasons = ["the server is stopping"] if server.draining.is_set() else []
+    try:
+        await server.accounts.registry.list_users()
+    except DatabaseError as error:
+        reasons.append(f"the global database does not answer: {error.message}")
+    content = {"status": "unready" if reasons else "ready", "reasons": reasons}
+    return JSONResponse(content, 503 if reasons else 200)
+
+
+@router.get("/metrics")
+async def metrics(server: Server) -> PlainTextResponse:
+    """Counts in the text format of Prometheus, version 0.0.4."""
+    lines = [
+        "# HELP pattern_constellations Constellations by state; those that are parked are not counted.",
+        "# TYPE pattern_constellations gauge",
+        f'pattern_constellations{{state="awake"}} {server.supervisor.awake()}',
+        f'pattern_constellations{{state="quarantined"}} {len(server.supervisor.quarantined())}',
+        "# HELP pattern_http_responses_total Answers by class of status.",
+        "# TYPE pattern_http_responses_total counter",
+        *(
+            f'pattern_http_responses_total{{status="{status}"}} {count}'
+            for status, count in sorted(server.answers.items())
+        ),
+    ]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> HTMLResponse:
+    """The routes as a page that needs nothing from elsewhere."""
+    return HTMLResponse(_PAGE.format(rows="".join(_rows(request))))
+
+
+@router.get("/", include_in_schema=False)
+async def root() -> PlainTextResponse:
+    """A word for whoever opens the address in a browser."""
+    return PlainTextResponse("This is a Pattern server. What it offers: /docs\n")
+
+
+def _rows(request: Request) -> list[str]:
+    paths: dict[str, dict[str, dict[str, str]]] = request.app.openapi()["paths"]
+    return [
+        f"<tr><td><code>{method.upper()}</code><td><code>{html.escape(path)}</code>"
+        f"<td>{html.escape(operation.get('description', ''))}"
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+    ]

@@ -1,0 +1,132 @@
+"""Messages to agents, and the conversation so far."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import trio
+from fastapi import APIRouter, Depends, Header
+from fastapi.responses import JSONResponse
+
+from pattern_core.admission import Incoming
+from pattern_core.constellation import Constellation
+from pattern_core.errors import Unavailable
+from pattern_core.views import TurnView
+from pattern_server.http.auth import demand
+from pattern_server.http.bodies import (
+    AcceptedTold,
+    Cursor,
+    MessageAsked,
+    MessageTold,
+    Page,
+    PageLimit,
+    TurnTold,
+    decode_cursor,
+    encode_cursor,
+)
+from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.routes.turns import told
+from pattern_server.http.sse import MEDIA_TYPE, EventStream
+from pattern_server.http.state import Caller, Server
+
+router = APIRouter(prefix="/constellations/{c}/agents/{a}/messages", tags=["messages"], route_class=StrictRoute)
+
+_WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The turn when it has ended; or its events, if those are accepted.",
+        "content": {MEDIA_TYPE: {}},
+    },
+    202: {"description": "Accepted; the turn runs.", "model": AcceptedTold},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """How a client wants to be answered: by events, or after how many seconds at the latest."""
+
+    events: bool
+    patience_s: float
+    idempotency_key: str | None
+
+
+def _wishes(
+    accept: Annotated[str, Header(description="`text/event-stream` for the turn's events")] = "",
+    prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240)")] = "",
+    idempotency_key: Annotated[str | None, Header(description="makes a repeated request harmless")] = None,
+) -> Wishes:
+    wait = _WAIT.search(prefer)
+    patience_s = float(wait[1]) if wait else 0.0 if "respond-async" in prefer.lower() else math.inf
+    return Wishes(events=MEDIA_TYPE in accept.lower(), patience_s=patience_s, idempotency_key=idempotency_key)
+
+
+@router.post("", dependencies=[demand("chat")], response_model=TurnTold, responses=_ANSWERS)
+async def send(
+    c: str, a: str, body: MessageAsked, server: Server, caller: Caller, wishes: Annotated[Wishes, Depends(_wishes)]
+) -> object:
+    """Send a message. It is on disk before any answer, and its turn runs whether or not the client stays.
+
+    With `Accept: text/event-stream` the turn's events follow until the terminal one. With `Prefer: respond-async` the
+    answer is 202 at once, with `Prefer: wait=SECONDS` after that time at the latest. Otherwise the answer is the turn
+    when it has ended. A request repeated with the same `Idempotency-Key` is answered with the same turn.
+    """
+    incoming = Incoming(
+        agent_id=a,
+        content=body.content,
+        sender=caller.author,
+        idempotency_key=wishes.idempotency_key,
+        source=body.source,
+        source_metadata=body.source_metadata,
+        priority=body.priority,
+    )
+    async with server.constellations.use(caller, c) as constellation:
+        seen = constellation.events.latest
+        ticket = await constellation.submit(incoming)
+        if wishes.events:
+            use = partial(server.constellations.use, caller, constellation.id)
+            return EventStream(use, after=0 if ticket.is_replay else seen, turn_id=ticket.turn_id)
+    if wishes.patience_s:
+        view = await _ended(server, caller, constellation.id, ticket.turn_id, wishes.patience_s)
+        if view is not None:
+            return told(view)
+    accepted = AcceptedTold(turn_id=ticket.turn_id, status="accepted")
+    address = f"/api/v1/constellations/{constellation.id}/turns/{ticket.turn_id}"
+    return JSONResponse(accepted.model_dump(), 202, {"location": address})
+
+
+async def _ended(server: Server, caller: Caller, c: str, turn_id: str, patience_s: float) -> TurnView | None:
+    """The turn when it has ended; None if patience ends first.
+
+    Raises:
+        Unavailable: the constellation stopped meanwhile; the error names the turn, which goes on later.
+    """
+    try:
+        async with server.constellations.use(caller, c) as constellation:
+            with trio.move_on_after(patience_s):
+                return await constellation.wait(turn_id)
+    except Unavailable as error:
+        raise Unavailable(
+            f"the message was accepted as {turn_id}, and its turn goes on later: {error.message}",
+            **{**error.details, "turn_id": turn_id},
+        ) from None
+    return None
+
+
+@router.get("", dependencies=[demand("read")], response_model=Page[MessageTold])
+async def history(
+    c: str, a: str, server: Server, caller: Caller, limit: PageLimit = 50, cursor: Cursor = None
+) -> object:
+    """The agent's messages, newest first."""
+    place = decode_cursor(cursor, 1)
+    async with server.constellations.use(caller, c) as constellation:
+        return await _page(constellation, a, limit, None if place is None else place[0])
+
+
+async def _page(constellation: Constellation, a: str, limit: int, before: str | None) -> dict[str, Any]:
+    rows = await constellation.messages(a, limit=limit + 1, before=before)
+    shown = rows[:limit]
+    return {"items": shown, "next_cursor": encode_cursor(shown[-1].position) if len(rows) > limit else None}

@@ -1,0 +1,146 @@
+"""A constellation's events as server-sent events.
+
+Source: WHATWG HTML, section 9.2 "Server-sent events". `id` is the event's number, so a client that reconnects with
+`Last-Event-ID` goes on after the last event it saw. A reader that is slow or gone never slows a turn: the stream is a
+place in the log, not a queue.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
+
+import trio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pattern_core.constellation import Constellation
+from pattern_core.errors import InvalidInput, Unavailable
+from pattern_core.events import READ_MAX, Event, read
+from pattern_db.errors import StorageFailed
+
+KEEP_ALIVE_S = 15.0
+RETRY_MS = 1_000
+MEDIA_TYPE = "text/event-stream"
+
+Use = Callable[[], AbstractAsyncContextManager[Constellation]]
+
+
+def encode(event: Event) -> bytes:
+    """One event on the wire; its data is one line of JSON with `seq`, `turn_id`, `created_at` and the event's own."""
+    data = {"seq": event.seq, "turn_id": event.turn_id, "created_at": event.created_at, **event.data}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return f"id: {event.seq}\nevent: {event.name}\ndata: {text}\n\n".encode("utf-8", "replace")
+
+
+def place_of(last_event_id: str | None, after: int | None) -> int:
+    """After which event to begin: `Last-Event-ID` wins, since a reconnecting client repeats the first address.
+
+    Raises:
+        InvalidInput: the header is not the number of an event.
+    """
+    if last_event_id is None or not last_event_id.strip():
+        return after or 0
+    try:
+        place = int(last_event_id)
+    except ValueError:
+        place = -1
+    if place < 0:
+        raise InvalidInput("Last-Event-ID is the number of an event: take the `id` of the last one that you saw")
+    return place
+
+
+class EventStream(Response):
+    """Streams events after `after`: all of the constellation, or one turn's up to its end.
+
+    The constellation is held awake by `use()` for as long as the stream lasts. Trouble before the first byte is
+    raised, for a problem document; later the stream just ends, and the client resumes it.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, use: Use, *, after: int, turn_id: str | None = None) -> None:
+        self._use = use
+        self._after = after
+        self._turn_id = turn_id
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the stream. Called by the framework."""
+        has_started = False
+        try:
+            async with AsyncExitStack() as stack:
+                constellation = await stack.enter_async_context(self._use())
+                await self._check(constellation)
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                has_started = True
+                await send(_body(f"retry: {RETRY_MS}\n\n".encode()))
+                await self._stream(constellation, receive, send)
+        except (Unavailable, StorageFailed):
+            if not has_started:
+                raise
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _check(self, constellation: Constellation) -> None:
+        latest = constellation.events.latest
+        if self._after > latest:
+            raise InvalidInput(
+                f"there is no event {self._after}, the newest is {latest}; if the constellation was restored from a"
+                " backup, begin anew with after=0"
+            )
+        if self._turn_id is not None:
+            await constellation.turn(self._turn_id)
+
+    async def _stream(self, constellation: Constellation, receive: Receive, send: Send) -> None:
+        """Send events until there are no more or the client has gone. The only task that raises is the first."""
+        failures: list[Unavailable | StorageFailed] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_gone, receive, nursery.cancel_scope)
+            # Carried out by hand: a nursery would wrap it in a group.
+            try:
+                await self._send_all(constellation, send)
+            except (Unavailable, StorageFailed) as error:
+                failures.append(error)
+            nursery.cancel_scope.cancel()
+        if failures:
+            raise failures[0]
+
+    async def _send_all(self, constellation: Constellation, send: Send) -> None:
+        if self._turn_id is not None and (await constellation.turn(self._turn_id)).has_ended:
+            async for event in _stored(constellation, self._after, self._turn_id):
+                await send(_body(encode(event)))
+            return
+        async with constellation.events.subscribe(after=self._after, turn_id=self._turn_id) as events:
+            while True:
+                with trio.move_on_after(KEEP_ALIVE_S) as quiet:
+                    try:
+                        event = await anext(events)
+                    except StopAsyncIteration:
+                        return
+                await send(_body(b": still here\n\n" if quiet.cancelled_caught else encode(event)))
+
+
+async def _stored(constellation: Constellation, after: int, turn_id: str) -> AsyncIterator[Event]:
+    """The events of a turn that has ended."""
+    cursor = after
+    while True:
+        batch = await constellation.database.read_aside(read, cursor, turn_id=turn_id)
+        for event in batch:
+            yield event
+        if len(batch) < READ_MAX:
+            return
+        cursor = batch[-1].seq
+
+
+async def _until_gone(receive: Callable[[], Awaitable[Any]], scope: trio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+def _body(data: bytes) -> dict[str, object]:
+    return {"type": "http.response.body", "body": data, "more_body": True}

@@ -1,0 +1,321 @@
+"""Wiring: the only place where the parts of a server are put together, in order, in one nursery.
+
+trio.run(serve)
+└─ data directory's lock, database threads, global.db
+   └─ supervisor ── one task per awake constellation
+      └─ listener ── application
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+import trio
+from fastapi import FastAPI
+
+from pattern_core.clock import now_text
+from pattern_core.constellation import Constellation
+from pattern_core.errors import Unavailable
+from pattern_core.models.client import ModelClient
+from pattern_core.models.errors import ModelNotConfigured
+from pattern_core.models.model import Provider
+from pattern_core.models.providers import make_provider
+from pattern_core.models.providers.settings import ProviderSettings, Secret
+from pattern_core.models.retry import RetryPolicy
+from pattern_core.runtime import Runtime
+from pattern_core.tools.builtin import BUILTIN
+from pattern_core.tools.registry import ToolRegistry
+from pattern_db import files as durable
+from pattern_db.database import DatabaseThreads
+from pattern_db.errors import DatabaseError, translated
+from pattern_db.ownership import DataDirLock, FileOwnership
+from pattern_db.registry import LocalRegistry
+from pattern_server import logs
+from pattern_server.accounts import Accounts, Unauthorized
+from pattern_server.config import Config, raise_descriptor_limit, unknown_variables
+from pattern_server.constellations import Constellations
+from pattern_server.files import ConstellationFiles
+from pattern_server.global_database import open_global
+from pattern_server.http.app import build_app
+from pattern_server.http.state import ServerState
+from pattern_server.listener import listen
+from pattern_server.supervisor import Supervisor
+
+SERVER_FILE = "server.json"
+WAKES_AT_ONCE = 4  # constellations that go on with their work after a start
+GRACE_S = 2.0  # for answers under way, after all constellations have stopped
+
+_log = structlog.stdlib.get_logger("pattern.serve")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A server that listens. `token` is the admin's first API token, if this start made it: show it, it is not kept."""
+
+    url: str
+    data_dir: Path
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """A server without a listener; `local_token` is good for this run and has all rights."""
+
+    state: ServerState
+    files: ConstellationFiles
+    lock: DataDirLock
+    local_token: str
+
+
+async def serve(
+    config: Config,
+    *,
+    on_ready: Callable[[Ready], None] = lambda _ready: None,
+    shutdown: trio.Event | None = None,
+    providers: Mapping[str, Provider] | None = None,
+    task_status: trio.TaskStatus[Ready] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a server until SIGTERM or SIGINT; a second one stops it at once.
+
+    With a `shutdown` event no signals are handled, which only the main thread could do: setting it drains the server.
+    `providers` are added to the configured ones, by name.
+
+    Raises:
+        OwnedElsewhere: another server works on the data directory; the message names its process.
+        SchemaOutdated: global.db needs `pattern db migrate`.
+        ListenFailed: the address cannot be listened on.
+        DatabaseError: the files cannot be opened.
+    """
+    began = trio.current_time()
+    logs.configure(config.log_level, config.log_format)
+    raise_descriptor_limit()
+    async with assembled(config, providers or {}) as parts, trio.open_nursery() as beside:
+        token = await _bootstrapped(parts, config)
+        shutdown = _shutdown_by_signals(beside) if shutdown is None else shutdown
+        stop = trio.Event()
+        listening = partial(
+            listen, build_app(parts.state), host=config.host, port=config.port, stop=stop, grace_s=GRACE_S
+        )
+        async with trio.open_nursery() as nursery:
+            url = await nursery.start(listening)
+            ready = Ready(url=url, data_dir=config.data_dir, token=token)
+            with _announced(parts, ready):
+                _log.info("ready", url=url, data_dir=str(config.data_dir), seconds=_since(began))
+                on_ready(ready)
+                task_status.started(ready)
+                beside.start_soon(_go_on, parts)
+                await shutdown.wait()
+                _log.info("stopping")
+                parts.state.draining.set()
+                await parts.state.supervisor.drain()
+            stop.set()
+        beside.cancel_scope.cancel()
+    _log.info("stopped")
+
+
+@asynccontextmanager
+async def open_app(config: Config) -> AsyncIterator[tuple[FastAPI, str]]:
+    """The application without a listener, and a token with all rights for it; for commands while no server runs.
+
+    Leaving waits for turns that were begun, for as long as a server's drain would.
+
+    Raises:
+        OwnedElsewhere: a server works on the data directory; the message names its process.
+        DatabaseError: the files cannot be opened.
+    """
+    logs.configure("error", config.log_format)
+    async with assembled(config, {}) as parts:
+        await parts.state.accounts.bootstrap(with_token=False)
+        yield build_app(parts.state), parts.local_token
+        await parts.state.supervisor.drain()
+
+
+@asynccontextmanager
+async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncIterator[Assembled]:
+    """Everything but a listener, and the end of everything in the opposite order.
+
+    Raises:
+        OwnedElsewhere: another server works on the data directory; the message names its process.
+        DatabaseError: the files cannot be opened.
+    """
+    runtime = Runtime()
+    with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
+        # What a killed server left would name a process that is no server, or by now another's.
+        (config.data_dir / SERVER_FILE).unlink(missing_ok=True)
+        async with (
+            open_global(config.data_dir / "global.db", threads, now=now_text(runtime.clock)) as database,
+            _asking(config, runtime, providers) as models,
+            trio.open_nursery() as nursery,
+        ):
+            files = ConstellationFiles(
+                config.data_dir, runtime, FileOwnership(), dimensions=config.embeddings.dimensions
+            )
+            registry = LocalRegistry(database)
+            run = partial(_run_constellation, _Kit(config, runtime, registry, files, threads, models))
+            supervisor = Supervisor(run, config.supervisor)
+            await nursery.start(supervisor.run)
+            local_token = secrets.token_hex(32)
+            accounts = Accounts(registry, runtime, local_token=local_token)
+            constellations = Constellations(
+                accounts=accounts,
+                supervisor=supervisor,
+                files=files,
+                backups=config.data_dir / "backups",
+                runtime=runtime,
+            )
+            state = ServerState(
+                config=config,
+                accounts=accounts,
+                constellations=constellations,
+                supervisor=supervisor,
+                runtime=runtime,
+                draining=trio.Event(),
+                started_at=now_text(runtime.clock),
+            )
+            yield Assembled(state=state, files=files, lock=lock, local_token=local_token)
+            nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Files made within the block are for this user alone: they hold people's words and the hashes of tokens."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@asynccontextmanager
+async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider]) -> AsyncIterator[ModelClient]:
+    """The configured providers behind one client; those that cannot be made are logged and left out."""
+    made: dict[str, Provider] = {}
+    for name, entry in config.providers.items():
+        key = None if entry.api_key is None else Secret(entry.api_key.get_secret_value())
+        settings = ProviderSettings(kind=entry.kind, base_url=entry.base_url, api_key=key, omit=entry.omit)
+        try:
+            made[name] = make_provider(name, settings)
+        except ModelNotConfigured as error:
+            _log.warning("provider left out", provider=name, reason=error.message)
+    try:
+        yield ModelClient({**made, **extra}, RetryPolicy(), config.limits.turn, runtime.randomness)
+    finally:
+        with trio.CancelScope(shield=True):
+            for provider in made.values():
+                await provider.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kit:
+    """What every constellation is made from."""
+
+    config: Config
+    runtime: Runtime
+    registry: LocalRegistry
+    files: ConstellationFiles
+    threads: DatabaseThreads
+    models: ModelClient
+
+
+async def _run_constellation(kit: _Kit, constellation_id: str, started: Callable[[Constellation], None]) -> None:
+    """One life of a constellation, from its file's opening to its closing. The supervisor runs this."""
+    row = await kit.registry.find_constellation(constellation_id)
+    async with kit.files.open(row.id, kit.threads) as database:
+        constellation = Constellation(
+            id=row.id,
+            name=row.name,
+            database=database,
+            models=kit.models,
+            tools=ToolRegistry(BUILTIN),
+            runtime=kit.runtime,
+            limits=kit.config.limits,
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(constellation.run)
+            started(constellation)
+            # After, because nobody should wait for it, and a full disk here is no reason to stop.
+            with suppress(DatabaseError):
+                await kit.registry.touch_constellation(row.id, now_text(kit.runtime.clock))
+
+
+async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
+    for name in unknown_variables():
+        _log.warning("unknown environment variable; a typing error?", variable=name)
+    accounts = parts.state.accounts
+    given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
+    made = await accounts.bootstrap(given)
+    if given is not None:
+        try:
+            await accounts.authenticate(given)
+        except Unauthorized:
+            _log.warning("PATTERN_BOOTSTRAP_TOKEN is no valid token: it counts at the first start alone")
+    return made
+
+
+@contextmanager
+def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
+    """While the server serves, `server.json` says where, to whoever may read the data directory's secrets."""
+    path = ready.data_dir / SERVER_FILE
+    content = {
+        "pid": os.getpid(),
+        "url": ready.url,
+        "started_at": parts.state.started_at,
+        "token": parts.local_token,
+    }
+    with translated(), durable.temporary(path) as new:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        durable.replace(new, path)
+    parts.lock.announce(ready.url)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def _go_on(parts: Assembled) -> None:
+    """Wake the constellations that had turns open when the last server ended, a few at once."""
+    registered = [row.id for row in await parts.state.accounts.registry.list_constellations()]
+    limiter = trio.CapacityLimiter(WAKES_AT_ONCE)
+
+    async def wake(constellation_id: str) -> None:
+        async with limiter:
+            try:
+                async with parts.state.supervisor.use(constellation_id):
+                    _log.info("going on with open turns", constellation=constellation_id)
+            except Unavailable as error:
+                _log.warning("cannot go on", constellation=constellation_id, reason=error.message)
+
+    async with trio.open_nursery() as nursery:
+        for constellation_id in await parts.files.unfinished(registered):
+            nursery.start_soon(wake, constellation_id)
+
+
+def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:
+    """An event that the first signal sets; the second cancels the nursery."""
+    shutdown = trio.Event()
+
+    async def obey() -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                if shutdown.is_set():
+                    _log.warning("stopping at once", signal=signal.Signals(number).name)
+                    nursery.cancel_scope.cancel()
+                shutdown.set()
+
+    nursery.start_soon(obey)
+    return shutdown
+
+
+def _since(began: float) -> float:
+    return round(trio.current_time() - began, 3)

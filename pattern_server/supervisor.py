@@ -1,0 +1,372 @@
+"""Keeps one task per awake constellation: wakes it on first use, parks it when idle, restarts and quarantines it.
+
+Trouble in one constellation stays there. A crash is logged and the constellation started again after 0.5 s, 1 s, 2 s …;
+at the fifth crash within a minute it is quarantined. Trouble with its disk quarantines it at once, since nothing may be
+accepted that cannot be stored; it is tried again at the next use after 1 s, 2 s, 4 s … 60 s.
+
+`_attempt` is one of the two places of the program that catch every exception (the other is the border of HTTP).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
+
+import structlog
+import trio
+
+from pattern_core.errors import PatternError, Unavailable
+from pattern_db.errors import DatabaseError, StorageFailed
+from pattern_server.config import SupervisorConfig
+
+RESTART_BASE_S = 0.5
+STORAGE_RETRY_MAX_S = 60.0
+QUARANTINE_MAX_S = 900.0
+ROOM_WAIT_S = 2.0  # how long a wake-up waits for room among the awake, or for a restart that is due
+DRAIN_RETRY_S = 5.0
+
+_log = structlog.stdlib.get_logger("pattern.supervisor")
+
+
+class Awake(Protocol):
+    """What the supervisor must know of a running constellation."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no turn runs or waits."""
+        ...
+
+    async def drain(self) -> None:
+        """Accept nothing more and let running steps reach a border."""
+        ...
+
+
+C = TypeVar("C", bound=Awake)
+RunConstellation = Callable[[str, Callable[[C], None]], Awaitable[None]]
+State = Literal["starting", "awake", "restarting", "parking"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """Why a constellation does not work now, and for how many more seconds it is left alone."""
+
+    constellation_id: str
+    reason: str
+    retry_after_s: float
+
+
+@dataclass(slots=True)
+class _Slot(Generic[C]):
+    """One constellation that is not parked."""
+
+    id: str
+    state: State = "starting"
+    handle: C | None = None
+    ready: trio.Event = field(default_factory=trio.Event)  # this attempt has started or failed
+    ended: trio.Event = field(default_factory=trio.Event)  # the task is over
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    users: set[trio.CancelScope] = field(default_factory=set)
+    last_used: float = 0.0
+    restart_at: float = 0.0
+
+    def started(self, value: C) -> None:
+        self.handle = value
+        self.state = "awake"
+        self.ready.set()
+
+    def is_parkable(self) -> bool:
+        return self.state == "awake" and not self.users and self.handle is not None and self.handle.is_idle
+
+    def park(self) -> None:
+        self.state = "parking"
+        self.scope.cancel()
+
+    def fail(self, *, restart_at: float) -> None:
+        """This life is over: those who use it or wait for it are told, and the next one gets a scope of its own."""
+        self.handle = None
+        self.state = "restarting"
+        self.restart_at = restart_at
+        self.scope = trio.CancelScope()
+        for user in self.users:
+            user.cancel()
+        self.ready.set()
+        self.ready = trio.Event()
+
+
+@dataclass(slots=True)
+class _Sickness:
+    """What went wrong with a constellation lately."""
+
+    crashes: list[float] = field(default_factory=list)  # times within the window
+    refusals: int = 0  # disk troubles in a row
+    quarantines: int = 0
+    until: float = 0.0  # left alone until then
+    reason: str = ""
+
+
+class Supervisor(Generic[C]):
+    """All constellations that are awake. Run `run` in the server's nursery; any task may call everything else.
+
+    `run_constellation(id, started)` opens the constellation, calls `started(constellation)` once it is recovered, runs
+    it until cancelled and closes it. What it raises decides about restart or quarantine.
+    """
+
+    def __init__(self, run_constellation: RunConstellation[C], config: SupervisorConfig) -> None:
+        self._run_constellation = run_constellation
+        self._config = config
+        self._slots: dict[str, _Slot[C]] = {}
+        self._sick: dict[str, _Sickness] = {}
+        self._aside: set[str] = set()
+        self._nursery: trio.Nursery | None = None
+        self._draining = False
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Supervise until cancelled; constellations are then closed, whatever they do."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await self._park_idle()
+
+    @asynccontextmanager
+    async def use(self, constellation_id: str) -> AsyncIterator[C]:
+        """The running constellation, woken if need be and not parked within the block.
+
+        Raises:
+            Unavailable: it is quarantined, starting fails, too many are awake, the server is stopping, or it stopped
+                within the block; `details["retry_after_s"]` says when to come back.
+        """
+        slot, handle = await self._awake(constellation_id)
+        scope = trio.CancelScope()
+        slot.users.add(scope)
+        try:
+            with scope:
+                try:
+                    yield handle
+                except StorageFailed as error:
+                    self._storage_failed(slot, error)
+                    raise
+        finally:
+            slot.users.discard(scope)
+            slot.last_used = trio.current_time()
+        if scope.cancelled_caught:
+            self._refuse_sick(constellation_id)
+            raise Unavailable(
+                "the constellation stopped while it worked on this; what it accepted goes on when it is back",
+                retry_after_s=DRAIN_RETRY_S if self._draining else RESTART_BASE_S,
+            )
+
+    @asynccontextmanager
+    async def aside(self, constellation_id: str) -> AsyncIterator[None]:
+        """Stop the constellation and keep it stopped within the block, so that its files may be moved or deleted."""
+        self._aside.add(constellation_id)
+        try:
+            slot = self._slots.get(constellation_id)
+            if slot is not None:
+                slot.park()
+                await slot.ended.wait()
+            yield
+        finally:
+            self._aside.discard(constellation_id)
+        self._sick.pop(constellation_id, None)
+
+    async def drain(self) -> None:
+        """Refuse new work, let each constellation reach a step border within `drain_s`, then stop them all."""
+        self._draining = True
+        async with trio.open_nursery() as nursery:
+            for slot in list(self._slots.values()):
+                nursery.start_soon(self._drain_one, slot)
+
+    def awake(self) -> int:
+        """How many constellations are not parked."""
+        return len(self._slots)
+
+    def state_of(self, constellation_id: str) -> tuple[str, str | None]:
+        """Whether it is parked, starting, awake, restarting, parking or quarantined; and why, of the last."""
+        sickness = self._sick.get(constellation_id)
+        if sickness is not None and sickness.until > trio.current_time():
+            return "quarantined", sickness.reason
+        slot = self._slots.get(constellation_id)
+        return "parked" if slot is None else slot.state, None
+
+    def quarantined(self) -> list[Quarantine]:
+        """The constellations that are left alone now."""
+        now = trio.current_time()
+        return [
+            Quarantine(constellation_id=constellation_id, reason=sickness.reason, retry_after_s=sickness.until - now)
+            for constellation_id, sickness in self._sick.items()
+            if sickness.until > now
+        ]
+
+    async def _awake(self, constellation_id: str) -> tuple[_Slot[C], C]:
+        while True:
+            self._refuse(constellation_id)
+            slot = self._slots.get(constellation_id)
+            if slot is None:
+                await self._make_room()
+                if constellation_id in self._slots or constellation_id in self._aside or self._draining:
+                    continue
+                slot = self._start(constellation_id)
+            if slot.state == "parking":
+                await slot.ended.wait()
+                continue
+            if slot.state == "restarting" and slot.restart_at - trio.current_time() > ROOM_WAIT_S:
+                raise Unavailable(
+                    "the constellation crashed and is being restarted",
+                    retry_after_s=slot.restart_at - trio.current_time(),
+                )
+            await slot.ready.wait()
+            if slot.state == "awake" and slot.handle is not None:
+                return slot, slot.handle
+
+    def _refuse(self, constellation_id: str) -> None:
+        if self._draining:
+            raise Unavailable("the server is stopping; try again when it is back", retry_after_s=DRAIN_RETRY_S)
+        if constellation_id in self._aside:
+            raise Unavailable("the constellation's files are being replaced or deleted", retry_after_s=1.0)
+        self._refuse_sick(constellation_id)
+
+    def _refuse_sick(self, constellation_id: str) -> None:
+        sickness = self._sick.get(constellation_id)
+        left = sickness.until - trio.current_time() if sickness else 0.0
+        if sickness is not None and left > 0:
+            raise Unavailable(
+                f"the constellation is quarantined: {sickness.reason}", retry_after_s=left, reason=sickness.reason
+            )
+
+    async def _make_room(self) -> None:
+        """Park the idle constellation that was used longest ago, if too many are awake."""
+        with trio.move_on_after(ROOM_WAIT_S):
+            while len(self._slots) >= self._config.max_open:
+                parkable = [slot for slot in self._slots.values() if slot.is_parkable()]
+                if parkable:
+                    oldest = min(parkable, key=lambda slot: slot.last_used)
+                    oldest.park()
+                    await oldest.ended.wait()
+                else:
+                    await trio.sleep(0.05)
+            return
+        raise Unavailable(
+            f"{self._config.max_open} constellations are awake and busy; try again soon", retry_after_s=ROOM_WAIT_S
+        )
+
+    def _start(self, constellation_id: str) -> _Slot[C]:
+        if self._nursery is None:
+            raise AssertionError("Supervisor.run must run before a constellation is used")
+        slot = _Slot[C](constellation_id, last_used=trio.current_time())
+        self._slots[constellation_id] = slot
+        self._nursery.start_soon(self._keep, slot)
+        return slot
+
+    async def _keep(self, slot: _Slot[C]) -> None:
+        """Run one constellation until it is parked, the server stops, or it is quarantined."""
+        try:
+            while await self._attempt(slot):
+                slot.fail(restart_at=trio.current_time() + RESTART_BASE_S * 2 ** (len(self._sick[slot.id].crashes) - 1))
+                with slot.scope:
+                    await trio.sleep_until(slot.restart_at)
+                if slot.scope.cancelled_caught:
+                    break
+                slot.state = "starting"
+        finally:
+            del self._slots[slot.id]
+            slot.fail(restart_at=math.inf)
+            slot.state = "parking"
+            slot.ended.set()
+
+    async def _attempt(self, slot: _Slot[C]) -> bool:
+        """One life of the constellation; True if it shall be started again."""
+        failures: list[BaseException] = []
+        slot.scope = trio.CancelScope()
+        with slot.scope:
+            try:
+                await self._run_constellation(slot.id, slot.started)
+            except* Exception as group:  # noqa: BLE001  # the border of one constellation: nothing of it may reach others
+                failures.extend(_leaves(group))
+        if slot.scope.cancelled_caught and not failures:
+            return False
+        return self._fell_ill(slot, failures)
+
+    def _fell_ill(self, slot: _Slot[C], failures: list[BaseException]) -> bool:
+        """Take note of a crash; True if the constellation shall be started again by itself."""
+        now = trio.current_time()
+        sickness = self._sick.setdefault(slot.id, _Sickness())
+        if sickness.until and now - sickness.until > self._config.crash_window_s:
+            sickness = self._sick[slot.id] = _Sickness()
+        refusal = next((error for error in failures if isinstance(error, DatabaseError | PatternError)), None)
+        if refusal is not None:
+            if slot.state == "parking" and sickness.until > now:
+                return False  # a caller met the same trouble first
+            self._refused(slot.id, sickness, refusal)
+            return False
+        first = failures[0] if failures else RuntimeError("the constellation's task ended by itself")
+        sickness.crashes = [at for at in sickness.crashes if now - at < self._config.crash_window_s] + [now]
+        _log.error(
+            "constellation crashed",
+            constellation=slot.id,
+            crashes=len(sickness.crashes),
+            exc_info=first,
+            error=repr(first),
+        )
+        if len(sickness.crashes) < self._config.crashes_max and not sickness.quarantines:
+            return slot.state != "parking"
+        sickness.quarantines += 1
+        sickness.crashes.clear()
+        seconds = min(QUARANTINE_MAX_S, self._config.crash_window_s * 2 ** (sickness.quarantines - 1))
+        _quarantine(
+            slot.id, sickness, seconds, f"it crashed again and again ({type(first).__name__}); see the server's log"
+        )
+        return False
+
+    def _storage_failed(self, slot: _Slot[C], error: StorageFailed) -> None:
+        """A caller met trouble with the file before the constellation's own tasks did."""
+        if slot.state == "awake":
+            self._refused(slot.id, self._sick.setdefault(slot.id, _Sickness()), error)
+            slot.park()
+
+    def _refused(self, constellation_id: str, sickness: _Sickness, error: DatabaseError | PatternError) -> None:
+        sickness.refusals += 1
+        seconds = min(STORAGE_RETRY_MAX_S, 2.0 ** (sickness.refusals - 1))
+        _quarantine(constellation_id, sickness, seconds, error.message)
+
+    async def _drain_one(self, slot: _Slot[C]) -> None:
+        if slot.handle is not None:
+            # A crash while draining ends the constellation's own task, which reports it; here it only ends the wait.
+            with trio.move_on_after(self._config.drain_s) as scope:
+                slot.users.add(scope)
+                try:
+                    await slot.handle.drain()
+                except DatabaseError as error:
+                    _log.warning("constellation could not be drained", constellation=slot.id, reason=error.message)
+                finally:
+                    slot.users.discard(scope)
+        slot.park()
+        await slot.ended.wait()
+
+    async def _park_idle(self) -> None:
+        interval = min(30.0, max(0.05, self._config.idle_park_s / 4))
+        while True:
+            await trio.sleep(interval)
+            now = trio.current_time()
+            for slot in list(self._slots.values()):
+                if not slot.is_parkable():
+                    slot.last_used = now  # by whoever uses it or by its own turns
+                elif now - slot.last_used >= self._config.idle_park_s:
+                    slot.park()
+
+
+def _quarantine(constellation_id: str, sickness: _Sickness, seconds: float, reason: str) -> None:
+    sickness.until = trio.current_time() + seconds
+    sickness.reason = reason
+    _log.error("constellation quarantined", constellation=constellation_id, reason=reason, seconds=seconds)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The single exceptions of a group, with their tracebacks."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,64 @@
+"""The benchmarks: `python -m tests.bench [turns] [disk] [server] [--save]`; all of them without a name.
+
+Prints each figure with its median, spread and target; `--save` also writes them to `tests/bench/RESULTS.md`. A
+missed target is told, never an error: machines differ and are shared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from tests.bench import server, turns
+from tests.bench.report import Figure, machine, table
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+async def measure_turns() -> list[Figure]:
+    """What turns cost and how many there are."""
+    return [
+        await turns.cpu_per_turn(),
+        *await turns.throughput(steps=1),
+        *await turns.throughput(steps=2),
+        await turns.loop_lag(),
+    ]
+
+
+async def measure_disk() -> list[Figure]:
+    """What stays on disk."""
+    return [*await turns.disk(chars=400, turns=2_000), *await turns.disk(chars=1_000, turns=10_000)]
+
+
+SUITES: dict[str, Callable[[], list[Figure]]] = {
+    "turns": lambda: trio.run(measure_turns),
+    "disk": lambda: trio.run(measure_disk),
+    "server": server.measure,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the named suites, or all; return the exit code."""
+    names = [argument for argument in arguments if not argument.startswith("-")] or list(SUITES)
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        print(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(SUITES)}.", file=sys.stderr)
+        return 2
+    print(machine(), flush=True)
+    figures: list[Figure] = []
+    for name in names:
+        measured = SUITES[name]()
+        print(f"\n{table(measured)}", flush=True)
+        figures += measured
+    if "--save" in arguments:
+        RESULTS.write_text(f"# Last results of `make bench`\n\n{machine()}\n\n{table(figures)}\n")
+    missed = [figure.name for figure in figures if figure.holds is False]
+    print(f"\n{len(figures)} figures, {len(missed)} beyond their target" + "".join(f"\n- {name}" for name in missed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

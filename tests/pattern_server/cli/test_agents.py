@@ -1,0 +1,40 @@
+"""`pattern agent …`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.pattern_server.cli.conftest import Pattern
+
+
+def test_an_agents_life(home: Pattern, tmp_path: Path) -> None:
+    (tmp_path / "instructions.md").write_text("You keep the garden's diary.")
+    options = ("--instructions-file", str(tmp_path / "instructions.md"), "--description", "A gardener.")
+    made = home("agent", "create", "flora", "-c", "home", "--provider", "embedded", *options, "--memory", "beds=Four.")
+    assert made.code == 0, made.err
+    assert "pattern chat" in made.out
+    shown = home("agent", "show", "flora", "-c", "home", "--json").json
+    assert shown["system_prompt"] == "You keep the garden's diary."
+    assert shown["description"] == "A gardener."
+    assert home("memory", "show", "beds", "-c", "home", "-a", "flora").out == "Four.\n"
+    assert {row["name"] for row in home("agent", "list", "-c", "home", "--json").json} == {"ada", "flora"}
+    assert home("agent", "edit", "flora", "-c", "home", "--name", "rosa", "--instructions", "Water.").code == 0
+    changed = home("agent", "show", "rosa", "-c", "home", "--json").json
+    assert (changed["id"], changed["system_prompt"]) == (shown["id"], "Water.")
+    assert home("agent", "archive", "rosa", "-c", "home").code == 0
+    assert home("agent", "show", "rosa", "-c", "home", "--json").json["status"] == "archived"
+    assert home("agent", "delete", "rosa", "-c", "home", "--yes").code == 0
+    assert home("agent", "show", "rosa", "-c", "home").code == 1
+
+
+def test_refusals(home: Pattern) -> None:
+    assert home("agent", "edit", "ada", "-c", "home").code == 2
+    assert home("agent", "create", "x", "-c", "home", "--memory", "no sign").code == 2
+    both = ("--instructions", "a", "--instructions-file", __file__)
+    assert home("agent", "create", "x", "-c", "home", *both).code == 2
+    taken = home("agent", "create", "ada", "-c", "home")
+    assert taken.code == 1
+    assert "ada" in taken.err
+    assert home("agent", "list", "-c", "nowhere").code == 1
+    assert home("agent", "delete", "ada", "-c", "home").code == 2
+    assert home("agent", "create", "x", "-c", "home", "--tool", "no_such_tool").code == 1

@@ -1,0 +1,104 @@
+"""`pattern chat`: one message, a piped one, a conversation; and how a stream of events is shown."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from pattern_server.cli import run
+from pattern_server.cli.chat import Screen
+from pattern_server.cli.client import Json, ServerEvent
+from pattern_server.cli.output import Output
+from tests.pattern_server.cli.conftest import Pattern
+
+
+def test_one_message(home: Pattern) -> None:
+    told = home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.")
+    assert told.code == 0, told.err
+    assert told.out.strip()
+    asked = home("chat", "-c", "home", "--agent", "ada", "What do you know about Ruth?")
+    assert "Lisbon" in asked.out
+
+
+def test_a_pipe_is_one_message(home: Pattern) -> None:
+    assert home("chat", "-c", "home", stdin="Remember that the boiler was serviced in March.\n").code == 0
+    assert "March" in home("chat", "-c", "home", stdin="What do you know about the boiler?").out
+
+
+def test_json_is_the_turn(home: Pattern) -> None:
+    turn = home("chat", "-c", "home", "--json", "Hello!").json
+    assert turn["status"] == "completed"
+    assert turn["turn_id"]
+    assert turn["messages"]
+
+
+class Keyboard(io.StringIO):
+    """A terminal at which somebody types what is in it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_conversation(
+    home: Pattern, data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyboard = Keyboard("Remember that Ruth likes figs.\nWhat do you know about Ruth?\n/quit\nnever read\n")
+    monkeypatch.setattr(sys, "stdin", keyboard)
+    capsys.readouterr()
+    assert run(["chat", "-c", "home", "--data-dir", str(data_dir)]) == 0
+    shown = capsys.readouterr()
+    assert "figs" in shown.out
+    assert shown.err.count("you> ") == 3
+    assert keyboard.readline() == "never read\n"
+
+
+def test_which_agent(home: Pattern) -> None:
+    assert home("agent", "create", "flora", "-c", "home").code == 0
+    several = home("chat", "-c", "home", "Hello!")
+    assert several.code == 1
+    assert "ada, flora" in several.err
+    home("agent", "archive", "flora", "-c", "home")
+    assert home("chat", "-c", "home", "Hello!").code == 0
+    home("agent", "archive", "ada", "-c", "home")
+    assert "pattern agent create" in home("chat", "-c", "home", "Hello!").err
+    assert home("chat", "-c", "home", "--agent", "nobody", "Hello!").code == 1
+    assert home("chat", "-c", "home", "--agent", "ada", "  ").code == 1
+
+
+def shown(capsys: pytest.CaptureFixture[str], *events: tuple[str, Json]) -> tuple[str, str]:
+    screen = Screen(Output())
+    for seq, (name, data) in enumerate(events, 1):
+        screen.show(ServerEvent(seq=seq, name=name, data=data))
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def test_words_appear_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = shown(
+        capsys,
+        ("turn.started", {}),
+        ("text.delta", {"text": "Let me "}),
+        ("text.delta", {"text": "look."}),
+        ("message", {"role": "assistant", "content": "Let me look."}),
+        ("tool.call", {"tool": "search", "arguments": {}}),
+        ("tool.result", {"tool": "search", "content": "…"}),
+        ("message", {"role": "assistant", "content": "Lisbon."}),
+        ("turn.completed", {}),
+    )
+    assert out == "Let me look.\nLisbon.\n"
+    assert err == "· search\n"
+
+
+def test_a_step_that_is_begun_again_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = shown(
+        capsys,
+        ("text.delta", {"text": "Lis"}),
+        ("step.superseded", {}),
+        ("text.delta", {"text": "Lisbon."}),
+        ("turn.completed", {}),
+    )
+    assert out == "Lis\nLisbon.\n"
+    assert "once more" in err

@@ -1,0 +1,170 @@
+"""The API as the command line calls it, against small applications that answer as a server would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+import trio
+
+from pattern_db.errors import OwnedElsewhere
+from pattern_db.ownership import DataDirLock
+from pattern_server.cli import client
+from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, open_api, path, running_server
+from pattern_server.config import Config, load
+from tests.pattern_server.cli.conftest import Answer, api_of, as_json
+
+
+def test_paths_are_escaped() -> None:
+    assert path("constellations", "my home", "agents", "a/b?c") == "/api/v1/constellations/my%20home/agents/a%2Fb%3Fc"
+
+
+async def test_a_list_is_read_page_by_page() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append(request.url.query.decode())
+        start = int(request.url.params.get("cursor", "0"))
+        items = [{"n": number} for number in range(start, min(start + 3, 7))]
+        return as_json({"items": items, "next_cursor": str(start + 3) if start + 3 < 7 else None})
+
+    api = api_of(answer)
+    assert [row["n"] for row in await api.pages("/list")] == list(range(7))
+    assert len(asked) == 3
+    assert len(await api.pages("/list", most=4, kind=None)) == 4
+    assert asked[-1] == "limit=1&cursor=3"
+
+
+async def test_a_problem_document_becomes_its_sentence() -> None:
+    problem = {"title": "Conflict", "detail": "The name home is taken; choose another.", "code": "conflict"}
+    api = api_of(lambda _: as_json(problem, 409))
+    with pytest.raises(ServerFailed, match="The name home is taken; choose another") as caught:
+        await api.call("POST", "/x", body={})
+    assert (caught.value.status, caught.value.problem_code) == (409, "conflict")
+
+
+async def test_an_error_that_explains_nothing_is_told_too() -> None:
+    api = api_of(lambda _: (502, {"content-type": "text/html"}, b"<h1>Bad gateway</h1>"))
+    with pytest.raises(ServerFailed, match="status 502"):
+        await api.get("/x")
+
+
+async def test_find_gives_the_version_or_nothing() -> None:
+    api = api_of(lambda request: as_json({"a": 1}, etag='"3"') if request.url.path == "/there" else as_json({}, 404))
+    assert await api.find("/there") == ({"a": 1}, '"3"')
+    assert await api.find("/gone") is None
+
+
+async def test_an_answer_without_a_body_is_none() -> None:
+    assert await api_of(lambda _: (204, {}, b"")).call("DELETE", "/x") is None
+
+
+async def test_events_are_decoded() -> None:
+    stream = (
+        b"retry: 1000\n\n: keep-alive\n\n"
+        b'id: 7\nevent: text.delta\ndata: {"text": "a\\nb"}\n\n'
+        b'id: 8\nevent: turn.completed\ndata: {"status":\ndata: "completed"}\n\n'
+        b"id: 9\nevent: half"
+    )
+    sent: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        sent.append(request)
+        return 200, {"content-type": "text/event-stream"}, stream
+
+    async with api_of(answer).events("/events", after=6, key="k") as events:
+        seen = [(event.seq, event.name, event.data) async for event in events]
+    assert seen == [(7, "text.delta", {"text": "a\nb"}), (8, "turn.completed", {"status": "completed"})]
+    assert sent[0].method == "GET"
+    assert sent[0].headers["last-event-id"] == "6"
+    assert sent[0].headers["idempotency-key"] == "k"
+
+
+async def test_a_refused_stream_raises_its_problem() -> None:
+    api = api_of(lambda _: as_json({"detail": "No such turn.", "code": "not_found"}, 404))
+    with pytest.raises(ServerFailed, match="No such turn"):
+        async with api.events("/events"):
+            pass
+
+
+async def test_a_server_that_does_not_answer() -> None:
+    with trio.socket.socket() as listener:
+        await listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"  # bound, but nobody listens
+        server = client.RunningServer(pid=os.getpid(), url=url, started_at="", token="t")
+        async with client.connection(server) as http:
+            with pytest.raises(ServerUnreachable, match="pattern serve"):
+                await Api(http, streams=True).get("/x")
+
+
+def write_server_json(folder: Path, pid: int) -> None:
+    content = {"pid": pid, "url": "http://127.0.0.1:1", "started_at": "2026-11-21T22:24:40.123Z", "token": "secret"}
+    (folder / "server.json").write_text(json.dumps(content))
+
+
+def test_a_running_server_is_found(tmp_path: Path) -> None:
+    write_server_json(tmp_path, os.getpid())
+    with DataDirLock.acquire(tmp_path):
+        found = running_server(tmp_path)
+    assert found is not None
+    assert (found.pid, found.token) == (os.getpid(), "secret")
+
+
+def test_a_living_process_that_does_not_hold_the_folder_is_no_server(tmp_path: Path) -> None:
+    write_server_json(tmp_path, os.getpid())  # as after a kill, when the number was given to somebody else
+    assert running_server(tmp_path) is None
+    with DataDirLock.acquire(tmp_path):
+        pass
+    assert running_server(tmp_path) is None
+
+
+def test_what_a_killed_server_left_is_no_server(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    write_server_json(tmp_path, ended.pid)
+    assert running_server(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1}'])
+def test_a_broken_file_is_no_server(tmp_path: Path, content: str) -> None:
+    (tmp_path / "server.json").write_text(content)
+    assert running_server(tmp_path) is None
+
+
+def test_no_file_is_no_server(tmp_path: Path) -> None:
+    assert running_server(tmp_path) is None
+
+
+def config_of(folder: Path) -> Config:
+    return load(data_dir=folder)
+
+
+async def test_without_a_server_the_application_is_opened_here(tmp_path: Path) -> None:
+    async with open_api(config_of(tmp_path)) as api:
+        assert not api.streams
+        made = await api.call("POST", path("constellations"), body={"name": "home"})
+    async with open_api(config_of(tmp_path)) as api:
+        assert (await api.get(path("constellations", "home")))["id"] == made["id"]
+
+
+async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LOCK_PATIENCE_S", 0.3)
+    with DataDirLock.acquire(tmp_path):
+        with pytest.raises(OwnedElsewhere, match=str(os.getpid())):
+            async with open_api(config_of(tmp_path)):
+                pass
+        async with trio.open_nursery() as nursery:
+            held = DataDirLock.acquire(tmp_path / "other")
+
+            async def let_go() -> None:
+                await trio.sleep(0.15)
+                held.release()
+
+            nursery.start_soon(let_go)
+            async with open_api(config_of(tmp_path / "other")) as api:
+                assert await api.pages(path("constellations")) == []

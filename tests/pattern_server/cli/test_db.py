@@ -1,0 +1,122 @@
+"""`pattern db …`, on files made by hand: no server is needed, and one may run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pattern_db import template
+from pattern_db.connection import open_connection
+from pattern_db.migrate import Migrations, migrations_of
+from pattern_db.ownership import DataDirLock
+from tests.pattern_server.cli.conftest import Pattern
+
+NOW = "2026-11-21T22:24:40.123Z"
+
+
+@pytest.fixture
+def outdated(home: Pattern, data_dir: Path, tmp_path: Path) -> Path:
+    """The file of `home`, as a release with one migration less would have made it."""
+    (file,) = data_dir.glob("constellations/*/pattern.db")
+    for path in file.parent.glob("pattern.db*"):
+        path.unlink()
+    older = tmp_path / "migrations"
+    older.mkdir()
+    for migration in migrations_of("constellation").all[:-1]:
+        shutil.copy(migrations_of("constellation").folder / migration.file, older)
+    template.create(file, Migrations(older), now=NOW)
+    return file
+
+
+def test_status(home: Pattern, data_dir: Path) -> None:
+    rows = home("db", "status", "--json").json
+    assert [row["database"] for row in rows] == ["(global)", "home"]
+    assert all(row["version"] == row["newest"] and row["state"] == "up to date" for row in rows)
+    assert rows[1]["rows"]["agents"] == 1
+    assert [row["database"] for row in home("db", "status", "-c", "home", "--json").json] == ["home"]
+    assert "up to date" in home("db", "status").out
+
+
+def test_migrating_shows_its_plan_then_does_it(home: Pattern, data_dir: Path, outdated: Path) -> None:
+    before = outdated.read_bytes()
+    assert [row["state"] for row in home("db", "status", "--json").json] == ["up to date", "1 pending"]
+    assert "pattern db migrate" in home("db", "status").err
+    plan = home("db", "migrate", "--dry-run", "--json").json
+    assert plan == [{"database": "home", "migration": migrations_of("constellation").all[-1].file}]
+    assert outdated.read_bytes() == before
+    refused = home("agent", "list", "-c", "home")
+    assert refused.code == 1
+    assert "pattern db migrate" in refused.err
+    done = home("db", "migrate")
+    assert done.code == 0, done.err
+    (copy,) = (data_dir / "backups").iterdir()
+    assert str(copy) in done.out
+    assert home("db", "migrate").out == "Every database is up to date.\n"
+    assert all(row["state"] == "up to date" for row in home("db", "status", "--json").json)
+
+
+def test_a_migration_that_fails_leaves_the_file_and_names_the_copy(
+    home: Pattern, data_dir: Path, outdated: Path
+) -> None:
+    table = re.findall(r"CREATE TABLE (\w+)", migrations_of("constellation").all[-1].sql)[1]
+    with closing(open_connection(outdated)) as connection:
+        connection.execute(f"CREATE TABLE {table} (in_the_way TEXT)").fetchall()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    before = outdated.read_bytes()
+    ran = home("db", "migrate")
+    assert ran.code == 1
+    assert migrations_of("constellation").all[-1].file in ran.err
+    assert outdated.read_bytes() == before
+    (copy,) = (data_dir / "backups").iterdir()
+    assert str(copy) in ran.err
+
+
+def test_what_is_in_use_is_left_out(home: Pattern, outdated: Path) -> None:
+    with DataDirLock.acquire(outdated.parent):
+        migrating = home("db", "migrate")
+        assert migrating.code == 3
+        assert "left out" in migrating.err
+    assert home("db", "migrate").code == 0
+
+
+def test_checking_finds_damage(home: Pattern, data_dir: Path) -> None:
+    assert home("db", "check").code == 0
+    (folder,) = data_dir.glob("constellations/*")
+    with DataDirLock.acquire(folder):
+        assert home("db", "check").code == 0, "a copy of a file in use is read"
+    file = folder / "pattern.db"
+    with closing(open_connection(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2048 // 2 * 2048
+    content[middle : middle + 2048] = b"\x55" * 2048
+    file.write_bytes(content)
+    damaged = home("db", "check", "--json")
+    assert damaged.code == 1
+    assert [bool(one["problems"]) for one in damaged.json] == [False, True]
+    with DataDirLock.acquire(folder):
+        assert home("db", "check").code == 1
+
+
+def test_vacuum(home: Pattern, data_dir: Path) -> None:
+    assert home("db", "vacuum").code == 0
+    (folder,) = data_dir.glob("constellations/*")
+    with DataDirLock.acquire(folder):
+        refused = home("db", "vacuum", "-c", "home")
+        assert refused.code == 1
+        assert "in use" in refused.err
+        assert home("db", "vacuum").code == 3
+
+
+def test_without_databases(pattern: Pattern) -> None:
+    ran = pattern("db", "status")
+    assert ran.code == 1
+    assert "--data-dir" in ran.err
+
+
+def test_an_unknown_constellation(home: Pattern) -> None:
+    assert home("db", "check", "-c", "nowhere").code == 1

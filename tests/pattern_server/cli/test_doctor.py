@@ -1,0 +1,99 @@
+"""`pattern doctor`: it finds what is wrong, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pattern_db.ownership import DataDirLock
+from pattern_server.cli.doctor import examine
+from pattern_server.config import load
+from tests.pattern_server.cli.conftest import Pattern
+
+
+def findings(pattern: Pattern) -> dict[str, tuple[str, str]]:
+    return {row["check"]: (row["state"], row["message"]) for row in _rows(pattern)}
+
+
+def _rows(pattern: Pattern) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = pattern("doctor", "--json").json
+    return rows
+
+
+def test_a_sound_installation(home: Pattern, data_dir: Path) -> None:
+    ran = home("doctor")
+    assert ran.code == 0, ran.out
+    assert "Nothing is wrong here" in ran.out
+    found = findings(home)
+    assert found["databases"] == ("ok", "2 of 2 can be opened at this version")
+    assert found["server"][0] == "note"
+    assert found["models"][0] == "note"
+
+
+def test_before_the_first_start(pattern: Pattern, data_dir: Path) -> None:
+    found = findings(pattern)
+    assert found["data"][0] == "note"
+    assert found["databases"][0] == "note"
+    assert not data_dir.exists(), "a doctor changes nothing"
+
+
+def test_a_folder_that_is_none(data_dir: Path) -> None:
+    data_dir.write_text("a file")
+    found = {finding.check: finding for finding in examine(load(data_dir=data_dir))}
+    assert found["data"].state == "problem"
+    assert "--data-dir" in found["data"].message
+    assert "databases" not in found, "there is nothing to look into"
+
+
+def test_a_damaged_database(home: Pattern, data_dir: Path) -> None:
+    (file,) = data_dir.glob("constellations/*/pattern.db")
+    file.write_bytes(b"no database at all" * 1000)
+    ran = home("doctor")
+    assert ran.code == 1
+    assert "1 to mend" in ran.out
+
+
+def test_an_orphan_is_told(home: Pattern, data_dir: Path) -> None:
+    orphan = data_dir / "constellations" / "left-over"
+    orphan.mkdir()
+    (orphan / "pattern.db").write_bytes(b"")
+    notes = [row["message"] for row in _rows(home) if row["check"] == "databases"]
+    assert any("left-over" in note and "pattern restore" in note for note in notes)
+
+
+def test_a_server_that_does_not_answer(home: Pattern, data_dir: Path) -> None:
+    said = {"pid": os.getpid(), "url": "http://127.0.0.1:1", "started_at": "", "token": "t"}
+    (data_dir / "server.json").write_text(json.dumps(said))
+    with DataDirLock.acquire(data_dir):
+        assert findings(home)["server"][0] == "problem"
+
+
+def test_a_folder_that_somebody_holds(home: Pattern, data_dir: Path) -> None:
+    with DataDirLock.acquire(data_dir):
+        state, message = findings(home)["server"]
+    assert state == "note"
+    assert str(os.getpid()) in message
+
+
+def test_a_full_disk_and_few_descriptors(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usage:
+        free = 1024
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (64, 64))
+    found = findings(home)
+    assert found["disk"][0] == "problem"
+    assert "ulimit" in found["open files"][1]
+
+
+def test_models_and_typing_errors(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-key")
+    monkeypatch.setenv("PATTERN_PROT", "8471")
+    found = findings(home)
+    assert found["models"][0] == "ok"
+    assert "anthropic" in found["models"][1]
+    assert "PATTERN_PROT" in found["settings"][1]
+    assert "secret-key" not in str(found)

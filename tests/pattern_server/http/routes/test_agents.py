@@ -1,0 +1,103 @@
+"""Agents over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.pattern_server.place import Place
+
+HERE = "/constellations/home/agents"
+
+
+async def test_an_agent_from_birth_to_death(place: Place) -> None:
+    c = await place.constellation(agent=None)
+    body = {
+        "name": "ada",
+        "description": "A test",
+        "model_provider": "embedded",
+        "system_prompt": "Be brief.",
+        "config": {"temperature": 0.5, "nested": [1, None, "x"]},
+        "enabled_tools": ["search"],
+        "tool_rules": [{"type": "max_count"}],
+        "memory": [
+            {"label": "human", "content": "Likes tea.", "description": "About you", "block_type": "core"},
+            {"label": "notes", "permission": "append", "pinned": True, "char_limit": 100},
+        ],
+    }
+    made = await place.admin.post(HERE, json=body)
+    assert made.status_code == 201, made.text
+    agent = made.json()
+    assert made.headers["location"] == f"/api/v1/constellations/{c}/agents/{agent['id']}"
+    assert agent["model_name"] == "rules-1"  # the provider's default
+    for name in ("description", "system_prompt", "config", "enabled_tools", "tool_rules"):
+        assert agent[name] == body[name]
+    for name in ("ada", agent["id"]):
+        assert (await place.admin.get(f"{HERE}/{name}")).json() == agent
+    blocks = (await place.admin.get(f"{HERE}/ada/memory")).json()["items"]
+    assert {block["label"]: block["permission"] for block in blocks} == {"human": "read_write", "notes": "append"}
+    changed = await place.admin.patch(f"{HERE}/ada", json={"name": "bea", "description": None, "status": "archived"})
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["name"], changed.json()["description"]) == ("bea", None)
+    assert changed.json()["status"] == "archived"
+    answer = await place.say("Hello", where="home/agents/bea")
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert (await place.admin.delete(f"{HERE}/bea")).status_code == 204
+    assert (await place.admin.get(f"{HERE}/bea")).status_code == 404
+
+
+async def test_defaults_come_from_the_server(place: Place) -> None:
+    await place.constellation(agent=None)
+    agent = (await place.admin.post(HERE, json={"name": "ada"})).json()
+    assert (agent["model_provider"], agent["model_name"]) == ("scripted", "m")
+    blocks = (await place.admin.get(f"{HERE}/ada/memory")).json()["items"]
+    assert [block["label"] for block in blocks] == ["human", "persona"]
+    hibernated = (await place.admin.post(HERE, json={"name": "bea", "status": "hibernated"})).json()
+    assert hibernated["status"] == "hibernated"
+
+
+MISFITS: tuple[tuple[Any, str], ...] = (
+    ({}, "name"),
+    ({"name": 3}, "name"),
+    ({"name": ""}, "name"),
+    ({"name": "x", "colour": "red"}, "colour"),
+    ({"name": "x", "config": [1]}, "config"),
+    ({"name": "x", "enabled_tools": "search"}, "enabled_tools"),
+    ({"name": "x", "enabled_tools": ["rm"]}, "rm"),
+    ({"name": "x", "model_provider": "opnai"}, "opnai"),
+    ({"name": "x", "model_provider": "google"}, "model_name"),
+    ({"name": "x", "status": "asleep"}, "status"),
+    ({"name": "x", "memory": [{"content": "no label"}]}, "label"),
+    ({"name": "x", "memory": [{"label": "a/b"}]}, "label"),
+    ({"name": "x", "memory": [{"label": "a", "permission": "all"}]}, "permission"),
+    ({"name": "x", "memory": [{"label": "a", "content": "x" * 50, "char_limit": 10}]}, "10"),
+    ([], "body"),
+    (None, "body"),
+)
+
+
+async def test_what_does_not_fit_is_named_and_makes_nothing(place: Place) -> None:
+    await place.constellation(agent=None)
+    for body, named in MISFITS:
+        answer = await place.admin.post(HERE, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
+        assert named in answer.json()["detail"]
+    assert (await place.admin.get(HERE)).json()["items"] == []
+
+
+async def test_conflicts_and_bad_changes_change_nothing(place: Place) -> None:
+    await place.constellation()
+    before = (await place.admin.get(f"{HERE}/ada")).json()
+    await place.admin.post(HERE, json={"name": "bea"})
+    for body, status in (
+        ({"name": "bea"}, 409),
+        ({"name": None}, 422),
+        ({"id": "agent_x"}, 422),
+        ({"model_provider": "opnai"}, 422),
+        ({"enabled_tools": ["rm"]}, 422),
+    ):
+        assert (await place.admin.patch(f"{HERE}/ada", json=body)).status_code == status, body
+    assert (await place.admin.get(f"{HERE}/ada")).json() == before
+    assert (await place.admin.post(HERE, json={"name": "ada"})).status_code == 409
+    twice = {"name": "cleo", "memory": [{"label": "a"}, {"label": "a"}]}
+    assert (await place.admin.post(HERE, json=twice)).status_code == 409
+    assert [agent["name"] for agent in (await place.admin.get(HERE)).json()["items"]] == ["ada", "bea"]

@@ -1,0 +1,96 @@
+"""Making, finding, renaming, restoring and deleting constellations over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.pattern_server.place import Place
+
+
+async def test_a_constellation_from_birth_to_death(place: Place) -> None:
+    made = await place.admin.post("/constellations", json={"name": "home"})
+    assert made.status_code == 201
+    row = made.json()
+    assert made.headers["location"] == f"/api/v1/constellations/{row['id']}"
+    assert row["name"] == "home"
+    folder = place.parts.files.folder(row["id"])
+    assert (folder / "pattern.db").is_file()
+    for name in ("home", row["id"]):
+        assert (await place.admin.get(f"/constellations/{name}")).json() == row
+    assert row["state"] == "parked"
+    renamed = await place.admin.patch("/constellations/home", json={"name": "house"})
+    assert renamed.json() == {**row, "name": "house"}
+    assert (await place.admin.get("/constellations/home")).status_code == 404
+    assert (await place.admin.get("/constellations/house/agents")).json()["items"] == []
+    assert (await place.admin.get("/constellations/house")).json()["state"] == "awake"
+    assert (await place.admin.delete("/constellations/house")).status_code == 204
+    assert not folder.exists()
+    assert (await place.admin.get("/constellations/house")).status_code == 404
+    assert (await place.admin.delete("/constellations/house")).status_code == 404
+
+
+async def test_the_list_pages_by_name(place: Place) -> None:
+    for name in ("c", "a", "b"):
+        await place.constellation(name, agent=None)
+    names: list[str] = []
+    cursor = None
+    for _ in range(3):
+        params = {"limit": 1} if cursor is None else {"limit": 1, "cursor": cursor}
+        page = (await place.admin.get("/constellations", params=params)).json()
+        names += [row["name"] for row in page["items"]]
+        cursor = page["next_cursor"]
+    assert names == ["a", "b", "c"]
+    assert cursor is None
+
+
+async def test_bad_names_are_refused_and_make_nothing(place: Place) -> None:
+    for name in ("", " ", "a/b", "x" * 101, "a\nb", "..", "a\u0000b"):
+        answer = await place.admin.post("/constellations", json={"name": name})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), name
+    assert not (place.parts.state.config.data_dir / "constellations").exists()
+
+
+async def test_a_taken_name_is_a_conflict_for_its_owner_only(place: Place) -> None:
+    await place.constellation("home", agent=None)
+    answer = await place.admin.post("/constellations", json={"name": "home"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    ann = await place.client("ann")
+    assert (await ann.post("/constellations", json={"name": "home"})).status_code == 201
+    assert len((await ann.get("/constellations")).json()["items"]) == 1
+    assert len((await place.admin.get("/constellations")).json()["items"]) == 2
+    assert len(list((place.parts.state.config.data_dir / "constellations").iterdir())) == 2
+
+
+async def test_me(place: Place) -> None:
+    answer = (await place.admin.get("/me")).json()
+    assert (answer["username"], answer["is_admin"]) == ("admin", True)
+    assert answer["scopes"] == ["read", "chat", "write", "admin"]
+
+
+async def test_restoring_makes_a_new_constellation_with_everything(place: Place) -> None:
+    await place.constellation()
+    await place.say("Hello")
+    copy = (await place.admin.post("/constellations/home/backup")).json()
+    answer = await place.admin.post("/constellations/restore", json={"file": copy["path"], "name": "copy"})
+    assert answer.status_code == 201, answer.text
+    before = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+    after = (await place.admin.get("/constellations/copy/agents/ada/messages")).json()["items"]
+    assert after == before
+    await place.say("Only here", where="copy/agents/ada")
+    assert (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"] == before
+
+
+async def test_what_is_no_copy_is_refused_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(b"not a database" * 100)
+    folder = place.parts.state.config.data_dir
+    for file, status, code in (
+        (garbage, 422, "backup_invalid"),
+        (folder / "global.db", 422, "backup_invalid"),
+        (tmp_path / "missing.db", 404, "not_found"),
+        (Path("relative.db"), 422, "invalid_input"),
+    ):
+        answer = await place.admin.post("/constellations/restore", json={"file": str(file), "name": "copy"})
+        assert (answer.status_code, answer.json()["code"]) == (status, code), file
+    assert (await place.admin.get("/constellations")).json()["items"] == []
+    assert not list((folder / "constellations").glob("*"))

@@ -1,0 +1,89 @@
+"""Memory blocks over HTTP: versions as ETags, conditions, and what is refused."""
+
+from __future__ import annotations
+
+import trio
+
+from tests.pattern_server.place import Place
+
+HERE = "/constellations/home/agents/ada/memory"
+
+
+async def test_a_block_from_birth_to_death(place: Place) -> None:
+    await place.constellation()
+    made = await place.admin.put(f"{HERE}/plans", json={"content": "Sow peas.", "description": "What is to do"})
+    assert made.status_code == 201, made.text
+    assert made.json()["content"] == "Sow peas."
+    assert made.headers["etag"] == f'"{made.json()["version"]}"'
+    shown = await place.admin.get(f"{HERE}/plans")
+    assert shown.json() == made.json()
+    assert shown.headers["etag"] == made.headers["etag"]
+    changed = await place.admin.put(
+        f"{HERE}/plans", json={"content": "Sow beans."}, headers={"If-Match": shown.headers["etag"]}
+    )
+    assert changed.status_code == 200
+    assert changed.json()["version"] > made.json()["version"]
+    assert changed.json()["description"] == "What is to do"
+    assert [block["label"] for block in (await place.admin.get(HERE)).json()["items"]] == ["human", "persona", "plans"]
+    assert (await place.admin.delete(f"{HERE}/plans")).status_code == 204
+    gone = await place.admin.get(f"{HERE}/plans")
+    assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+
+
+async def test_a_stale_version_is_refused_and_changes_nothing(place: Place) -> None:
+    await place.constellation()
+    etag = (await place.admin.get(f"{HERE}/human")).headers["etag"]
+    await place.admin.put(f"{HERE}/human", json={"content": "First."})
+    for call in (
+        place.admin.put(f"{HERE}/human", json={"content": "Second."}, headers={"If-Match": etag}),
+        place.admin.delete(f"{HERE}/human", headers={"If-Match": etag}),
+        place.admin.put(f"{HERE}/human", json={"content": "Second."}, headers={"If-None-Match": "*"}),
+        place.admin.put(f"{HERE}/nothing", json={"content": "Second."}, headers={"If-Match": etag}),
+        place.admin.put(f"{HERE}/nothing", json={"content": "Second."}, headers={"If-Match": "*"}),
+    ):
+        answer = await call
+        assert (answer.status_code, answer.json()["code"]) == (412, "version_mismatch")
+    assert (await place.admin.get(f"{HERE}/human")).json()["content"] == "First."
+    assert (await place.admin.get(f"{HERE}/nothing")).status_code == 404
+
+
+async def test_of_many_conditional_writers_one_wins(place: Place) -> None:
+    await place.constellation()
+    etag = (await place.admin.get(f"{HERE}/human")).headers["etag"]
+    statuses: list[int] = []
+
+    async def write(number: int) -> None:
+        body = {"content": f"Number {number}."}
+        statuses.append((await place.admin.put(f"{HERE}/human", json=body, headers={"If-Match": etag})).status_code)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(write, number)
+    assert sorted(statuses) == [200, *[412] * 7]
+
+
+async def test_settings_change_without_the_text(place: Place) -> None:
+    await place.constellation()
+    await place.admin.put(f"{HERE}/human", json={"content": "Likes tea."})
+    changed = await place.admin.patch(f"{HERE}/human", json={"pinned": True, "description": "You", "label": "you"})
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["label"], changed.json()["content"], changed.json()["pinned"]) == ("you", "Likes tea.", True)
+    limits = await place.admin.put(f"{HERE}/you", json={"content": "x" * 6_000, "char_limit": 7_000})
+    assert limits.status_code == 200, limits.text
+
+
+async def test_what_does_not_fit_is_named(place: Place) -> None:
+    await place.constellation()
+    for label, body, headers, named in (
+        ("human", {"content": 3}, {}, "content"),
+        ("human", {}, {}, "content"),
+        ("human", {"content": "x", "permission": "all"}, {}, "permission"),
+        ("human", {"content": "x" * 5_001}, {}, "5000"),
+        ("human", {"content": "x"}, {"If-Match": "new"}, "If-Match"),
+        ("human", {"content": "x"}, {"If-None-Match": '"3"'}, "If-None-Match"),
+        ("<b>", {"content": "x"}, {}, "label"),
+    ):
+        answer = await place.admin.put(f"{HERE}/{label}", json=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
+        assert named in answer.json()["detail"]
+    assert (await place.admin.get(f"{HERE}/human")).json()["content"] == ""

@@ -1,0 +1,97 @@
+"""Sending messages in all three ways, retrying them, and reading the conversation."""
+
+from __future__ import annotations
+
+import trio
+
+from pattern_core.testing.model import Paced, ScriptedProvider, says
+from tests.pattern_server.place import Place, read_events
+
+HERE = "/constellations/home/agents/ada/messages"
+
+
+async def test_waiting_gives_the_whole_turn(place: Place) -> None:
+    await place.constellation()
+    answer = await place.say("Hello")
+    assert answer.status_code == 200
+    turn = answer.json()
+    assert turn["status"] == "completed"
+    assert [(said["role"], said["content"]) for said in turn["messages"]] == [
+        ("user", "Hello"),
+        ("assistant", "All right."),
+    ]
+    assert turn["usage"]["input_tokens"] == 10
+
+
+async def test_a_stream_ends_with_the_terminal_event(place: Place) -> None:
+    await place.constellation()
+    headers = {"Accept": "text/event-stream"}
+    async with place.admin.stream("POST", HERE, json={"content": "Hello"}, headers=headers) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = await read_events(answer)
+    names = [event["event"] for event in events]
+    assert names[0] == "turn.queued"
+    assert names[-1] == "turn.completed"
+    assert [event["id"] for event in events] == sorted(event["id"] for event in events)
+    assert len({event["data"]["turn_id"] for event in events}) == 1
+
+
+async def test_async_is_accepted_at_once(place: Place, scripted: ScriptedProvider) -> None:
+    gate = trio.Event()
+    scripted._script = iter([Paced(answer=says("Late."), gate=gate)])
+    await place.constellation()
+    answer = await place.say("Hello", Prefer="respond-async")
+    assert answer.status_code == 202
+    turn_id = answer.json()["turn_id"]
+    assert answer.headers["location"].endswith(f"/turns/{turn_id}")
+    patient = await place.say("Hello again", Prefer="wait=0")
+    assert patient.status_code == 202
+    gate.set()
+    events = await place.events(f"/constellations/home/turns/{turn_id}/events")
+    assert events[-1]["event"] == "turn.completed"
+
+
+async def test_the_same_key_is_the_same_turn(place: Place) -> None:
+    await place.constellation()
+    first = (await place.say("Hello", **{"Idempotency-Key": "k1"})).json()
+    again = (await place.say("Hello", **{"Idempotency-Key": "k1"})).json()
+    assert again == first
+    headers = {"Idempotency-Key": "k1", "Accept": "text/event-stream"}
+    async with place.admin.stream("POST", HERE, json={"content": "Hello"}, headers=headers) as answer:
+        events = await read_events(answer)
+    assert events[0]["event"] == "turn.queued"
+    assert events[0]["data"]["turn_id"] == first["turn_id"]
+    other = await place.say("Something else", **{"Idempotency-Key": "k1"})
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+
+
+async def test_a_client_that_leaves_does_not_stop_its_turn(place: Place, scripted: ScriptedProvider) -> None:
+    gate = trio.Event()
+    scripted._script = iter([Paced(answer=says("Still here."), gate=gate)])
+    await place.constellation()
+    with trio.move_on_after(0.1) as left:
+        await place.say("Hello")
+    assert left.cancelled_caught
+    gate.set()
+    with trio.fail_after(5):
+        while len((await place.admin.get(HERE)).json()["items"]) < 2:
+            await trio.sleep(0.01)
+    assert scripted.cancelled == 0
+
+
+async def test_history_pages_newest_first(place: Place) -> None:
+    await place.constellation()
+    for number in range(3):
+        await place.say(f"Message {number}")
+    seen: list[str] = []
+    cursor: str | None = None
+    for _ in range(4):
+        page = (await place.admin.get(HERE, params={"limit": 2, **({"cursor": cursor} if cursor else {})})).json()
+        seen += [said["content"] for said in page["items"] if said["role"] == "user"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == ["Message 2", "Message 1", "Message 0"]
+    assert cursor is None
+    bad = await place.admin.get(HERE, params={"cursor": "nonsense"})
+    assert (bad.status_code, bad.json()["code"]) == (422, "invalid_input")

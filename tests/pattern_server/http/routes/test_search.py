@@ -1,0 +1,59 @@
+"""Search over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.pattern_server.place import Place
+
+HERE = "/constellations/home/search"
+
+
+async def find(place: Place, **body: Any) -> list[dict[str, Any]]:
+    answer = await place.admin.post(HERE, json=body)
+    assert answer.status_code == 200, answer.text
+    hits: list[dict[str, Any]] = answer.json()["hits"]
+    return hits
+
+
+async def test_words_are_found_in_messages_and_blocks(place: Place) -> None:
+    await place.constellation()
+    await place.admin.post("/constellations/home/agents", json={"name": "bea"})
+    await place.say("Ruth lives in Lisbon.")
+    await place.say("Lisbon is far away.", where="home/agents/bea")
+    await place.admin.put("/constellations/home/agents/ada/memory/human", json={"content": "Has been to Lisbon."})
+    hits = await find(place, query="lisbon")
+    assert {(hit["kind"], hit["agent"]) for hit in hits} == {("message", "ada"), ("message", "bea"), ("block", "ada")}
+    assert all(hit["reason"] and hit["score"] <= 1 and hit["created_at"] for hit in hits)
+    assert {hit["kind"] for hit in await find(place, query="lisbon", kinds=["block"])} == {"block"}
+    assert {hit["agent"] for hit in await find(place, query="lisbon", agents=["bea"])} == {"bea"}
+    assert len(await find(place, query="lisbon", limit=1)) == 1
+    assert await find(place, query="lisbon", roles=["assistant"], kinds=["message"]) == []
+    assert await find(place, query="lisbon", until="2001-01-01T00:00:00Z") == []
+    answer = (await place.admin.post(HERE, json={"query": "lisbon", "mode": "meaning"})).json()
+    assert "no embedder" in answer["notice"]
+
+
+async def test_no_words_break_it(place: Place) -> None:
+    await place.constellation()
+    for query in ('"', "a AND", "NEAR(", "* ( ) : ^", "-", "x" * 3_000, "日本", "\u0000"):
+        assert await find(place, query=query) == []
+
+
+MISFITS: tuple[tuple[dict[str, Any], int, str], ...] = (
+    ({}, 422, "query"),
+    ({"query": " "}, 422, "query"),
+    ({"query": "x", "kinds": ["dream"]}, 422, "kinds"),
+    ({"query": "x", "limit": 0}, 422, "limit"),
+    ({"query": "x", "limit": "3"}, 422, "limit"),
+    ({"query": "x", "since": "yesterday"}, 422, "since"),
+    ({"query": "x", "agents": ["nobody"]}, 404, "nobody"),
+)
+
+
+async def test_what_does_not_fit_is_named(place: Place) -> None:
+    await place.constellation()
+    for body, status, named in MISFITS:
+        answer = await place.admin.post(HERE, json=body)
+        assert answer.status_code == status
+        assert named in answer.json()["detail"]

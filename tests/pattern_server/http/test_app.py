@@ -1,0 +1,187 @@
+"""The border of HTTP: bad input, bugs, bounds, and that one constellation's trouble stays there."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from pattern_core.testing.model import ScriptedProvider, says
+from pattern_server.http import app as border
+from tests.pattern_server.place import API, Place, client_of
+
+AGENTS = "/constellations/home/agents"
+
+
+def is_problem(answer: httpx2.Response, status: int, code: str) -> bool:
+    """Whether the answer is a proper problem document."""
+    problem = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem["status"] == answer.status_code
+    assert problem["detail"]
+    assert problem["title"]
+    return (answer.status_code, problem["code"]) == (status, code)
+
+
+NO_JSON = (
+    b"{",
+    b'{"name": }',
+    b"{'name': 'x'}",
+    b"\xff\xfe{",
+    b'{"name": "x"} trailing',
+    b'{"config": NaN, "name": "x"}',
+    b'{"config": {"a": -Infinity}, "name": "x"}',
+    b'{"config": {"a": "\\ud800"}, "name": "x"}',
+    b'{"name": "\\ud800"}',
+    b'{"config": {"a": ' + b"9" * 5_000 + b'}, "name": "x"}',
+    b'{"config": ' + b'{"a":' * 100_000,
+    b'{"config": ' + b'{"a":' * 3_000 + b"1" + b"}" * 3_000 + b', "name": "x"}',
+)
+
+
+async def test_what_is_no_json_is_refused_and_changes_nothing(place: Place) -> None:
+    await place.constellation(agent=None)
+    for body in NO_JSON:
+        answer = await place.admin.post(AGENTS, content=body, headers={"content-type": "application/json"})
+        assert is_problem(answer, 400, "malformed_json"), body[:100]
+    empty = await place.admin.post(AGENTS, content=b"", headers={"content-type": "application/json"})
+    assert is_problem(empty, 422, "invalid_input")
+    assert (await place.admin.get(AGENTS)).json()["items"] == []
+
+
+async def test_a_body_of_another_type_is_refused(place: Place) -> None:
+    await place.constellation(agent=None)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        answer = await place.admin.post(AGENTS, content=b'{"name": "x"}', headers={"content-type": kind})
+        assert is_problem(answer, 422, "invalid_input")
+    assert (await place.admin.get(AGENTS)).json()["items"] == []
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+@pytest.mark.parametrize("has_token", [True, False])
+async def test_a_huge_body_is_refused_while_it_arrives(place: Place, is_declared: bool, has_token: bool) -> None:
+    await place.constellation(agent=None)
+    size = 12 * 1024 * 1024
+
+    async def pieces() -> Any:
+        for _ in range(size // 65_536):
+            yield b"x" * 65_536
+
+    headers = {"content-type": "application/json"}
+    content: Any = b"x" * size if is_declared else pieces()
+    async with client_of(place.url, place.parts.local_token if has_token else "unknown") as client:
+        answer = await client.post(AGENTS, content=content, headers=headers)
+    if has_token:
+        assert is_problem(answer, 413, "too_large")
+    else:
+        assert is_problem(answer, 401, "unauthorized")
+
+
+async def test_whoever_sends_without_end_loses_the_connection(place: Place) -> None:
+    port = int(place.url.rsplit(":", 1)[1])
+    head = f"POST {API}/constellations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {place.parts.local_token}\r\n"
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        piece = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+        with trio.fail_after(20), pytest.raises(trio.BrokenResourceError):
+            while True:
+                await stream.send_all(piece)
+    assert (await place.admin.get("/constellations")).status_code == 200
+
+
+async def test_unknown_paths_and_methods(place: Place) -> None:
+    assert is_problem(await place.admin.get("/nothing"), 404, "not_found")
+    assert is_problem(await place.admin.put("/constellations"), 405, "method_not_allowed")
+    assert is_problem(await place.admin.get("/constellations/home/"), 404, "not_found")
+
+
+async def test_unknown_ids_are_named(place: Place) -> None:
+    await place.constellation()
+    for path, named in (
+        ("/constellations/nothing/agents", "nothing"),
+        (f"{AGENTS}/nobody", "nobody"),
+        (f"{AGENTS}/ada/memory/nowhere", "nowhere"),
+        ("/constellations/home/turns/turn_none", "turn_none"),
+        ("/constellations/home/turns/%00", "turn"),
+        (f"{AGENTS}/%F0%9F%98%80", "😀"),
+    ):
+        answer = await place.admin.get(path)
+        assert is_problem(answer, 404, "not_found"), path
+        assert named in answer.json()["detail"]
+
+
+async def test_requests_have_an_id(place: Place) -> None:
+    first = (await place.admin.get("/me")).headers["x-request-id"]
+    second = (await place.admin.get("/me")).headers["x-request-id"]
+    assert first.startswith("req_")
+    assert first != second
+    own = await place.admin.get("/me", headers={"X-Request-Id": "mine-7"})
+    assert own.headers["x-request-id"] == "mine-7"
+    bad = await place.admin.get("/me", headers={"X-Request-Id": "a b"})
+    assert bad.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_bug_is_a_500_that_tells_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken:
+        """A registry with a bug."""
+
+        def __getattr__(self, name: str) -> Any:
+            raise ZeroDivisionError("secret words")
+
+    place.parts.state.accounts.registry = Broken()
+    answer = await place.admin.get("/constellations", headers={"X-Request-Id": "find-me"})
+    assert is_problem(answer, 500, "internal")
+    assert "secret" not in answer.text
+    assert "find-me" in answer.text
+    out, err = capsys.readouterr()
+    assert "secret words" in out + err
+    assert "find-me" in out + err
+    assert (await place.admin.get("/me")).status_code == 200
+
+
+async def test_too_many_requests_at_once_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(border, "REQUESTS_MAX", 0)
+    answer = await place.admin.get("/me")
+    assert is_problem(answer, 429, "overloaded")
+    assert int(answer.headers["retry-after"]) >= 1
+    async with httpx2.AsyncClient(trust_env=False) as stranger:
+        assert (await stranger.get(place.url + "/healthz")).status_code == 200
+
+
+async def test_a_crash_in_one_constellation_does_not_touch_another(place: Place, scripted: ScriptedProvider) -> None:
+    await place.constellation("ill")
+    await place.constellation("well")
+    scripted._script = iter([ZeroDivisionError("a bug of a provider")])
+    answer = await place.say("Hello", where="ill/agents/ada")
+    assert answer.status_code == 503
+    problem = answer.json()
+    assert problem["code"] == "unavailable"
+    assert "ZeroDivisionError" not in answer.text
+    scripted._script = iter([])
+    assert (await place.say("Hello", where="well/agents/ada")).json()["status"] == "completed"
+    with trio.fail_after(10):
+        events = await place.events(f"/constellations/ill/turns/{problem['turn_id']}/events")
+    assert [event["event"] for event in events if event["event"].startswith("turn.")][-1] == "turn.completed"
+    assert (await place.say("Hello again", where="ill/agents/ada")).json()["status"] == "completed"
+
+
+async def test_a_crash_leaves_the_latency_of_others(place: Place, scripted: ScriptedProvider) -> None:
+    await place.constellation("ill")
+    await place.constellation("well")
+    await place.say("Warm up", where="well/agents/ada")
+
+    def answer(request: Any) -> Any:
+        return ZeroDivisionError("a bug") if "crash" in json.dumps([m.text for m in request.messages]) else says("Yes.")
+
+    scripted._otherwise = answer
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.say, "crash", where="ill/agents/ada"))
+        for _ in range(20):
+            began = trio.current_time()
+            assert (await place.say("Hello", where="well/agents/ada")).status_code == 200
+            assert trio.current_time() - began < 2
+        nursery.cancel_scope.cancel()

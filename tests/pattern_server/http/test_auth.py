@@ -1,0 +1,135 @@
+"""Who may do what, route by route: made from the application's own list of routes, so that none can be forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+
+from pattern_server.http.app import api_routes
+from pattern_server.http.auth import demand, demanded_by
+from tests.pattern_server.place import API, Place
+
+# What a proper request of each route needs: a body, or None. A route without a row here fails the test.
+BODIES: dict[str, Any] = {
+    "GET /me": None,
+    "GET /constellations": None,
+    "POST /constellations": {"name": "another"},
+    "POST /constellations/restore": {"file": "/nowhere.db", "name": "restored"},
+    "GET /constellations/{c}": None,
+    "PATCH /constellations/{c}": {"name": "renamed"},
+    "DELETE /constellations/{c}": None,
+    "GET /constellations/{c}/agents": None,
+    "POST /constellations/{c}/agents": {"name": "bea"},
+    "GET /constellations/{c}/agents/{a}": None,
+    "PATCH /constellations/{c}/agents/{a}": {"description": "other"},
+    "DELETE /constellations/{c}/agents/{a}": None,
+    "POST /constellations/{c}/agents/{a}/messages": {"content": "Hello"},
+    "GET /constellations/{c}/agents/{a}/messages": None,
+    "GET /constellations/{c}/turns/{t}": None,
+    "POST /constellations/{c}/turns/{t}/cancel": None,
+    "GET /constellations/{c}/turns/{t}/events": None,
+    "GET /constellations/{c}/events": None,
+    "GET /constellations/{c}/agents/{a}/memory": None,
+    "GET /constellations/{c}/agents/{a}/memory/{label}": None,
+    "PUT /constellations/{c}/agents/{a}/memory/{label}": {"content": "new"},
+    "PATCH /constellations/{c}/agents/{a}/memory/{label}": {"pinned": True},
+    "DELETE /constellations/{c}/agents/{a}/memory/{label}": None,
+    "POST /constellations/{c}/search": {"query": "hello"},
+    "POST /constellations/{c}/backup": None,
+}
+WEAKER = {"chat": ["read"], "write": ["chat"], "admin": ["write", "chat"]}
+
+ROUTES = {f"{method} {route.path}": route for route in api_routes() for method in sorted(route.methods or ())}
+
+
+def test_every_route_has_a_row_and_every_row_a_route() -> None:
+    assert set(BODIES) == set(ROUTES)
+
+
+async def _ask(client: httpx2.AsyncClient, row: str, names: dict[str, str]) -> int:
+    """The status of a proper request of a route; of an endless stream only the head is read."""
+    method, path = row.split(" ", 1)
+    async with client.stream(method, path.format(**names), json=BODIES[row]) as answer:
+        if "text/event-stream" not in answer.headers.get("content-type", ""):
+            await answer.aread()
+        return answer.status_code
+
+
+async def _names(place: Place, number: int) -> dict[str, str]:
+    """A constellation of its own for one row, with an agent, a block and a turn."""
+    c = await place.constellation(f"home{number}")
+    turn = await place.say("Hello", where=f"home{number}/agents/ada")
+    return {"c": c, "a": "ada", "t": turn.json()["turn_id"], "label": "human"}
+
+
+async def test_without_a_token_nothing_is_answered(place: Place) -> None:
+    names = {"c": await place.constellation(), "a": "ada", "t": "turn_x", "label": "human"}
+    for headers in ({}, {"Authorization": "Basic abc"}, {"Authorization": "Bearer"}, {"Authorization": "Bearer nope"}):
+        async with httpx2.AsyncClient(base_url=place.url + API, headers=headers, trust_env=False) as stranger:
+            found = {row: await _ask(stranger, row, names) for row in ROUTES}
+            assert found == dict.fromkeys(ROUTES, 401)
+            answer = await stranger.get("/me")
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert (await stranger.get("/no/such/path")).status_code == 401
+
+
+async def test_anothers_constellation_does_not_exist(place: Place) -> None:
+    names = await _names(place, 0)
+    mallory = await place.client("mallory", "admin")
+    rows = [row for row, route in ROUTES.items() if "{c}" in route.path]
+    assert {row: await _ask(mallory, row, names) for row in rows} == dict.fromkeys(rows, 404)
+    assert {row: await _ask(mallory, row, {**names, "c": "home0"}) for row in rows} == dict.fromkeys(rows, 404)
+    assert (await mallory.get("/constellations")).json()["items"] == []
+    assert (await place.admin.get(f"/constellations/{names['c']}/agents/ada")).status_code == 200
+
+
+async def test_a_token_for_one_constellation_reaches_no_other(place: Place) -> None:
+    names = await _names(place, 0)
+    ann = await place.client("ann")
+    bound_to = (await ann.post("/constellations", json={"name": "hers"})).json()["id"]
+    await ann.post("/constellations", json={"name": "also-hers"})
+    bound = await place.client("ann", "write", "chat", constellation_id=bound_to)
+    assert [row["name"] for row in (await bound.get("/constellations")).json()["items"]] == ["hers"]
+    assert (await bound.get("/constellations/also-hers")).status_code == 404
+    assert (await bound.get(f"/constellations/{names['c']}")).status_code == 404
+    assert (await bound.post("/constellations", json={"name": "more"})).status_code == 403
+
+
+async def test_a_weaker_scope_is_refused(place: Place) -> None:
+    names = await _names(place, 0)
+    clients = {scope: await place.client("ann", *weaker) for scope, weaker in WEAKER.items()}
+    for row, route in ROUTES.items():
+        scope = demanded_by(route.dependencies)
+        assert scope is not None
+        if scope in clients:
+            assert await _ask(clients[scope], row, names) == 403, row
+    problem = (await clients["write"].post("/constellations", json={"name": "x"})).json()
+    assert problem["code"] == "permission_denied"
+    assert "write" in problem["detail"]
+
+
+async def test_the_right_scope_is_enough(place: Place) -> None:
+    for number, row in enumerate(ROUTES):
+        expected = {404} if row == "POST /constellations/restore" else {200, 201, 204}
+        assert await _ask(place.admin, row, await _names(place, number)) in expected, row
+
+
+async def test_an_admin_scope_without_an_administrator_is_not_enough(place: Place) -> None:
+    ann = await place.client("ann", "admin")
+    answer = await ann.post("/constellations/restore", json={"file": "/nowhere.db", "name": "x"})
+    assert (answer.status_code, answer.json()["code"]) == (403, "permission_denied")
+
+
+async def test_revoked_tokens_are_out_at_once(place: Place) -> None:
+    ann = await place.client("ann", "read")
+    assert (await ann.get("/me")).json()["scopes"] == ["read"]
+    for token in await place.parts.state.accounts.registry.list_tokens():
+        await place.parts.state.accounts.revoke_token(token.id)
+    assert (await ann.get("/me")).status_code == 401
+
+
+def test_demands_are_found() -> None:
+    assert demanded_by([]) is None
+    assert demanded_by([demand("write")]) == "write"

@@ -1,0 +1,64 @@
+"""Cursors, pages and strictness."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pattern_core.errors import InvalidInput
+from pattern_server.http import bodies
+from pattern_server.http.bodies import Asked, BlockAsked, MessageAsked, decode_cursor, encode_cursor, page_of
+
+PRINTABLE = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.lists(PRINTABLE, min_size=1, max_size=3))
+def test_cursors_come_back(place: list[str]) -> None:
+    cursor = encode_cursor(*place)
+    assert cursor.isascii()
+    assert decode_cursor(cursor, len(place)) == tuple(place)
+
+
+@given(st.text(max_size=30))
+def test_no_text_is_more_than_invalid(text: str) -> None:
+    with contextlib.suppress(InvalidInput):
+        decode_cursor(text, 2)
+
+
+def test_cursors_of_another_list_are_refused() -> None:
+    with pytest.raises(InvalidInput):
+        decode_cursor(encode_cursor("a"), 2)
+    assert decode_cursor(None, 2) is None
+
+
+@given(st.lists(st.tuples(PRINTABLE, PRINTABLE), unique=True, max_size=30), st.integers(1, 7))
+def test_pages_show_each_row_once_in_order(rows: list[tuple[str, str]], limit: int) -> None:
+    seen: list[tuple[str, str]] = []
+    cursor = None
+    while True:
+        page = page_of(rows, lambda row: row, limit, cursor)
+        assert len(page["items"]) <= limit
+        seen += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == sorted(rows)
+
+
+def test_all_that_is_asked_is_strict() -> None:
+    asked = [kind for kind in vars(bodies).values() if isinstance(kind, type) and issubclass(kind, Asked)]
+    assert len(asked) > 5
+    for kind in asked:
+        assert kind.model_config["strict"]
+        assert kind.model_config["extra"] == "forbid"
+
+
+def test_enums_come_as_their_values_and_numbers_as_numbers() -> None:
+    assert BlockAsked.model_validate({"label": "x", "permission": "append"}).permission == "append"
+    for body in ({"content": "x", "priority": "1"}, {"content": "x", "priority": True}, {"content": 5}):
+        with pytest.raises(ValidationError):
+            MessageAsked.model_validate(body)

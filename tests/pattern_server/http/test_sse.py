@@ -1,0 +1,94 @@
+"""The form of event streams, and that they hold nothing and nobody up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from pattern_core.errors import InvalidInput
+from pattern_core.events import Event
+from pattern_core.testing.model import ScriptedProvider, says
+from pattern_server.http import sse
+from pattern_server.http.sse import encode, place_of
+from tests.pattern_server.place import Place, read_events
+
+
+def test_an_event_is_one_frame() -> None:
+    event = Event(seq=7, name="text.delta", turn_id="turn_1", data={"text": "é\n\nid: 9\r\n\u2028"}, created_at="now")
+    frame = encode(event).decode()
+    number, name, data, *end = frame.split("\n")
+    assert (number, name, end) == ("id: 7", "event: text.delta", ["", ""])
+    assert json.loads(data.removeprefix("data: ")) == {
+        "seq": 7,
+        "turn_id": "turn_1",
+        "created_at": "now",
+        "text": "é\n\nid: 9\r\n\u2028",
+    }
+
+
+@pytest.mark.parametrize(
+    ("header", "after", "place"), [(None, None, 0), (None, 4, 4), ("7", 4, 7), ("", 4, 4), (" 7 ", None, 7)]
+)
+def test_where_to_begin(header: str | None, after: int | None, place: int) -> None:
+    assert place_of(header, after) == place
+
+
+@pytest.mark.parametrize("header", ["x", "-3", "1e3", "7.0"])
+def test_what_is_no_place(header: str) -> None:
+    with pytest.raises(InvalidInput, match="Last-Event-ID"):
+        place_of(header, None)
+
+
+async def test_a_quiet_stream_shows_that_it_lives(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "KEEP_ALIVE_S", 0.05)
+    await place.constellation()
+    async with place.admin.stream("GET", "/constellations/home/events?after=0") as answer:
+        lines = answer.aiter_lines()
+        found = [await anext(lines) for _ in range(40)]
+    assert found[0] == "retry: 1000"
+    assert ": still here" in found
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_a_reader_that_does_not_read_slows_nobody(place: Place, scripted: ScriptedProvider) -> None:
+    scripted._otherwise = says("x" * 200_000)
+    await place.constellation()
+    port = int(place.url.rsplit(":", 1)[1])
+    secret = place.parts.local_token
+    async with await trio.open_tcp_stream("127.0.0.1", port) as lazy:
+        path = "/api/v1/constellations/home/events"
+        await lazy.send_all(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n\r\n".encode())
+        with trio.fail_after(20):
+            for number in range(30):
+                assert (await place.say(f"Message {number}")).status_code == 200
+
+
+async def test_a_stream_ends_with_its_constellation_and_is_resumed(place: Place) -> None:
+    c = await place.constellation()
+    await place.say("Hello")
+    seen: list[int] = []
+    async with place.admin.stream("GET", "/constellations/home/events") as answer, trio.open_nursery() as nursery:
+
+        async def stop() -> None:
+            await trio.sleep(0.1)
+            async with place.parts.state.supervisor.aside(c):
+                pass
+
+        nursery.start_soon(stop)
+        seen += [event["id"] for event in await read_events(answer)]  # to its end, which is a clean one
+    assert seen == list(range(1, len(seen) + 1))
+    await place.say("Hello again")
+    resumed = await place.events("/constellations/home/events", after=seen[-1], most=3)
+    assert [event["id"] for event in resumed] == [seen[-1] + 1, seen[-1] + 2, seen[-1] + 3]
+
+
+async def test_readers_that_leave_leave_nothing_behind(place: Place) -> None:
+    c = await place.constellation()
+    for _ in range(3):
+        await place.events("/constellations/home/events", most=1)
+    slot = place.parts.state.supervisor._slots[c]
+    with trio.fail_after(2):
+        while slot.users:
+            await trio.sleep(0.01)

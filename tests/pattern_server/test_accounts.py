@@ -1,0 +1,218 @@
+"""Tokens, scopes and who reaches which constellation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.ids import seeded_randomness
+from pattern_core.runtime import Runtime
+from pattern_core.testing.clock import StoppedClock
+from pattern_db import template
+from pattern_db.database import Database
+from pattern_db.errors import DiskFull
+from pattern_db.migrate import migrations_of
+from pattern_db.registry import LocalRegistry
+from pattern_server.accounts import TOUCH_AFTER_MS, Accounts, Principal, Unauthorized
+
+NOW = "2026-11-21T00:00:00.000Z"
+START_MS = 1_795_000_000_000
+
+
+@dataclass
+class Place:
+    accounts: Accounts
+    clock: StoppedClock
+    registry: LocalRegistry
+
+    async def principal(self, name: str, *scopes: str, constellation_id: str | None = None) -> Principal:
+        users = {user.username: user for user in await self.registry.list_users()}
+        user = users.get(name) or await self.accounts.create_user(name)
+        secret = await self.accounts.create_token(
+            user, name="t", scopes=scopes or ["write", "chat"], constellation_id=constellation_id
+        )
+        return await self.accounts.authenticate(secret)
+
+
+@pytest.fixture
+async def place() -> Place:
+    registry = LocalRegistry(Database.in_memory(template.in_memory(migrations_of("global"), now=NOW)))
+    clock = StoppedClock(START_MS)
+    runtime = Runtime(clock=clock, randomness=seeded_randomness(1))
+    return Place(Accounts(registry, runtime, local_token="local"), clock, registry)
+
+
+async def test_first_start_makes_admin_and_one_token(place: Place) -> None:
+    secret = await place.accounts.bootstrap()
+    assert secret is not None
+    principal = await place.accounts.authenticate(secret)
+    assert (principal.username, principal.is_admin, principal.reaches_all) == ("admin", True, True)
+    assert await place.accounts.bootstrap() is None
+    assert len(await place.registry.list_tokens()) == 1
+    assert secret not in repr(await place.registry.list_tokens())
+
+
+async def test_a_given_token_is_used_and_not_repeated(place: Place) -> None:
+    given = "x" * 32
+    assert await place.accounts.bootstrap(given) is None
+    assert (await place.accounts.authenticate(given)).username == "admin"
+
+
+async def test_a_crash_between_user_and_token_is_mended(place: Place) -> None:
+    await place.accounts.create_user("admin", is_admin=True)
+    assert await place.accounts.bootstrap() is not None
+
+
+async def test_the_local_token_is_admin_of_this_run(place: Place) -> None:
+    with pytest.raises(Unauthorized):
+        await place.accounts.authenticate("local")
+    await place.accounts.bootstrap()
+    assert (await place.accounts.authenticate("local")).reaches_all
+
+
+@pytest.mark.parametrize("secret", ["", "nonsense", "é" * 100])
+async def test_unknown_tokens_are_refused(place: Place, secret: str) -> None:
+    with pytest.raises(Unauthorized, match="unknown"):
+        await place.accounts.authenticate(secret)
+
+
+async def test_revocation_holds_at_once(place: Place) -> None:
+    principal = await place.principal("ann")
+    secret = await place.accounts.create_token(await place.registry.find_user("ann"), name="other", scopes=["read"])
+    other = await place.accounts.authenticate(secret)
+    assert other.token_id != principal.token_id
+    await place.accounts.revoke_token(str(other.token_id))
+    with pytest.raises(Unauthorized, match="revoked"):
+        await place.accounts.authenticate(secret)
+    with pytest.raises(NotFound):
+        await place.accounts.revoke_token("token_none")
+
+
+async def test_disabled_users_are_out_until_enabled(place: Place) -> None:
+    user = await place.accounts.create_user("ann")
+    secret = await place.accounts.create_token(user, name="t", scopes=["read"])
+    await place.accounts.authenticate(secret)
+    await place.accounts.disable_user(user.id)
+    with pytest.raises(Unauthorized, match="disabled"):
+        await place.accounts.authenticate(secret)
+    await place.accounts.disable_user(user.id, disabled=False)
+    await place.accounts.authenticate(secret)
+    with pytest.raises(NotFound):
+        await place.accounts.disable_user("user_none")
+
+
+async def test_tokens_expire_even_when_known(place: Place) -> None:
+    user = await place.accounts.create_user("ann")
+    secret = await place.accounts.create_token(user, name="t", scopes=["read"], expires_at="2026-11-18T12:00:00.000Z")
+    await place.accounts.authenticate(secret)
+    place.clock.advance(86_400_000 * 10)
+    with pytest.raises(Unauthorized, match="expired"):
+        await place.accounts.authenticate(secret)
+
+
+async def test_use_is_remembered_seldom(place: Place) -> None:
+    user = await place.accounts.create_user("ann")
+    secret = await place.accounts.create_token(user, name="t", scopes=["read"])
+    used = []
+    for step in (0, 1_000, TOUCH_AFTER_MS):
+        place.clock.advance(step)
+        await place.accounts.authenticate(secret)
+        used.append((await place.registry.list_tokens())[0].last_used_at)
+    assert used[0] == used[1]
+    assert str(used[2]) > str(used[1])
+
+
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        (["read"], {"read"}),
+        (["chat"], {"read", "chat"}),
+        (["write"], {"read", "write"}),
+        (["write", "chat"], {"read", "write", "chat"}),
+        (["admin"], {"read", "write", "chat", "admin"}),
+    ],
+)
+async def test_scopes_include_weaker_ones(place: Place, given: list[str], held: set[str]) -> None:
+    principal = await place.principal("ann", *given)
+    assert principal.scopes == held
+    assert not principal.reaches_all
+
+
+@pytest.mark.parametrize("scopes", [[], ["root"], ["read", "root"]])
+async def test_unknown_scopes_are_refused(place: Place, scopes: list[str]) -> None:
+    user = await place.accounts.create_user("ann")
+    with pytest.raises(InvalidInput, match="read, chat, write, admin"):
+        await place.accounts.create_token(user, name="t", scopes=scopes)
+
+
+async def test_others_constellations_do_not_exist(place: Place) -> None:
+    ann, bob = await place.principal("ann"), await place.principal("bob")
+    home = await place.accounts.register(ann, constellation_id="con_1", name="home", db_path="x")
+    assert await place.accounts.constellation_for(ann, "home") == home
+    assert await place.accounts.constellation_for(ann, "con_1") == home
+    answers = set()
+    for name in ("home", "con_1", "nothing"):
+        with pytest.raises(NotFound) as caught:
+            await place.accounts.constellation_for(bob, name)
+        answers.add(caught.value.message.replace(repr(name), ""))
+    assert len(answers) == 1
+    assert await place.accounts.constellations_of(bob) == []
+
+
+async def test_administrators_reach_all_own_ones_first(place: Place) -> None:
+    await place.accounts.bootstrap()
+    admin = await place.accounts.authenticate("local")
+    ann, bob = await place.principal("ann"), await place.principal("bob")
+    await place.accounts.register(ann, constellation_id="con_1", name="home", db_path="x")
+    assert (await place.accounts.constellation_for(admin, "home")).id == "con_1"
+    await place.accounts.register(bob, constellation_id="con_2", name="home", db_path="x")
+    with pytest.raises(NotFound):
+        await place.accounts.constellation_for(admin, "home")  # two users have one
+    assert (await place.accounts.constellation_for(admin, "con_2")).id == "con_2"
+    await place.accounts.register(admin, constellation_id="con_3", name="home", db_path="x")
+    assert (await place.accounts.constellation_for(admin, "home")).id == "con_3"
+    assert len(await place.accounts.constellations_of(admin)) == 3
+
+
+async def test_a_token_for_one_constellation_reaches_that_alone(place: Place) -> None:
+    ann = await place.principal("ann")
+    for number in (1, 2):
+        await place.accounts.register(ann, constellation_id=f"con_{number}", name=f"n{number}", db_path=f"x{number}")
+    bound = await place.principal("ann", "read", constellation_id="con_1")
+    assert (await place.accounts.constellation_for(bound, "n1")).id == "con_1"
+    with pytest.raises(NotFound):
+        await place.accounts.constellation_for(bound, "n2")
+    assert [row.id for row in await place.accounts.constellations_of(bound)] == ["con_1"]
+
+
+async def test_names_are_checked_and_unique_for_one_owner(place: Place) -> None:
+    ann, bob = await place.principal("ann"), await place.principal("bob")
+    home = await place.accounts.register(ann, constellation_id="con_1", name="home", db_path="a")
+    await place.accounts.register(bob, constellation_id="con_2", name="home", db_path="b")
+    with pytest.raises(Conflict):
+        await place.accounts.register(ann, constellation_id="con_3", name="home", db_path="c")
+    other = await place.accounts.register(ann, constellation_id="con_4", name="other", db_path="d")
+    with pytest.raises(Conflict):
+        await place.accounts.rename(other, "home")
+    assert (await place.accounts.rename(home, "house")).name == "house"
+    for name in ("", " x", "x" * 101, "a/b", "a\nb", ".."):
+        with pytest.raises(InvalidInput):
+            await place.accounts.rename(home, name)
+    with pytest.raises(Conflict):
+        await place.accounts.create_user("ann")
+
+
+async def test_a_full_disk_keeps_nobody_out(place: Place) -> None:
+    user = await place.accounts.create_user("ann")
+    secret = await place.accounts.create_token(user, name="t", scopes=["read"])
+
+    class Full(LocalRegistry):
+        """A registry that can still be read."""
+
+        async def touch_token(self, token_id: str, now: str) -> None:
+            raise DiskFull("no space is left")
+
+    place.accounts.registry = Full(place.registry._database)
+    assert (await place.accounts.authenticate(secret)).username == "ann"

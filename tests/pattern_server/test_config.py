@@ -1,0 +1,143 @@
+"""Precedence, refusals and secrets of the configuration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pattern_server.config import ConfigError, load, unknown_variables
+
+_OURS = ("PATTERN_", "ANTHROPIC_", "OPENAI_", "GEMINI_")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No configuration of the machine reaches these tests."""
+    for name in list(os.environ):
+        if name.startswith(_OURS):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str, name: str = "pattern.toml") -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_nothing_configured_means_embedded() -> None:
+    config = load()
+    assert config.data_dir == Path("data")
+    assert (config.host, config.port) == ("127.0.0.1", 8470)
+    assert (config.default_provider, config.default_model) == ("embedded", "rules-1")
+    assert config.providers["embedded"].kind == "embedded"
+    assert config.embeddings.dimensions == 384
+    assert config.limits.turn.steps_max == 50
+
+
+def test_data_dir_flag_beats_environment_beats_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    write('data_dir = "from-file"')
+    assert load().data_dir == Path("from-file")
+    monkeypatch.setenv("PATTERN_DATA_DIR", "from-env")
+    assert load().data_dir == Path("from-env")
+    assert load(data_dir=Path("from-flag")).data_dir == Path("from-flag")
+    assert load(data_dir=None, port=9).port == 9
+
+
+def test_relative_data_dir_of_a_named_file_is_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write('data_dir = "mine"', "etc/other.toml")
+    monkeypatch.setenv("PATTERN_CONFIG", str(path))
+    assert load().data_dir == Path("etc/mine")
+
+
+def test_a_named_file_must_exist() -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        load(Path("missing.toml"))
+
+
+def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATTERN_SUPERVISOR__DRAIN_S", "2.5")
+    monkeypatch.setenv("PATTERN_LIMITS__TURN__STEPS_MAX", "7")
+    config = load()
+    assert config.supervisor.drain_s == 2.5
+    assert config.limits.turn.steps_max == 7
+    assert config.limits.turn.tool_calls_max == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("prot = 1", "prot"),
+        ("[supervisor]\nidle = 1", "supervisor.idle"),
+        ("[limits]\nsteps = 1", "steps"),
+        ("[limits.turn]\nsteps = 1", "turn.steps"),
+        ("[limits.turn]\nsteps_max = 0", "turn.steps_max"),
+        ("[limits.turn]\nsteps_max = 'many'", "turn.steps_max"),
+        ('[providers.x]\nkind = "opnai"', "providers.x.kind"),
+        ('[providers.x]\nkind = "openai"\nurl = "y"', "providers.x.url"),
+        ("[providers]\nx = 3", "providers.x"),
+        ("providers = 3", "providers"),
+        ("port = 70000", "port"),
+        ('default_provider = "nobody"', "nobody"),
+        ('bootstrap_token = "short"', "bootstrap_token"),
+    ],
+)
+def test_misfits_name_the_key(text: str, named: str) -> None:
+    write(text)
+    with pytest.raises(ConfigError, match=named) as caught:
+        load()
+    assert "short" not in str(caught.value) or named == "steps"
+
+
+def test_broken_toml_is_named() -> None:
+    write("port = ")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load()
+
+
+def test_vendor_variables_make_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
+    config = load()
+    openai = config.providers["openai"]
+    assert openai.kind == "openai"
+    assert openai.base_url == "http://localhost:1/v1"
+    assert openai.api_key is not None
+    assert openai.api_key.get_secret_value() == "sk-secret"
+    assert "sk-secret" not in repr(config)
+    assert config.default_provider == "openai"
+    assert config.default_model
+
+
+def test_vendor_variables_beat_the_file_and_complete_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    write('[providers.anthropic]\napi_key = "from-file"\n[providers.local]\nkind = "openai"\nbase_url = "http://x"')
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
+    config = load()
+    key = config.providers["anthropic"].api_key
+    assert key is not None
+    assert key.get_secret_value() == "from-env"
+    assert set(config.providers) == {"anthropic", "local", "embedded"}
+
+
+def test_a_base_url_alone_configures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
+    assert load().default_provider == "embedded"
+
+
+def test_key_by_name_of_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    write('default_provider = "router"\n[providers.router]\nkind = "openai"\napi_key_env = "ROUTER_KEY"')
+    monkeypatch.setenv("ROUTER_KEY", "abc")
+    config = load()
+    key = config.providers["router"].api_key
+    assert key is not None
+    assert key.get_secret_value() == "abc"
+    assert config.default_model == ""
+
+
+def test_unknown_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATTERN_PROT", "1")
+    monkeypatch.setenv("PATTERN_SUPERVISOR__DRAIN_S", "1")
+    assert unknown_variables() == ["PATTERN_PROT"]

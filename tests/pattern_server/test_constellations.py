@@ -1,0 +1,75 @@
+"""Whole constellations: their files and their registry entries stay together."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import trio
+
+from pattern_core.errors import Conflict, NotFound, Unavailable
+from pattern_server.accounts import Principal
+from tests.pattern_server.place import Place
+
+
+async def principal(place: Place) -> Principal:
+    return await place.parts.state.accounts.authenticate(place.parts.local_token)
+
+
+async def test_of_two_who_make_the_same_name_one_wins(place: Place) -> None:
+    constellations, owner = place.parts.state.constellations, await principal(place)
+    outcomes: list[str] = []
+
+    async def make() -> None:
+        try:
+            await constellations.create(owner, "home")
+            outcomes.append("made")
+        except Conflict:
+            outcomes.append("conflict")
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(make)
+    assert sorted(outcomes) == ["conflict"] * 3 + ["made"]
+    assert len(list((place.parts.state.config.data_dir / "constellations").iterdir())) == 1
+
+
+async def test_deleting_stops_those_who_use_it(place: Place) -> None:
+    constellations, owner = place.parts.state.constellations, await principal(place)
+    await place.constellation()
+    told: list[str] = []
+
+    async def wait() -> None:
+        try:
+            async with constellations.use(owner, "home"):
+                await trio.sleep_forever()
+        except Unavailable as error:
+            told.append(error.code)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(0.05)
+        await constellations.delete(owner, "home")
+    assert told == ["unavailable"]
+    with pytest.raises(NotFound):
+        await constellations.find(owner, "home")
+
+
+async def test_a_file_that_was_lost_is_told_and_others_go_on(place: Place) -> None:
+    c = await place.constellation()
+    await place.constellation("other")
+    async with place.parts.state.supervisor.aside(c):
+        (place.parts.files.folder(c) / "pattern.db").unlink()
+    answer = await place.admin.get("/constellations/home/agents")
+    assert answer.status_code == 503
+    assert "missing" in answer.json()["detail"]
+    assert (await place.admin.get("/constellations/other/agents")).status_code == 200
+    assert (await place.admin.get("/constellations/home")).status_code == 200
+
+
+async def test_a_copy_is_hashed_whole(place: Place) -> None:
+    await place.constellation()
+    copy = await place.parts.state.constellations.copy(await principal(place), "home")
+    assert isinstance(copy.path, Path)
+    assert hashlib.sha256(copy.path.read_bytes()).hexdigest() == copy.sha256

@@ -1,0 +1,63 @@
+"""global.db: made, checked, and opened anew after trouble."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from pattern_db.connection import Connection
+from pattern_db.database import DatabaseThreads
+from pattern_db.errors import DiskFull, StorageFailed
+from pattern_db.registry import LocalRegistry
+from pattern_server.global_database import open_global
+
+NOW = "2026-11-21T00:00:00.000Z"
+
+
+def fail(_connection: Connection) -> None:
+    raise DiskFull("no space is left")
+
+
+async def test_it_is_made_once_and_keeps_what_it_is_told(tmp_path: Path) -> None:
+    with DatabaseThreads() as threads:
+        for expected in (0, 1):
+            async with open_global(tmp_path / "global.db", threads, now=NOW) as database:
+                rows = await database.read(lambda connection: connection.execute("SELECT id FROM users").fetchall())
+                assert len(rows) == expected
+                if not rows:
+                    await database.write(
+                        lambda connection: connection.execute(
+                            "INSERT INTO users (id, username, created_at, updated_at) VALUES ('u', 'ann', ?, ?)",
+                            (NOW, NOW),
+                        )
+                    )
+    assert [path.name for path in tmp_path.iterdir()] == ["global.db"]
+
+
+async def test_trouble_is_told_and_the_next_call_works(tmp_path: Path) -> None:
+    with DatabaseThreads() as threads:
+        async with open_global(tmp_path / "global.db", threads, now=NOW) as database:
+            for run in (database.write, database.read):
+                with pytest.raises(DiskFull):
+                    await run(fail)
+                assert await LocalRegistry(database).list_users() == []
+
+
+async def test_those_who_waited_with_the_one_that_failed_are_told_too(tmp_path: Path) -> None:
+    outcomes: list[str] = []
+    with DatabaseThreads() as threads:
+        async with open_global(tmp_path / "global.db", threads, now=NOW) as database, trio.open_nursery() as nursery:
+
+            async def call(number: int) -> None:
+                try:
+                    await (database.write(fail) if number == 3 else LocalRegistry(database).list_users())
+                    outcomes.append("answered")
+                except StorageFailed:
+                    outcomes.append("refused")
+
+            for number in range(8):
+                nursery.start_soon(call, number)
+        assert len(outcomes) == 8
+        assert "refused" in outcomes

@@ -1,0 +1,186 @@
+"""The listener over real sockets: serving, keep-alive, broken clients, and an end that always comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from pattern_server import listener
+from pattern_server.http import ABORT
+from pattern_server.listener import ListenFailed, listen
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def endless(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while True:
+        await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+
+
+async def slow(scope: Any, receive: Any, send: Any) -> None:
+    await trio.sleep(0.2)
+    await hello(scope, receive, send)
+
+
+@asynccontextmanager
+async def listening(app: Callable[..., Any], **options: Any) -> AsyncIterator[tuple[str, trio.Event]]:
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        serve = lambda task_status: listen(  # noqa: E731  # keyword arguments for nursery.start
+            app, host="127.0.0.1", port=0, stop=stop, task_status=task_status, **options
+        )
+        yield await nursery.start(serve), stop
+        stop.set()
+
+
+async def connect(url: str) -> trio.SocketStream:
+    return await trio.open_tcp_stream("127.0.0.1", int(url.rsplit(":", 1)[1]))
+
+
+async def test_serves_on_a_free_port_without_saying_what_it_is() -> None:
+    async with listening(hello) as (url, _stop), httpx2.AsyncClient() as client:
+        for _ in range(3):
+            answer = await client.get(url)
+            assert answer.text == "hello"
+            assert "server" not in answer.headers
+
+
+async def test_idle_connections_do_not_delay_the_end() -> None:
+    async with httpx2.AsyncClient() as client:
+        async with listening(hello, grace_s=5) as (url, stop):
+            await client.get(url)
+            began = trio.current_time()
+            stop.set()
+        assert trio.current_time() - began < 1
+
+
+async def test_requests_under_way_are_finished() -> None:
+    async with httpx2.AsyncClient() as client, trio.open_nursery() as nursery:
+        answers: list[httpx2.Response] = []
+
+        async def ask(url: str) -> None:
+            answers.append(await client.get(url))
+
+        async with listening(slow, grace_s=5) as (url, stop):
+            nursery.start_soon(ask, url)
+            await trio.sleep(0.05)
+            stop.set()
+        await trio.sleep(0.05)
+        assert [answer.text for answer in answers] == ["hello"]
+
+
+async def test_a_client_that_does_not_read_cannot_hold_the_end() -> None:
+    async with listening(endless, grace_s=0.2) as (url, stop):
+        stream = await connect(url)
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await trio.sleep(0.1)
+        began = trio.current_time()
+        stop.set()
+        async with stream:
+            with trio.fail_after(3):
+                with pytest.raises(trio.BrokenResourceError):
+                    while await stream.receive_some():
+                        pass
+                    raise trio.BrokenResourceError  # a clean end is as good
+    assert trio.current_time() - began < 2
+
+
+async def test_cancelling_ends_it_at_once() -> None:
+    with trio.fail_after(2):
+        async with trio.open_nursery() as nursery:
+            serve = lambda task_status: listen(  # noqa: E731  # as above
+                endless, host="127.0.0.1", port=0, stop=trio.Event(), task_status=task_status
+            )
+            url = await nursery.start(serve)
+            stream = await connect(url)
+            await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+        await stream.aclose()
+
+
+async def test_a_client_that_does_not_read_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "WRITE_TIMEOUT_S", 0.1)
+    ended = trio.Event()
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(endless, scope, receive, send)
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            nursery.cancel_scope.cancel()
+        ended.set()
+
+    async with listening(watched, grace_s=0.1) as (url, _stop), await connect(url) as stream:
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        with trio.fail_after(3):
+            await ended.wait()
+
+
+async def test_the_application_can_close_its_connection() -> None:
+    async def abrupt(scope: Any, receive: Any, send: Any) -> None:
+        await scope["state"][ABORT]()
+
+    async with listening(abrupt) as (url, _stop), httpx2.AsyncClient() as client:
+        with pytest.raises(httpx2.TransportError):
+            await client.get(url)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # the beginning of TLS
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nHTTP2-Settings: !\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 50,
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+async def test_broken_clients_break_only_their_connection(sent: bytes) -> None:
+    async with listening(hello, grace_s=0.1) as (url, _stop):
+        async with await connect(url) as stream:
+            await stream.send_all(sent)
+            with trio.move_on_after(0.2):
+                try:
+                    while await stream.receive_some():
+                        pass
+                except trio.BrokenResourceError:
+                    pass
+        async with httpx2.AsyncClient() as client:
+            assert (await client.get(url)).text == "hello"
+
+
+async def test_an_application_that_says_less_than_it_announced_breaks_only_its_connection() -> None:
+    async def short(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"50")]})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+    async with listening(short) as (url, _stop), httpx2.AsyncClient() as client:
+        for _ in range(3):
+            with pytest.raises(httpx2.TransportError):
+                await client.get(url)
+
+
+async def test_a_taken_port_is_told() -> None:
+    async with listening(hello) as (url, _stop):
+        port = int(url.rsplit(":", 1)[1])
+        with pytest.raises(ListenFailed, match=r"in use.*--port"):
+            await listen(hello, host="127.0.0.1", port=port, stop=trio.Event())
+    with pytest.raises(ListenFailed):
+        await listen(hello, host="no.such.host.invalid", port=0, stop=trio.Event())

@@ -1,0 +1,305 @@
+"""The whole server: how it starts, what it leaves on the disk, how it stops, and that it goes on afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from pattern_core.testing.model import Paced, ScriptedProvider, says
+from pattern_core.testing.wire_openai import serve_openai
+from pattern_db.connection import open_connection
+from pattern_db.errors import OwnedElsewhere, SchemaOutdated
+from pattern_server.config import Config
+from pattern_server.listener import ListenFailed
+from pattern_server.serve import Ready, open_app, serve
+from tests.pattern_server.place import API, client_of, config_for
+
+OTHER = {"model_provider": "google", "model_name": "g"}
+GIVEN = "a-token-given-by-the-operator-0123456789"
+
+
+@asynccontextmanager
+async def running(config: Config, *providers: ScriptedProvider) -> AsyncIterator[Ready]:
+    """`serve` within the block, drained at its end."""
+    shutdown = trio.Event()
+    async with trio.open_nursery() as nursery:
+        run = partial(serve, config, shutdown=shutdown, providers={each.name: each for each in providers})
+        ready: Ready = await nursery.start(run)
+        yield ready
+        shutdown.set()
+
+
+async def test_a_running_server_says_where_and_leaves_nothing(alone: Path) -> None:
+    config = config_for(alone)
+    said = config.data_dir / "server.json"
+    async with running(config) as ready:
+        assert said.stat().st_mode & 0o777 == 0o600
+        content = json.loads(said.read_text())
+        assert (content["pid"], content["url"]) == (os.getpid(), ready.url)
+        assert content["started_at"].endswith("Z")
+        async with client_of(ready.url, content["token"]) as client:
+            assert (await client.get("/me")).json()["username"] == "admin"
+    assert not said.exists()
+    assert sorted(path.name for path in config.data_dir.iterdir()) == ["global.db", "lock"]
+
+
+async def test_the_first_token_is_told_once(alone: Path) -> None:
+    config = config_for(alone)
+    async with running(config) as ready:
+        assert ready.token is not None
+        first = ready.token
+    async with running(config) as ready:
+        assert ready.token is None
+        async with client_of(ready.url, first) as client:
+            assert (await client.get("/me")).status_code == 200
+
+
+async def test_a_given_token_is_used_and_not_told(alone: Path) -> None:
+    async with running(config_for(alone, bootstrap_token=GIVEN)) as ready:
+        assert ready.token is None
+        async with client_of(ready.url, GIVEN) as client:
+            assert (await client.get("/me")).status_code == 200
+
+
+async def test_a_second_server_is_refused_by_name(alone: Path) -> None:
+    config = config_for(alone)
+    async with running(config) as ready:
+        with pytest.raises(OwnedElsewhere, match=f"process {os.getpid()}.*{ready.url}"):
+            async with open_app(config):
+                pass
+        async with client_of(ready.url, json.loads((config.data_dir / "server.json").read_text())["token"]) as client:
+            assert (await client.get("/me")).status_code == 200
+
+
+async def test_a_taken_port_leaves_nothing_locked(alone: Path) -> None:
+    async with running(config_for(alone / "a")) as ready:
+        other = config_for(alone / "b").model_copy(update={"port": int(ready.url.rsplit(":", 1)[1])})
+        with pytest.RaisesGroup(ListenFailed, flatten_subgroups=True):
+            await serve(other, shutdown=trio.Event())
+    assert not (other.data_dir / "server.json").exists()
+    async with running(config_for(alone / "b")):
+        pass
+
+
+async def test_an_outdated_global_database_is_refused_untouched(alone: Path) -> None:
+    config = config_for(alone)
+    async with running(config):
+        pass
+    path = config.data_dir / "global.db"
+    connection = open_connection(path)
+    connection.execute("DELETE FROM schema_migrations WHERE version = (SELECT max(version) FROM schema_migrations)")
+    connection.execute("PRAGMA journal_mode").fetchall()
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(SchemaOutdated, match="pattern db migrate"):
+        async with open_app(config):
+            pass
+    assert path.read_bytes() == before
+
+
+async def test_open_turns_go_on_at_the_next_start_without_a_request(alone: Path) -> None:
+    config = config_for(alone, supervisor={"drain_s": 0.1}, bootstrap_token=GIVEN)
+    slow = ScriptedProvider([Paced(answer=says("Never."), gate=trio.Event())])
+    async with running(config, slow) as ready, client_of(ready.url, GIVEN) as client:
+        await client.post("/constellations", json={"name": "home"})
+        await client.post("/constellations/home/agents", json={"name": "ada"})
+        where = "/constellations/home/agents/ada/messages"
+        accepted = await client.post(where, json={"content": "Hello"}, headers={"Prefer": "respond-async"})
+        turn_id = accepted.json()["turn_id"]
+        with trio.fail_after(5):
+            while not slow.running:
+                await trio.sleep(0.01)
+    quick = ScriptedProvider(otherwise=says("Here I am."))
+    async with running(config, quick) as ready:
+        with trio.fail_after(5):
+            while not quick.asked or quick.running:
+                await trio.sleep(0.01)
+        async with client_of(ready.url, GIVEN) as client:
+            turn = (await client.get(f"/constellations/home/turns/{turn_id}")).json()
+            with trio.fail_after(5):
+                while turn["status"] != "completed":
+                    turn = (await client.get(f"/constellations/home/turns/{turn_id}")).json()
+    assert [said["content"] for said in turn["messages"]] == ["Hello", "Here I am."]
+
+
+async def test_who_waits_while_the_server_stops_is_told_the_turn(alone: Path) -> None:
+    config = config_for(alone, supervisor={"drain_s": 0.1}, bootstrap_token=GIVEN)
+    slow = ScriptedProvider([Paced(answer=says("Never."), gate=trio.Event())])
+    answers: list[httpx2.Response] = []
+    streamed: list[str] = []
+
+    async def wait(client: httpx2.AsyncClient) -> None:
+        answers.append(await client.post("/constellations/home/agents/ada/messages", json={"content": "Hello"}))
+
+    async def watch(client: httpx2.AsyncClient) -> None:
+        async with client.stream("GET", "/constellations/home/events") as answer:
+            streamed.extend([line async for line in answer.aiter_lines()])  # ends cleanly, or this raises
+
+    async with trio.open_nursery() as nursery, running(config, slow) as ready:
+        client = client_of(ready.url, GIVEN)
+        await client.post("/constellations", json={"name": "home"})
+        await client.post("/constellations/home/agents", json={"name": "ada"})
+        nursery.start_soon(wait, client)
+        nursery.start_soon(watch, client)
+        with trio.fail_after(5):
+            while not slow.running:
+                await trio.sleep(0.01)
+    await client.aclose()
+    (answer,) = answers
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert answer.json()["turn_id"].startswith("turn_")
+    assert "retry-after" in answer.headers
+    assert "event: turn.queued" in streamed
+
+
+async def test_commands_use_the_application_without_a_listener(alone: Path) -> None:
+    config = config_for(alone, default_provider="embedded")
+    async with open_app(config) as (app, token):
+        http = httpx2.AsyncClient(
+            base_url=f"http://inside{API}",
+            headers={"Authorization": f"Bearer {token}"},
+            transport=httpx2.ASGITransport(app),
+        )
+        async with http as client:
+            await client.post("/constellations", json={"name": "home"})
+            await client.post("/constellations/home/agents", json={"name": "ada"})
+            where = "/constellations/home/agents/ada/messages"
+            turn = (await client.post(where, json={"content": "Remember that Ruth lives in Lisbon."})).json()
+            assert turn["status"] == "completed", turn
+            events = await client.get(f"/constellations/home/turns/{turn['turn_id']}/events")
+            assert "event: turn.completed" in events.text
+    assert not (config.data_dir / "server.json").exists()
+    async with running(config) as ready:  # nobody could have shown the first token yet
+        assert ready.token is not None
+        async with client_of(ready.url, ready.token) as client:
+            block = (await client.get("/constellations/home/agents/ada/memory/human")).json()
+    assert "Lisbon" in block["content"]
+
+
+async def test_a_configured_provider_is_asked_with_its_key(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve_openai(otherwise=says("From afar.")) as wire:
+        monkeypatch.setenv("HOUSE_KEY", "sk-of-the-house")
+        house = {"kind": "openai", "base_url": f"{wire.url}/v1", "api_key_env": "HOUSE_KEY"}
+        known = {"house": house, "google": {"kind": "google", "api_key": "x"}}  # of a kind that is left out
+        config = config_for(alone, providers=known, default_provider="house", bootstrap_token=GIVEN)
+        async with running(config) as ready, client_of(ready.url, GIVEN) as client:
+            await client.post("/constellations", json={"name": "home"})
+            await client.post("/constellations/home/agents", json={"name": "ada"})
+            await client.post("/constellations/home/agents", json={"name": "bea", **OTHER})
+            where = "/constellations/home/agents/{}/messages"
+            turn = (await client.post(where.format("ada"), json={"content": "Hello"})).json()
+            failed = await client.post(where.format("bea"), json={"content": "Hello"})
+    assert [said["content"] for said in turn["messages"]] == ["Hello", "From afar."]
+    assert wire.requests[0].headers["authorization"] == "Bearer sk-of-the-house"
+    assert b"sk-of-the-house" not in b"".join(
+        path.read_bytes() for path in config.data_dir.rglob("*") if path.is_file()
+    )
+    assert failed.json()["status"] == "failed"
+    assert failed.json()["error"]["code"] == "model_not_configured"
+
+
+SCRIPT = """
+import sys, trio
+from functools import partial
+from pathlib import Path
+from pattern_core.testing.model import Paced, ScriptedProvider, says
+from pattern_server.serve import serve
+from tests.pattern_server.place import config_for
+config = config_for(Path(sys.argv[1]), bootstrap_token=sys.argv[2], supervisor={"drain_s": 30})
+slow = ScriptedProvider(otherwise=Paced(answer=says("Late."), delay_s=float(sys.argv[3])))
+trio.run(partial(serve, config, providers={"scripted": slow}))
+"""
+
+
+@asynccontextmanager
+async def process(folder: Path, answer_s: float) -> AsyncIterator[tuple[trio.Process, str]]:
+    """A server in a process of its own whose model takes its time, with a turn under way."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", SCRIPT, str(folder), GIVEN, str(answer_s)]
+    with (folder / "log").open("wb") as log:
+        started = await trio.lowlevel.open_process(command, env=environment, stderr=log)
+        try:
+            said: dict[str, Any] = {}
+            with trio.fail_after(30):
+                while said.get("pid") != started.pid:
+                    assert started.poll() is None
+                    await trio.sleep(0.02)
+                    if (folder / "data" / "server.json").exists():
+                        said = json.loads((folder / "data" / "server.json").read_text())
+            async with client_of(said["url"], GIVEN) as client:
+                await client.post("/constellations", json={"name": "home"})
+                await client.post("/constellations/home/agents", json={"name": "ada"})
+                where = "/constellations/home/agents/ada/messages"
+                answer = await client.post(where, json={"content": "Hello"}, headers={"Prefer": "respond-async"})
+                turn = f"/constellations/home/turns/{answer.json()['turn_id']}"
+                with trio.fail_after(10):
+                    while (await client.get(turn)).json()["status"] != "running":
+                        await trio.sleep(0.01)
+            yield started, turn
+        finally:
+            with trio.CancelScope(shield=True):
+                started.kill()
+                await started.wait()
+
+
+async def ended(started: trio.Process, within_s: float) -> float:
+    """How long the process takes to end."""
+    began = trio.current_time()
+    with trio.fail_after(within_s):
+        await started.wait()
+    return trio.current_time() - began
+
+
+@pytest.mark.slow
+async def test_sigterm_lets_running_work_end(alone: Path) -> None:
+    async with process(alone, answer_s=1) as (started, turn):
+        started.send_signal(signal.SIGTERM)
+        assert await ended(started, 10) > 0.3
+        assert started.returncode == 0
+    async with running(config_for(alone)) as ready, client_of(ready.url, GIVEN) as client:
+        assert (await client.get(turn)).json()["status"] == "completed"
+
+
+@pytest.mark.slow
+async def test_a_second_signal_stops_at_once_and_loses_nothing(alone: Path) -> None:
+    async with process(alone, answer_s=60) as (started, turn):
+        started.send_signal(signal.SIGINT)
+        await trio.sleep(0.3)
+        assert started.poll() is None
+        started.send_signal(signal.SIGTERM)
+        await ended(started, 3)
+        assert started.returncode == 0
+    assert not (alone / "data" / "server.json").exists()
+    quick = ScriptedProvider(otherwise=says("Here I am."))
+    async with running(config_for(alone), quick) as ready, client_of(ready.url, GIVEN) as client:
+        with trio.fail_after(5):
+            while (await client.get(turn)).json()["status"] != "completed":
+                await trio.sleep(0.02)
+
+
+@pytest.mark.slow
+async def test_a_killed_server_leaves_nothing_in_the_way(alone: Path) -> None:
+    async with process(alone, answer_s=60) as (started, turn):
+        started.kill()
+        await ended(started, 3)
+    assert (alone / "data" / "server.json").exists()
+    quick = ScriptedProvider(otherwise=says("Here I am."))
+    async with running(config_for(alone), quick) as ready:
+        with trio.fail_after(5):
+            while not quick.asked:
+                await trio.sleep(0.01)
+        async with client_of(ready.url, GIVEN) as client:
+            with trio.fail_after(5):
+                while (await client.get(turn)).json()["status"] != "completed":
+                    await trio.sleep(0.02)

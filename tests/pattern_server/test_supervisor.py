@@ -1,0 +1,314 @@
+"""Waking, parking, crashing, quarantine and drain, with a stand-in constellation and leaping time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.errors import Unavailable
+from pattern_db.errors import DiskFull, SchemaOutdated
+from pattern_server.config import SupervisorConfig
+from pattern_server.supervisor import Supervisor
+
+
+class Sleeper:
+    """A constellation that does nothing, until it is told to crash."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_idle = True
+        self.crash: Exception | None = None
+        self.crashing = trio.Event()
+        self.drained = False
+        self.drain_s = 0.0
+
+    def fail(self, error: Exception) -> None:
+        self.crash = error
+        self.crashing.set()
+
+    async def drain(self) -> None:
+        await trio.sleep(self.drain_s)
+        self.drained = True
+
+
+class World:
+    """What the supervisor runs, with counts of lives and a script of failures at start."""
+
+    def __init__(self) -> None:
+        self.lives: Counter[str] = Counter()
+        self.running: Counter[str] = Counter()
+        self.last: dict[str, Sleeper] = {}
+        self.at_start: Callable[[str], None] = lambda name: None
+        self.start_s = 0.01
+
+    async def run(self, name: str, started: Callable[[Sleeper], None]) -> None:
+        self.lives[name] += 1
+        self.running[name] += 1
+        assert self.running[name] == 1, "two lives at once"
+        try:
+            async with trio.open_nursery() as nursery:
+                await trio.sleep(self.start_s)
+                self.at_start(name)
+                sleeper = self.last[name] = Sleeper(name)
+                started(sleeper)
+                nursery.start_soon(trio.sleep_forever)
+                await sleeper.crashing.wait()
+                if sleeper.crash is not None:
+                    raise sleeper.crash
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.01)  # closing takes a moment
+            self.running[name] -= 1
+
+
+@asynccontextmanager
+async def supervised(world: World, **settings: float) -> AsyncIterator[Supervisor[Sleeper]]:
+    supervisor = Supervisor(world.run, SupervisorConfig.model_validate({"max_open": 100, **settings}))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(supervisor.run)
+        yield supervisor
+        nursery.cancel_scope.cancel()
+
+
+async def touch(supervisor: Supervisor[Sleeper], name: str) -> Sleeper:
+    async with supervisor.use(name) as sleeper:
+        return sleeper
+
+
+async def test_first_users_share_one_start(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(touch, supervisor, "a")
+        assert world.lives["a"] == 1
+        assert supervisor.awake() == 1
+    assert world.running["a"] == 0
+
+
+async def test_an_impatient_first_user_does_not_stop_the_start(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        with trio.move_on_after(0.005):
+            await touch(supervisor, "a")
+        await touch(supervisor, "a")
+        assert world.lives["a"] == 1
+
+
+async def test_idle_ones_are_parked_and_woken_again(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world, idle_park_s=10) as supervisor:
+        assert supervisor.state_of("a") == ("parked", None)
+        await touch(supervisor, "a")
+        assert supervisor.state_of("a") == ("awake", None)
+        await trio.sleep(9)
+        assert supervisor.awake() == 1
+        await trio.sleep(6)
+        assert supervisor.awake() == 0
+        assert world.running["a"] == 0
+        await touch(supervisor, "a")
+        assert world.lives["a"] == 2
+
+
+async def test_used_or_busy_ones_are_not_parked(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world, idle_park_s=10) as supervisor, supervisor.use("used"):
+        (await touch(supervisor, "busy")).is_idle = False
+        await trio.sleep(100)
+        assert supervisor.awake() == 2
+
+
+async def test_a_crash_restarts_and_touches_nobody_else(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        (await touch(supervisor, "a")).fail(ValueError("a bug"))
+        other = await touch(supervisor, "b")
+        await trio.sleep(1)
+        assert world.lives["a"] == 2
+        assert (await touch(supervisor, "b")) is other
+        assert world.lives["b"] == 1
+
+
+async def test_users_within_a_crash_are_told(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        with pytest.raises(Unavailable, match="stopped") as caught:
+            async with supervisor.use("a") as sleeper:
+                sleeper.fail(ValueError("a bug"))
+                await trio.sleep_forever()
+        assert caught.value.details["retry_after_s"] == 0.5
+        await touch(supervisor, "a")
+
+
+async def test_the_fifth_crash_within_a_minute_quarantines(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        for _ in range(5):
+            (await _when_awake(supervisor, "a")).fail(ValueError("secret words"))
+            await trio.sleep(0.1)
+        assert world.lives["a"] == 5
+        with pytest.raises(Unavailable, match=r"quarantined.*ValueError") as caught:
+            await touch(supervisor, "a")
+        assert "secret words" not in str(caught.value)
+        assert 0 < float(str(caught.value.details["retry_after_s"])) <= 60
+        assert [sick.constellation_id for sick in supervisor.quarantined()] == ["a"]
+        assert supervisor.state_of("a")[0] == "quarantined"
+        await touch(supervisor, "b")
+        await trio.sleep(61)
+        (await touch(supervisor, "a")).fail(ValueError("still"))
+        await trio.sleep(0.1)
+        with pytest.raises(Unavailable, match="quarantined"):  # one crash is enough after a quarantine
+            await touch(supervisor, "a")
+
+
+async def test_rare_crashes_do_not_quarantine(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world, idle_park_s=10_000) as supervisor:
+        for _ in range(8):
+            (await _when_awake(supervisor, "a")).fail(ValueError("a bug"))
+            await trio.sleep(30)
+        await touch(supervisor, "a")
+        assert world.lives["a"] == 9
+
+
+async def test_storage_trouble_quarantines_at_once_and_backs_off(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        waits = []
+        for _ in range(8):
+            (await touch(supervisor, "a")).fail(DiskFull("no space is left"))
+            await trio.sleep(0.05)
+            with pytest.raises(Unavailable, match="no space is left") as caught:
+                await touch(supervisor, "a")
+            waits.append(float(str(caught.value.details["retry_after_s"])))
+            await trio.sleep(waits[-1] + 0.01)
+        assert [round(wait + 0.05) for wait in waits] == [1, 2, 4, 8, 16, 32, 60, 60]
+        assert world.lives["a"] == 8  # only uses wake it
+
+
+async def test_storage_trouble_met_by_a_user_quarantines_too(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        with pytest.raises(DiskFull):
+            async with supervisor.use("a"):
+                raise DiskFull("no space is left")
+        with pytest.raises(Unavailable, match="no space is left"):
+            await touch(supervisor, "a")
+        await trio.sleep(1.1)
+        await touch(supervisor, "a")
+        assert world.lives["a"] == 2
+
+
+async def test_an_outdated_schema_is_refused_with_its_own_words(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+
+    def refuse(name: str) -> None:
+        if name == "old":
+            raise SchemaOutdated("run `pattern db migrate`")
+
+    world.at_start = refuse
+    async with supervised(world) as supervisor:
+        with pytest.raises(Unavailable, match="pattern db migrate"):
+            await touch(supervisor, "old")
+        await touch(supervisor, "new")
+
+
+async def test_a_crash_at_start_is_tried_again(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+
+    def once(name: str) -> None:
+        if world.lives[name] == 1:
+            raise ValueError("first")
+
+    world.at_start = once
+    async with supervised(world) as supervisor:
+        await touch(supervisor, "a")
+        assert world.lives["a"] == 2
+
+
+async def test_a_task_that_ends_by_itself_counts_as_a_crash(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        first = await touch(supervisor, "a")
+        first.crashing.set()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 0)
+        await trio.sleep(1)
+        assert (await touch(supervisor, "a")) is not first
+
+
+async def test_the_longest_unused_one_makes_room(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world, max_open=2) as supervisor:
+        for name in ("a", "b", "a", "c"):
+            await touch(supervisor, name)
+            await trio.sleep(0.1)
+        assert supervisor.awake() == 2
+        assert world.running == Counter({"a": 1, "c": 1, "b": 0})
+
+
+async def test_no_room_among_busy_ones_is_said(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world, max_open=1) as supervisor:
+        async with supervisor.use("a"):
+            with pytest.raises(Unavailable, match="awake and busy"):
+                await touch(supervisor, "b")
+        await touch(supervisor, "b")
+
+
+async def test_drain_lets_work_end_within_its_time(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world, drain_s=5) as supervisor:
+        quick, slow = await touch(supervisor, "quick"), await touch(supervisor, "slow")
+        quick.drain_s, slow.drain_s = 1, 100
+        before = trio.current_time()
+        await supervisor.drain()
+        assert trio.current_time() - before < 6
+        assert (quick.drained, slow.drained) == (True, False)
+        assert supervisor.awake() == 0
+        with pytest.raises(Unavailable, match="stopping"):
+            await touch(supervisor, "quick")
+
+
+async def test_drain_tells_those_who_wait(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world, drain_s=1) as supervisor:
+        told = []
+
+        async def wait() -> None:
+            try:
+                async with supervisor.use("a"):
+                    await trio.sleep_forever()
+            except Unavailable as error:
+                told.append(error.message)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(0.1)
+            await supervisor.drain()
+        assert len(told) == 1
+
+
+async def test_aside_stops_and_keeps_stopped(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        await touch(supervisor, "a")
+        async with supervisor.aside("a"):
+            assert world.running["a"] == 0
+            with pytest.raises(Unavailable, match="files"):
+                await touch(supervisor, "a")
+        await touch(supervisor, "a")
+
+
+async def _when_awake(supervisor: Supervisor[Sleeper], name: str) -> Sleeper:
+    while True:
+        try:
+            return await touch(supervisor, name)
+        except Unavailable:
+            await trio.sleep(0.5)

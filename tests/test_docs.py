@@ -1,0 +1,107 @@
+"""What exists is documented, and what is documented exists: commands, routes, settings, make's targets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib import import_module
+
+import click
+import pytest
+from fastapi.routing import APIRoute
+
+from pattern_core.errors import PatternError
+from pattern_server.cli import COMMANDS, cli
+from pattern_server.config import Config
+from tests.sources import ROOT, sources
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "REFERENCE.md").read_text(encoding="utf-8")
+
+
+def command_of(name: str) -> click.Command:
+    """The click command of a name in COMMANDS."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
+
+
+def rows(name: str) -> str:
+    """The rows of README's table of commands that are about a command."""
+    return "\n".join(line for line in README.splitlines() if line.startswith("|") and f"`pattern {name}" in line)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_readme(name: str) -> None:
+    assert rows(name), f"add a row for `pattern {name}` to the table in README.md"
+    command = command_of(name)
+    for inner in command.commands if isinstance(command, click.Group) else ():
+        assert re.search(rf"\b{inner}\b", rows(name)), f"add `{inner}` to the row of `pattern {name}` in README.md"
+
+
+def every_command() -> list[tuple[str, click.Command]]:
+    """All commands and subcommands that do something, with their full names."""
+    found = []
+    for name in COMMANDS:
+        command = command_of(name)
+        inner = command.commands.items() if isinstance(command, click.Group) else ()
+        found += [(f"{name} {inner_name}", one) for inner_name, one in inner] or [(name, command)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), every_command(), ids=lambda value: str(value))
+def test_every_command_explains_itself_and_takes_a_data_directory(name: str, command: click.Command) -> None:
+    assert command.help, f"`pattern {name}` needs a docstring"
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert "--data-dir" in options, f"`pattern {name}` must take --data-dir"
+    if name not in ("serve", "demo"):
+        assert "--json" in options, f"`pattern {name}` must take --json"
+
+
+def shown_commands() -> list[str]:
+    """The lines of README's shell examples that call our program."""
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("pattern ")]
+
+
+@pytest.mark.parametrize("line", shown_commands())
+def test_the_commands_of_the_readme_exist(line: str) -> None:
+    arguments = shlex.split(line)[1:]
+    name, rest = arguments[0], arguments[1:]
+    command = command_of(name)
+    while isinstance(command, click.Group):
+        inner = command.get_command(click.Context(command), rest[0])
+        assert inner is not None, f"there is no `pattern {name} {rest[0]}`"
+        command, rest = inner, rest[1:]
+    command.make_context(name, rest)  # parses, and raises for what the command does not take
+
+
+def test_the_targets_of_make_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"\bmake ([a-z]+)\b(?! it| of)", README + (ROOT / "CONTRIBUTING.md").read_text()):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"there is no `make {target}`"
+
+
+def routes() -> list[str]:
+    """`METHOD /path` of every route, without the common prefix; all routers of pattern_server/http/routes."""
+    modules = [source.name for source in sources() if source.path.startswith("pattern_server/http/routes/")]
+    routers = [router for name in modules if (router := getattr(import_module(name), "router", None))]
+    found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    return sorted(f"{method} {route.path}" for route in found for method in route.methods or ())
+
+
+def test_every_route_is_in_the_reference() -> None:
+    assert routes(), "no route was found; has the way of declaring them changed?"
+    missing = [route for route in routes() if f"`{route}`" not in REFERENCE]
+    assert not missing, f"add these routes to the table in REFERENCE.md: {', '.join(missing)}"
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    missing = [name for name in Config.model_fields if f"`{name}" not in REFERENCE]
+    assert not missing, f"add these settings to the table in REFERENCE.md: {', '.join(missing)}"
+
+
+def test_a_refusal_has_a_code() -> None:
+    codes = [error.code for error in PatternError.__subclasses__()]
+    assert all(re.fullmatch(r"[a-z_]+", code) for code in codes)
