@@ -35,8 +35,8 @@ class SearchRequest:
     """What to look for and where.
 
     `agents`: whose messages, blocks (also those lent to them) and entries count; None for everybody's. `roles` holds
-    for messages; None means what people and agents said, without what tools answered. `since` (included) and `until` (excluded) are RFC 3339 times with an offset. `before` leaves out
-    messages from that position on.
+    for messages; None means what people and agents said, without what tools answered. `since` (included) and `until`
+    (excluded) are RFC 3339 times with an offset. `before` leaves out messages from that position on.
     """
 
     query: str

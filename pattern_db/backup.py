@@ -14,7 +14,7 @@ import apsw
 
 from pattern_db import files
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
-from pattern_db.errors import BackupInvalid, Conflict, Corrupt, IOFailed, translated
+from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, Corrupt, IOFailed, translated
 
 STEP_PAGES = 512  # 1 MiB between two reports of progress
 DATABASE_NAME = "pattern.db"
@@ -51,7 +51,8 @@ def hot_backup(
     Raises:
         Conflict: `target` exists and `overwrite` is not set.
         BackupInvalid: the copy does not pass its checks; the original may be damaged.
-        StorageFailed: the disk is full or failed.
+        BackupFailed: there is no room for the copy.
+        StorageFailed: the disk failed.
     """
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already; choose another name")
@@ -161,6 +162,10 @@ def _copy(source: Connection, path: Path, on_progress: Callable[[int, int], None
                     on_progress(copy.page_count - copy.remaining, copy.page_count)
         # The copied header says WAL; a copy must stand alone.
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
+    except apsw.FullError as error:  # only the copy is written to
+        raise BackupFailed(
+            f"there is no room for the copy at {path.parent}; free some, or choose another place"
+        ) from error
     finally:
         target.close()
 

@@ -10,6 +10,7 @@ DatabaseError
 ├── MigrationFailed     a migration was rolled back
 ├── OwnedElsewhere      another process owns the folder
 ├── BackupInvalid       a copy is not what it should be
+├── BackupFailed        a copy could not be written where it was wanted
 └── StorageFailed       the disk or the file failed; open it anew
     ├── DiskFull
     ├── IOFailed
@@ -109,6 +110,12 @@ class BackupInvalid(DatabaseError):
     """A copy is damaged, incomplete or not a database of this program; it was not used."""
 
     code = "backup_invalid"
+
+
+class BackupFailed(DatabaseError):
+    """There is no room or no right to write the copy; the original is well."""
+
+    code = "backup_failed"
 
 
 class StorageFailed(DatabaseError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ import trio
 
 from pattern_core.clock import now_text
 from pattern_core.constellation import Constellation
-from pattern_core.errors import Conflict, NotFound
+from pattern_core.errors import Conflict, NotFound, PermissionDenied
 from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.errors import NotFound as MissingFile
@@ -44,12 +44,14 @@ class Constellations:
         supervisor: Supervisor[Constellation],
         files: ConstellationFiles,
         backups: Path,
+        copy_registry: Callable[[Path], Awaitable[backup.Report]],
         runtime: Runtime,
     ) -> None:
         self._accounts = accounts
         self._supervisor = supervisor
         self._files = files
         self._backups = backups
+        self._copy_registry = copy_registry
         self._clock = runtime.clock
 
     async def find(self, principal: Principal, id_or_name: str) -> Registered:
@@ -152,14 +154,34 @@ class Constellations:
             NotFound: there is none, or it is somebody else's.
             Unavailable: it cannot work now.
             BackupInvalid: the copy does not pass its checks; the original may be damaged.
-            StorageFailed: the disk is full or failed.
+            BackupFailed: there is no room for the copy.
+            StorageFailed: the disk failed.
         """
         async with self.use(principal, id_or_name) as constellation:
-            stamp = now_text(self._clock).replace(":", "").replace("-", "")
-            path = self._backups / f"{constellation.id}.{stamp}.db"
-            report = await constellation.database.read_aside(backup.hot_backup, path)
-        digest = await trio.to_thread.run_sync(partial(_sha256, path))
-        return Copy(path=path, size=report.bytes, sha256=digest)
+            return await _copied(
+                await constellation.database.read_aside(backup.hot_backup, self._target(constellation.id))
+            )
+
+    async def copy_registry(self, principal: Principal) -> Copy:
+        """Copy users, tokens and the list of constellations into the server's `backups` folder, and verify the copy.
+
+        Raises:
+            PermissionDenied: the caller is no administrator.
+            BackupFailed: there is no room for the copy.
+            StorageFailed: the disk failed.
+        """
+        if not principal.reaches_all:
+            raise PermissionDenied("only an administrator may copy the users and tokens of this server")
+        return await _copied(await self._copy_registry(self._target("global")))
+
+    def _target(self, name: str) -> Path:
+        stamp = now_text(self._clock).replace(":", "").replace("-", "")
+        return self._backups / f"{name}.{stamp}.db"
+
+
+async def _copied(report: backup.Report) -> Copy:
+    digest = await trio.to_thread.run_sync(partial(_sha256, report.path))
+    return Copy(path=report.path, size=report.bytes, sha256=digest)
 
 
 def _sha256(path: Path) -> str:

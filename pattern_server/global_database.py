@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from pattern_db import template
+from pattern_db.backup import Report, hot_backup
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import StorageFailed
@@ -59,6 +60,15 @@ class GlobalDatabase:
         except StorageFailed as error:
             await self._give_up(database, error)
             raise
+
+    async def copy(self, target: Path) -> Report:
+        """Copy the file, while it works, to `target`, and verify the copy.
+
+        Raises:
+            DatabaseError: as `backup.hot_backup`.
+        """
+        database = await self._opened()
+        return await database.read_aside(hot_backup, target)
 
     async def aclose(self) -> None:
         """Close the file. Safe to call twice."""

@@ -34,9 +34,27 @@ async def back_up(api: Api, constellation: str, target: Path, *, overwrite: bool
     """
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already: choose another name, or add --overwrite")
-    made = await api.call("POST", path("constellations", constellation, "backup"))
+    taken = await _taken(api, path("constellations", constellation, "backup"), target)
+    return {"constellation": constellation, **taken}
+
+
+async def back_up_registry(api: Api, target: Path, *, overwrite: bool = False) -> Json:
+    """Copy users, tokens and the list of constellations into the file `target`; `{file, bytes, sha256}`.
+
+    Raises:
+        Conflict: `target` exists and `overwrite` is not set.
+        ServerFailed: the caller is no administrator.
+        CopyDamaged: what arrived is not what the server wrote.
+    """
+    if target.exists() and not overwrite:
+        raise Conflict(f"{target} exists already: choose another name, or add --overwrite")
+    return await _taken(api, path("backup"), target)
+
+
+async def _taken(api: Api, route: str, target: Path) -> dict[str, object]:
+    made = await api.call("POST", route)
     await trio.to_thread.run_sync(partial(_take, Path(made["path"]), target, str(made["sha256"])))
-    return {"constellation": constellation, "file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
+    return {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
 
 
 def _take(source: Path, target: Path, sha256: str) -> None:
@@ -87,7 +105,7 @@ async def backup(
     """Copy a constellation into a file while it works; the copy is verified before it counts.
 
     One file holds everything of it: agents, memory with its history, messages, the journal. Users and tokens belong to
-    the server and are not in it.
+    the server; --all copies them too, as global.db.
     """
     if is_all == (constellation is not None):
         raise click.UsageError("Name one constellation with -c, or take --all.")
@@ -107,7 +125,13 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
     rows = await api.pages(path("constellations"))
     made: list[Json] = []
     skipped: list[Json] = []
-    with output.progress("Copying", len(rows)) as advance:
+    with output.progress("Copying", len(rows) + 1) as advance:
+        try:
+            made.append(await back_up_registry(api, folder / "global.db", overwrite=overwrite))
+        except PatternError as error:
+            output.error(f"users and tokens: {error.message}")
+            skipped.append({"error": error.message})
+        advance()
         for row in rows:
             try:
                 # The id keeps apart what two owners gave the same name.
@@ -118,7 +142,9 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
                 skipped.append({"constellation": row["id"], "error": error.message})
             advance()
     output.data({"copied": made, "skipped": skipped})
-    output.say(f"Copied {len(made)} of {len(rows)} constellations to {folder}.")
+    copied = sum("constellation" in one for one in made)
+    also = ", and the users and tokens," if copied < len(made) else ""
+    output.say(f"Copied {copied} of {len(rows)} constellations{also} to {folder}.")
     return SKIPPED if skipped else DONE
 
 

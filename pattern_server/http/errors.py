@@ -46,6 +46,7 @@ STATUS: Mapping[str, int] = {
     "schema_too_new": 503,
     "migration_edited": 503,
     "disk_full": 507,
+    "backup_failed": 507,
 }
 RETRY_AFTER_S = 5  # where the error itself does not say
 

@@ -8,7 +8,7 @@ import pytest
 from pattern_db import backup, template
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
 from pattern_db.enums import Role
-from pattern_db.errors import BackupInvalid, Conflict, DiskFull, NotFound
+from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, DiskFull, NotFound
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, meta
 from pattern_db.tables.agents import AgentRow
@@ -226,3 +226,22 @@ def test_broken_references_are_found(home: Path) -> None:
 def test_a_global_database_can_be_copied_too(global_db: Connection, tmp_path: Path) -> None:
     report = backup.hot_backup(global_db, tmp_path / "g.db")
     assert (report.constellation_id, report.rows["users"]) == (None, 2)
+
+
+def test_a_full_disk_under_the_copy_says_nothing_against_the_original(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = open_connection(tmp_path / "full.db", create=True)
+    original.execute("CREATE TABLE words (word TEXT); INSERT INTO words VALUES (hex(randomblob(100000)))").fetchall()
+
+    def small(path: Path, *, create: bool = False) -> Connection:
+        connection = open_connection(path, create=create)
+        connection.execute("PRAGMA max_page_count = 10").fetchall()
+        return connection
+
+    monkeypatch.setattr(backup, "open_connection", small)
+    with pytest.raises(BackupFailed, match="no room"):
+        backup.hot_backup(original, tmp_path / "copy.db")
+    assert not list(tmp_path.glob("*copy*"))
+    assert len(original.execute("SELECT word FROM words").fetchall()) == 1
+    original.close()

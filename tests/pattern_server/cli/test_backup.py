@@ -40,7 +40,7 @@ def test_all_of_them(home: Pattern, tmp_path: Path) -> None:
     home("constellation", "create", "work")
     ran = home("backup", "--all", "-o", str(tmp_path / "all"), "--json")
     assert ran.code == 0, ran.err
-    assert sorted(Path(one["file"]).name.split(".")[0] for one in ran.json["copied"]) == ["home", "work"]
+    assert sorted(Path(one["file"]).name.split(".")[0] for one in ran.json["copied"]) == ["global", "home", "work"]
     again = home("backup", "--all", "-o", str(tmp_path / "all"))
     assert again.code == 3, "what exists is left out, and the exit code says so"
     assert home("backup", "--all", "-o", str(tmp_path / "all"), "--overwrite").code == 0

@@ -37,6 +37,7 @@ BODIES: dict[str, Any] = {
     "DELETE /constellations/{c}/agents/{a}/memory/{label}": None,
     "POST /constellations/{c}/search": {"query": "hello"},
     "POST /constellations/{c}/backup": None,
+    "POST /backup": None,
 }
 WEAKER = {"chat": ["read"], "write": ["chat"], "admin": ["write", "chat"]}
 
