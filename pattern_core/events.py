@@ -165,6 +165,7 @@ class EventLog:
         self._recent: deque[Event] = deque(maxlen=buffer_max)
         self._arrived = trio.lowlevel.ParkingLot()
         self._of_turn: dict[str, trio.lowlevel.ParkingLot] = {}
+        self._ends: dict[str, trio.Event] = {}
 
     def publish(self, told: Sequence[Event]) -> None:
         """Tell stored events to all streams; called in the order of the commits. Never waits."""
@@ -176,12 +177,20 @@ class EventLog:
         if self._of_turn:
             for turn_id in {event.turn_id for event in told if event.turn_id in self._of_turn}:
                 self._of_turn[turn_id].unpark_all()
+        for event in told:
+            if event.is_terminal and event.turn_id in self._ends:
+                self._ends.pop(event.turn_id).set()
 
     async def ended(self, turn_id: str, *, after: int) -> None:
         """Wait for the terminal event of a turn that had not ended at event `after`."""
-        async with self.subscribe(after=after, turn_id=turn_id) as stream:
-            async for _event in stream:
-                pass
+        count = self.latest - after
+        if count > len(self._recent):  # it may be further back than memory goes
+            async with self.subscribe(after=after, turn_id=turn_id) as stream:
+                async for _event in stream:
+                    pass
+        elif not any(event.turn_id == turn_id and event.is_terminal for event in islice(reversed(self._recent), count)):
+            await self._ends.setdefault(turn_id, trio.Event()).wait()
+        await self._database.gate()
 
     def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
         """A stream of the events after `after`; of one turn, up to its end, if given.

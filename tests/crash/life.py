@@ -1,0 +1,241 @@
+"""One life of a constellation: opened on a world's file, used by clients and a subscriber, until it is ended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from pattern_core.admission import Incoming
+from pattern_core.agents.roster import AgentSpec
+from pattern_core.constellation import Constellation
+from pattern_core.ids import seeded_randomness
+from pattern_core.limits import Limits, TurnLimits
+from pattern_core.memory.block import NewBlock
+from pattern_core.models.client import ModelClient
+from pattern_core.models.retry import RetryPolicy
+from pattern_core.runtime import Runtime
+from pattern_core.testing.clock import START_MS
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.tool import Tool
+from pattern_db import template
+from pattern_db.connection import Connection
+from pattern_db.database import DatabaseThreads
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import meta
+from pattern_db.timestamps import iso
+from tests.crash.moments import POINTS, Trigger, TriggerDisk, WatchedDatabase, line_of
+from tests.crash.outside import World
+from tests.crash.script import AGENTS, BLOCK, PROVIDER, ScriptModel, Stage, tools_of, write_plan
+
+LIFE_MS = 5_000  # how far apart the clocks of two lives begin
+PATIENCE_S = 30.0
+USER = "user:crash"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How lives are led: which database stands below, what the tools are, where lives are cut off, and how often the
+    same step may be.
+    """
+
+    database: type[WatchedDatabase] = WatchedDatabase
+    tools: Callable[[Stage], Sequence[Tool]] = tools_of
+    points: Sequence[tuple[str, str]] = POINTS
+    resumes_max: int = 3
+
+
+class TickingClock:
+    """A wall clock that moves by a millisecond each time it is read: the same in each run."""
+
+    def __init__(self, start_ms: int) -> None:
+        self._now_ms = start_ms
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds."""
+        self._now_ms += 1
+        return self._now_ms
+
+
+def prepare(world: World) -> None:
+    """Make the world's file."""
+    world.folder.mkdir(parents=True, exist_ok=True)
+    template.create(world.file, migrations_of("constellation"), now=iso(START_MS))
+
+
+class Scene:
+    """What all lives share, made once: the settings, and tools whose stage is set for each life."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.stage = Stage(World(Path()), lambda _moment, _phase: None)
+        self.tools = ToolRegistry(settings.tools(self.stage))
+
+
+class Life:
+    """Everything of one life; `number` counts the lives of the world from 0, `chance` decides what clients do."""
+
+    def __init__(self, world: World, number: int, trigger: Trigger, chance: random.Random, scene: Scene) -> None:
+        self._world = world
+        self._number = number
+        self._trigger = trigger
+        self._chance = chance
+        self._settings = scene.settings
+        self._tools = scene.tools
+        scene.stage.world, scene.stage.reached = world, trigger.reached
+
+    async def lead(self, *, messages: int, vfs: str | None = None, pragmas: Sequence[str] = ()) -> None:
+        """Recover what is there, send `messages` to each agent, wait until everything has ended, and close.
+
+        `vfs` names the disk to use; `pragmas` are set on the connection first.
+
+        Raises:
+            StorageFailed: the disk failed.
+            TooSlowError: something hangs.
+        """
+        with trio.fail_after(PATIENCE_S), DatabaseThreads(writers=1, readers=1) as threads:
+            disk = None if vfs is not None else TriggerDisk(self._trigger)
+            name = vfs if disk is None else disk.name
+            async with await self._settings.database.open(self._world.file, threads, vfs=name) as database:
+                assert isinstance(database, WatchedDatabase)
+                database.watch_with(self._trigger, self._world.told)
+                for pragma in pragmas:
+                    await database.run_alone(_set, pragma)
+                await database.write(meta.next_epoch)
+                async with trio.open_nursery() as nursery:
+                    constellation = self._constellation(database)
+                    await nursery.start(constellation.run)
+                    await self._use(constellation, messages)
+                    nursery.cancel_scope.cancel()
+            if disk is not None:
+                disk.unregister()
+
+    def _constellation(self, database: WatchedDatabase) -> Constellation:
+        late_ms = -LIFE_MS // 2 if self._chance.random() < 0.1 else 0  # wall clocks are set back now and then
+        limits = Limits(turn=TurnLimits(resumes_max=self._settings.resumes_max), delta_flush_s=0.0)
+        runtime = Runtime(
+            clock=TickingClock(START_MS + LIFE_MS * (self._number + 1) + late_ms),
+            randomness=seeded_randomness(self._chance.getrandbits(64)),
+        )
+        provider = ScriptModel(self._trigger.reached)
+        return Constellation(
+            id="cst_crash",
+            name="crash",
+            database=database,
+            models=ModelClient({PROVIDER: provider}, RetryPolicy(), limits.turn, runtime.randomness),
+            tools=self._tools,
+            runtime=runtime,
+            limits=limits,
+        )
+
+    async def _use(self, constellation: Constellation, messages: int) -> None:
+        await self._hire(constellation)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, constellation)
+            async with trio.open_nursery() as clients:
+                for agent in AGENTS:
+                    clients.start_soon(self._talk, constellation, agent, messages, self._chance.getrandbits(64))
+            await _rest(constellation)
+            await _until(lambda: self._last_seen >= constellation.events.latest)
+            nursery.cancel_scope.cancel()
+
+    async def _hire(self, constellation: Constellation) -> None:
+        there = {agent.name for agent in await constellation.roster.all()}
+        for name in AGENTS:
+            if name not in there:
+                await constellation.roster.create(
+                    AgentSpec(
+                        name=name,
+                        model_provider=PROVIDER,
+                        model_name="script-1",
+                        enabled_tools=["look", "pay", "book", "mail", "block_edit", "recall", "send_message"],
+                        memory=[NewBlock(label=BLOCK, char_limit=500_000)],
+                    ),
+                    author=USER,
+                )
+
+    async def _listen(self, constellation: Constellation) -> None:
+        """A subscriber that comes back with the last event that it saw, and notes each one."""
+        log = self._world.seen
+        lines = log.lines()
+        self._last_seen = int(str(lines[-1]["seq"])) if lines else 0
+        async with constellation.events.subscribe(after=self._last_seen) as stream:
+            async for event in stream:
+                log.append(line_of(event))
+                self._last_seen = event.seq
+
+    _last_seen = 0
+
+    async def _talk(self, constellation: Constellation, agent: str, messages: int, seed: int) -> None:
+        """A client that sends again what was not acknowledged, and now and then what was."""
+        chance = random.Random(seed)
+        client = _Client(constellation, self._world, self._trigger)
+        for wish in client.unanswered(agent):
+            await client.send(wish)
+        for index in range(messages):
+            n = self._number * 1_000 + index
+            key = f"key-{n}-{agent}" if chance.random() < 0.8 else None
+            content = write_plan(f"{n}-{agent}", chance)
+            wish = {"n": n, "agent": agent, "key": key, "content": content}
+            self._world.wishes.append(wish)
+            turn_id = await client.send(wish)
+            if key is not None and chance.random() < 0.2:
+                await client.send(wish)
+            if chance.random() < 0.08:
+                await trio.sleep(chance.random() * 0.005)
+                await constellation.cancel(turn_id, reason="the client changed its mind")
+            if chance.random() < 0.6:
+                await constellation.wait(turn_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    constellation: Constellation
+    world: World
+    trigger: Trigger
+
+    def unanswered(self, agent: str) -> list[dict[str, object]]:
+        """What may or may not have been accepted in an earlier life, and may be sent again."""
+        answered = {(line["n"], line["agent"]) for line in self.world.acks.lines()}
+        return [
+            wish
+            for wish in self.world.wishes.lines()
+            if wish["agent"] == agent and wish["key"] is not None and (wish["n"], agent) not in answered
+        ]
+
+    async def send(self, wish: dict[str, object]) -> str:
+        """Send a message and note the answer; the id of its turn."""
+        self.trigger.reached("submit", "before")
+        key = wish["key"]
+        ticket = await self.constellation.submit(
+            Incoming(
+                agent_id=str(wish["agent"]),
+                content=str(wish["content"]),
+                sender=USER,
+                idempotency_key=None if key is None else str(key),
+            )
+        )
+        self.trigger.reached("submit", "after")
+        self.trigger.reached("ack", "before")
+        self.world.acks.append(
+            {"n": wish["n"], "agent": wish["agent"], "turn": ticket.turn_id, "is_replay": ticket.is_replay}
+        )
+        self.trigger.reached("ack", "after")
+        return ticket.turn_id
+
+
+def _set(connection: Connection, pragma: str) -> None:
+    connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+async def _rest(constellation: Constellation) -> None:
+    """Wait until no agent has work."""
+    await _until(lambda: constellation.is_idle)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await trio.sleep(0.001)

@@ -1,0 +1,78 @@
+"""The world outside: append-only files that no crash of the server undoes, and what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class Log:
+    """A file of JSON lines. Each line is one write at the end: once `append` returns, no crash takes it back.
+
+    With `is_synced` it is on the disk by then. Lines that were read once are remembered: files only grow.
+    """
+
+    def __init__(self, path: Path, *, is_synced: bool = False) -> None:
+        self.path = path
+        self._is_synced = is_synced
+        self._lines: list[dict[str, object]] = []
+        self._read_bytes = 0
+
+    def append(self, line: Mapping[str, object]) -> None:
+        """Add a line."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            if self._is_synced:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lines(self) -> list[dict[str, object]]:
+        """All lines, oldest first."""
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                file.seek(self._read_bytes)
+                fresh = file.read()
+            self._lines += [json.loads(line) for line in fresh.splitlines()]
+            self._read_bytes += len(fresh)
+        return self._lines
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A tool that really ran: its name, the idempotency key that it was given, and the words that name the wish."""
+
+    tool: str
+    key: str
+    words: str
+
+
+class World:
+    """One folder with a constellation's file and everything outside of it that must agree with it.
+
+    `ledger`: what tools really did, `{"tool", "key", "words"}`. `wishes`: what the client wants to send, noted before
+    it sends it, `{"n", "agent", "key", "content"}`. `acks`: what the client was told is accepted, noted after it was
+    told, `{"n", "agent", "turn", "is_replay"}`. `seen`: what a subscriber saw over all lives; `told`: everything that
+    was announced right after its commit; both `{"seq", "name", "turn", "data"}`. `pieces`: streamed pieces that the
+    file held after a death though nobody was told, `{"seq"}`. `troubles` is the standard error of the lives: empty, or
+    something is wrong.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "pattern.db"
+        self.ledger = Log(folder / "ledger", is_synced=True)
+        self.wishes = Log(folder / "wishes")
+        self.acks = Log(folder / "acks", is_synced=True)
+        self.seen = Log(folder / "seen")
+        self.told = Log(folder / "told")
+        self.pieces = Log(folder / "pieces")
+        self.troubles = folder / "troubles"
+
+    def executions(self) -> list[Execution]:
+        """The ledger's lines."""
+        return [Execution(str(line["tool"]), str(line["key"]), str(line["words"])) for line in self.ledger.lines()]

@@ -1,0 +1,199 @@
+"""What agents are asked to do, the model that does it, and tools of all five effect classes.
+
+A message is its own plan, so that the model is a function of what it is shown:
+
+    work 17: look pay; mail block_edit (streamed, insists)
+
+is two steps; each word is a tool to call. `streamed` sends every answer in pieces, `insists` asks again for a mail
+whose outcome is unknown. The words that a call is given, such as `<17.2.1>`, name the wish: however often the model is
+asked, the same wish has the same words.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import trio
+
+from pattern_core.agents.calls import IN_DOUBT
+from pattern_core.messages import Message, Text, ToolCall, ToolResult
+from pattern_core.models.calls import made_up_call_id
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta, Usage
+from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_core.tools.builtin.recall import recall
+from pattern_core.tools.builtin.send_message import send_message
+from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
+from pattern_db.enums import EffectClass
+from tests.crash.outside import World
+
+PROVIDER = "script"
+AGENTS = ("ada", "bob")
+BLOCK = "notes"
+AGAIN = "again"
+LOCAL_TOOLS = ("block_edit", "recall", "send_message")
+OUTER_TOOLS = ("pay", "book", "mail")
+Reached = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A message taken apart: its name, the tools of each step, and how it is done."""
+
+    name: str
+    steps: Sequence[Sequence[str]]
+    is_streamed: bool
+    insists: bool
+
+
+def write_plan(name: str, chance: random.Random) -> str:
+    """A message with up to three steps of up to three calls; `name` ends with its agent's."""
+    words = ("look", *LOCAL_TOOLS, *OUTER_TOOLS, "mail", "pay")
+    steps = [" ".join(chance.choices(words, k=chance.randint(1, 3))) for _ in range(chance.randint(0, 3))]
+    manner = [word for word in ("streamed", "insists") if chance.random() < 0.4]
+    return f"work {name}: {'; '.join(steps)}" + (f" ({', '.join(manner)})" if manner else "")
+
+
+def read_plan(content: str) -> Plan:
+    """The inverse of `write_plan`."""
+    found = re.fullmatch(r"work (\S+): (.*?)(?: \((.*)\))?", content)
+    assert found is not None, content
+    steps = [step.split() for step in found[2].split(";") if step.strip()]
+    return Plan(found[1], steps, "streamed" in (found[3] or ""), "insists" in (found[3] or ""))
+
+
+def words_of(plan: Plan, step: int, index: int) -> str:
+    """What a call is given: no two calls of all plans have the same words, and none is part of another's."""
+    return f"<{plan.name}.{step}.{index}>"
+
+
+class ScriptModel:
+    """The provider: its answer depends on the request alone."""
+
+    name = PROVIDER
+
+    def __init__(self, reached: Reached) -> None:
+        self._reached = reached
+
+    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        """Answer the last message that a user or another agent sent."""
+        await trio.lowlevel.checkpoint()
+        self._reached("model", "before")
+        start = max(index for index, message in enumerate(request.messages) if message.role == "user")
+        plan = read_plan(request.messages[start].text)
+        reply = _decide(plan, request, request.messages[start + 1 :])
+        if plan.is_streamed:
+            text = "".join(part.text for part in reply.parts if isinstance(part, Text))
+            for at in range(0, len(text), 12):
+                await on_delta(TextDelta(text=text[at : at + 12]))
+        self._reached("model", "after")
+        return reply
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def _decide(plan: Plan, request: ModelRequest, since: Sequence[Message]) -> ModelReply:
+    decisions = [message for message in since if message.role == "assistant" and message.text != AGAIN]
+    usage = Usage(input_tokens=10, output_tokens=5)
+    doubtful = _doubtful(since) if plan.insists else None
+    if doubtful is not None:
+        call = ToolCall(call_id=made_up_call_id(request, 0), tool=doubtful.tool, arguments=doubtful.arguments)
+        return ModelReply(parts=(Text(text=AGAIN), call), finish_reason="tool_calls", usage=usage)
+    step = len(decisions) + 1
+    if step > len(plan.steps):
+        return ModelReply(parts=(Text(text=f"{plan.name} is done, all of it"),), finish_reason="stop", usage=usage)
+    calls = [
+        ToolCall(call_id=made_up_call_id(request, index), tool=name, arguments=_arguments(plan, name, step, index))
+        for index, name in enumerate(plan.steps[step - 1])
+    ]
+    text = Text(text=f"step {step} of {plan.name} follows")
+    return ModelReply(parts=(text, *calls), finish_reason="tool_calls", usage=usage)
+
+
+def _doubtful(since: Sequence[Message]) -> ToolCall | None:
+    """The call of the newest decision whose outcome is unknown, if any."""
+    if not since or since[-1].role != "tool":
+        return None
+    decision = max(index for index, message in enumerate(since) if message.role == "assistant")
+    if since[decision].text == AGAIN:
+        return None
+    unknown = {
+        part.call_id
+        for message in since[decision + 1 :]
+        for part in message.parts
+        if isinstance(part, ToolResult) and part.content == IN_DOUBT
+    }
+    return next((call for call in since[decision].tool_calls if call.call_id in unknown), None)
+
+
+def _arguments(plan: Plan, name: str, step: int, index: int) -> dict[str, object]:
+    words = words_of(plan, step, index)
+    match name:
+        case "block_edit":
+            return {"op": "append", "label": BLOCK, "content": words + "\n"}
+        case "recall":
+            return {"op": "insert", "content": words}
+        case "send_message":
+            if step == len(plan.steps):
+                return {"target_type": "user", "content": words}
+            other = AGENTS[1] if plan.name.endswith(AGENTS[0]) else AGENTS[0]
+            return {"target_type": "agent", "target": other, "content": passed_on(plan, step, index, other)}
+        case _:
+            return {"words": words}
+
+
+def passed_on(plan: Plan, step: int, index: int, other: str) -> str:
+    """What `send_message` asks another agent to do."""
+    return f"work {plan.name}/{step}.{index}-{other}: look"
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where the tools act: set for each life, since making tools takes longer than a life."""
+
+    world: World
+    reached: Reached
+
+    async def act(self, context: ToolContext, name: str, words: str) -> str:
+        """Really do something: a line in the world's ledger."""
+        await trio.lowlevel.checkpoint()
+        self.reached("outside", "before")
+        self.world.ledger.append({"tool": name, "key": context.idempotency_key, "words": words})
+        self.reached("outside", "after")
+        await trio.lowlevel.checkpoint()
+        return f"{name} {words}"
+
+    async def was_booked(self, key: str) -> Probe:
+        """Ask the world whether a booking under this key was made."""
+        return "done" if any(line.key == key for line in self.world.executions()) else "absent"
+
+
+def tools_of(stage: Stage) -> list[Tool]:
+    """The tools, of all five classes; the local ones are the product's own."""
+    act = stage.act
+
+    @tool(effect=EffectClass.PURE)
+    async def look(context: ToolContext, words: Annotated[str, "Where to look."]) -> str:
+        """Look at something."""
+        return await act(context, "look", words)
+
+    @tool(effect=EffectClass.IDEMPOTENT)
+    async def pay(context: ToolContext, words: Annotated[str, "What to pay."]) -> str:
+        """Pay something; who is paid knows the key."""
+        return await act(context, "pay", words)
+
+    @tool(effect=EffectClass.VERIFIABLE, probe=stage.was_booked)
+    async def book(context: ToolContext, words: Annotated[str, "What to book."]) -> str:
+        """Book something; one can ask whether it was."""
+        return await act(context, "book", words)
+
+    @tool(effect=EffectClass.UNSAFE)
+    async def mail(context: ToolContext, words: Annotated[str, "What to mail."]) -> str:
+        """Mail something; it cannot be taken back."""
+        return await act(context, "mail", words)
+
+    return [look, pay, book, mail, block_edit, recall, send_message]

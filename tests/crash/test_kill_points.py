@@ -1,0 +1,58 @@
+"""Nothing acknowledged is lost and nothing happens twice, wherever a process is cut off; and the check has teeth."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.crash.moments import COMMIT_MOMENTS, POINTS
+from tests.crash.series import Tally
+from tests.sources import ROOT
+
+KILL_POINTS = 2_000
+BROKEN_POINTS = 400
+REACHED = 0.5  # of the lives that are meant to end at a point, how many do at least
+
+
+def cut_off(points: int, *more: str, seed: int = 1) -> Tally:
+    """Run in a process of its own: forking needs one without threads."""
+    options = ["--points", str(points), "--seed", str(seed), "--json", *more]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash", *options], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr
+    return Tally.load(done.stdout)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_repeated_at_two_thousand_kill_points() -> None:
+    tally = cut_off(KILL_POINTS)
+    assert not tally.violations, "\n".join(tally.violations[:20])
+    assert tally.killed >= KILL_POINTS
+    for (moment, phase), times in Counter(POINTS).items():
+        expected = KILL_POINTS * times / len(POINTS)
+        # Not every life resumes a turn or makes an agent.
+        least = 0.1 if moment in ("resume", "aside") else REACHED
+        assert tally.kills[f"{moment} {phase}"] >= expected * least, (moment, phase)
+    assert {"T0", "T1", "T2", "T3", "T5", "T6", "T7", "T8"} < set(COMMIT_MOMENTS)
+    assert tally.counts["in doubt and had happened"] > 0, "calls in doubt of both kinds were met"
+    assert tally.counts["in doubt and had not happened"] > 0
+    assert tally.counts["mail denied"] > 0, "a model that insists was refused"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variant", "kind"),
+    [
+        ("acknowledges-before-commit", "lost"),
+        ("runs-before-intent", "unplanned"),
+        ("repeats-in-doubt", "repeated"),
+    ],
+)
+def test_a_broken_variant_is_caught(variant: str, kind: str) -> None:
+    tally = cut_off(BROKEN_POINTS, "--variant", variant, "--discard")
+    assert tally.killed <= BROKEN_POINTS
+    assert any(violation.startswith(f"{kind}:") for violation in tally.violations), tally.violations

@@ -1,0 +1,192 @@
+"""A disk that fails, is full or hangs: typed errors, the constellation stops, and afterwards nothing is missing."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from pattern_core.limits import Limits
+from pattern_core.testing.model import Paced, says
+from pattern_db.database import Database, DatabaseThreads
+from pattern_db.errors import DiskFull, IOFailed, StorageFailed
+from pattern_db.maintenance import check
+from pattern_db.testing.faults import FaultyDisk
+from pattern_db.testing.watched import Call, Op, WatchedDisk
+from tests.faults.endings import leaves
+from tests.faults.runs import run
+from tests.sources import ROOT
+from tests.support import on_file, rows, running
+
+TRIALS = 400
+HUNG_S = 0.4
+
+
+@pytest.mark.slow
+def test_faults_at_random_calls_lose_nothing_and_have_names() -> None:
+    tally = run("disk", TRIALS)
+    assert not tally.violations, "\n".join(tally.violations[:20])
+    assert tally.killed >= TRIALS
+    for label in ("write fails with io", "sync fails with io", "read fails with io", "write fails with full"):
+        for how in ("once", "from then on"):
+            assert tally.kills[f"{label}, {how}"] > 0
+    assert tally.kills["no room left"] > 0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pattern.db"
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    made = FaultyDisk()
+    yield made
+    made.unregister()
+
+
+async def made(path: Path, threads: DatabaseThreads) -> None:
+    """A constellation's file with the agent ada."""
+    async with await on_file(path, threads) as database, running(database=database) as world:
+        await world.agent()
+
+
+@contextmanager
+def ending_in(kind: type[StorageFailed]) -> Iterator[None]:
+    """The block raises this, in groups or not, as often as there are tasks that met it, and nothing else."""
+    with pytest.raises((BaseExceptionGroup, kind)) as caught:
+        yield
+    found = list(leaves(caught.value))
+    assert {type(error) for error in found} == {kind}, found
+    if kind is DiskFull:
+        assert all("Free some space" in str(error) for error in found)
+
+
+async def test_trouble_within_a_turn_ends_the_constellation_and_the_turn_goes_on_later(
+    path: Path, disk: FaultyDisk
+) -> None:
+    gate = trio.Event()
+    with DatabaseThreads() as threads:
+        await made(path, threads)
+        async with await Database.open(path, threads, vfs=disk.name) as database:
+            with ending_in(IOFailed):
+                async with running([Paced(answer=says("late"), gate=gate)], database=database) as world:
+                    turn_id = await world.submit("hello")
+                    while world.provider.running == 0:
+                        await trio.sleep(0.001)
+                    disk.fail(Op.SYNC, count=math.inf)
+                    gate.set()
+                    await trio.sleep(10)  # cut short by the trouble
+            disk.heal()
+        async with (
+            await Database.open(path, threads, vfs=disk.name) as database,
+            running(otherwise=says("answer"), database=database) as world,
+        ):
+            view = await world.constellation.wait(turn_id)
+            assert (view.status, view.messages[-1].content) == ("completed", "answer")
+            assert await database.write(check) == []
+
+
+async def test_a_full_disk_refuses_with_its_name_and_keeps_what_it_accepted(path: Path, disk: FaultyDisk) -> None:
+    accepted: list[str] = []
+    with DatabaseThreads() as threads:
+        await made(path, threads)
+        async with await Database.open(path, threads, vfs=disk.name) as database:
+            disk.limit(disk.used + 200_000)
+            with ending_in(DiskFull):
+                async with running(otherwise=says("ok"), database=database) as world:
+                    for number in range(1_000):
+                        accepted.append(await world.submit(f"message {number} " + "x" * 2_000))
+            disk.heal()
+        async with (
+            await Database.open(path, threads, vfs=disk.name) as database,
+            running(otherwise=says("ok"), database=database) as world,
+        ):
+            for turn_id in accepted:
+                assert (await world.constellation.wait(turn_id)).status == "completed"
+            count = await database.read(rows, "SELECT count(*) FROM turn")
+            assert count in [[(len(accepted),)], [(len(accepted) + 1,)]], "the last one may be stored, unacknowledged"
+            assert await database.write(check) == []
+
+
+class HangingDisk(WatchedDisk):
+    """A disk whose syncs do not return while `answers` is not set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def before(self, call: Call) -> None:
+        if call.op is Op.SYNC:
+            self.answers.wait()
+
+
+async def test_a_disk_that_hangs_is_given_up(path: Path) -> None:
+    disk = HangingDisk()
+    limits = Limits(commit_timeout_s=HUNG_S)
+    with DatabaseThreads() as threads:
+        await made(path, threads)
+        database = await Database.open(path, threads, vfs=disk.name)
+        async with running(otherwise=says("ok"), database=database, limits=limits) as world:
+            await world.say("before")
+            disk.answers.clear()
+            started = trio.current_time()
+            with pytest.raises(StorageFailed, match="has not answered"):
+                await world.submit("hello")
+            assert trio.current_time() - started < 5 * HUNG_S
+            with pytest.raises(StorageFailed, match="has not answered"):
+                await world.submit("hello again")
+        with trio.fail_after(5):
+            await database.aclose()
+        disk.answers.set()
+    with DatabaseThreads() as threads:
+        async with (
+            await Database.open(path, threads) as database,
+            running(otherwise=says("ok"), database=database, seed=2) as world,
+        ):
+            assert (await world.say("after")).status == "completed"
+            assert await database.write(check) == []
+
+
+async def test_a_disk_that_hangs_within_a_turn_ends_the_constellation(path: Path) -> None:
+    disk = HangingDisk()
+    gate = trio.Event()
+    with DatabaseThreads() as threads:
+        await made(path, threads)
+        database = await Database.open(path, threads, vfs=disk.name)
+        with ending_in(StorageFailed):
+            async with running(
+                [Paced(answer=says("late"), gate=gate)], database=database, limits=Limits(commit_timeout_s=HUNG_S)
+            ) as world:
+                await world.submit("hello")
+                while world.provider.running == 0:
+                    await trio.sleep(0.001)
+                disk.answers.clear()
+                gate.set()
+                await trio.sleep(10)  # cut short by the trouble
+        await database.aclose()
+        disk.answers.set()
+
+
+@pytest.mark.slow
+def test_a_file_system_that_is_really_full(tmp_path: Path) -> None:
+    """A small tmpfs, mounted in a namespace of its own, which needs no rights where the system allows it."""
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare(1) to mount a small file system with")
+    inside = ["unshare", "--user", "--mount", "--map-root-user", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=3m tmpfs '{tmp_path}'"
+    if subprocess.run([*inside, mount], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system lets nobody mount a small file system without being root")
+    command = f"{mount} && '{sys.executable}' -m tests.faults.small_disk '{tmp_path}'"
+    done = subprocess.run([*inside, command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "full after" in done.stdout
