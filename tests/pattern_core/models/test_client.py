@@ -142,7 +142,7 @@ def test_a_429_holds_the_other_agents_back_too() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.ask)
             await trio.sleep(1)
-            assert await one.ask() == says("a")
+            assert await one.ask() in (says("a"), says("b"))  # both are free to go at the same moment
             assert trio.current_time() == 20
 
     virtually(test)
