@@ -84,8 +84,11 @@ class Actors:
         if agent_id in self._awake:
             self._awake[agent_id] = True
         elif agent_id not in self._stopped:
+            try:
+                self._nursery.start_soon(self._work, agent_id, following, name=f"agent {agent_id}")
+            except RuntimeError:  # the constellation has just stopped; its next start finds the row
+                return
             self._awake[agent_id] = following is None
-            self._nursery.start_soon(self._work, agent_id, following, name=f"agent {agent_id}")
 
     async def stop(self, agent_id: str, reason: str) -> None:
         """Cancel what the agent does and keep it from starting anything, until `release`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from pattern_core.testing.model import Paced, says
-from tests.support import PATIENCE_S, rows, running
+from tests.support import PATIENCE_S, Running, in_memory, rows, running
 
 
 async def test_turns_start_in_the_order_of_acceptance_whoever_hears_of_it_first(tmp_path: Path) -> None:
@@ -35,3 +35,21 @@ async def test_a_wish_to_stop_a_turn_that_is_just_being_started_is_honoured(tmp_
             assert await world.constellation.cancel(turn_id)
             with trio.fail_after(PATIENCE_S):
                 assert (await world.constellation.wait(turn_id)).status == "cancelled"
+
+
+async def test_what_is_accepted_while_the_constellation_stops_is_done_at_the_next_start(tmp_path: Path) -> None:
+    accepted: list[str] = []
+
+    async def send(world: Running) -> None:
+        accepted.append(await world.submit("hello"))
+
+    async with in_memory() as database, trio.open_nursery() as outside:
+        outside.cancel_scope.deadline = trio.current_time() + PATIENCE_S
+        async with running(otherwise=says("ok"), database=database) as world:
+            await world.agent()
+            outside.start_soon(send, world)
+            await trio.lowlevel.checkpoint()
+        while not accepted:
+            await trio.lowlevel.checkpoint()
+        async with running(otherwise=says("ok"), database=database) as again:
+            assert (await again.constellation.wait(accepted[0])).status == "completed"
