@@ -236,6 +236,8 @@ class Constellation:
     async def cancel(self, turn_id: str, *, reason: str = "user") -> bool:
         """Stop a turn: at once if it waits, else at its next checkpoint. False if it had ended.
 
+        A turn whose last answer is being stored at that moment still completes.
+
         Raises:
             NotFound: there is no such turn.
         """

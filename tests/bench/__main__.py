@@ -22,6 +22,7 @@ async def measure_turns() -> list[Figure]:
     """What turns cost and how many there are."""
     return [
         await turns.cpu_per_turn(),
+        await turns.cpu_per_turn(on_disk=False),
         *await turns.throughput(steps=1),
         *await turns.throughput(steps=2),
         await turns.loop_lag(),

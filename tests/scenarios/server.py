@@ -26,7 +26,9 @@ class Server:
         self.folder = folder
         self.url = ""
         self._port = 0
-        self._environment = {**os.environ, "PATTERN_BOOTSTRAP_TOKEN": TOKEN, **(environment or {})}
+        # As on a user's machine, modules are compiled once and not at every start.
+        compiled_once = {"PYTHONDONTWRITEBYTECODE": ""}
+        self._environment = {**os.environ, **compiled_once, "PATTERN_BOOTSTRAP_TOKEN": TOKEN, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
