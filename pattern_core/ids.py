@@ -81,8 +81,3 @@ class Ids:
 def message_id(position: str) -> str:
     """The id of the message at `position`."""
     return f"msg_{position}"
-
-
-def position_ms(position: str) -> int:
-    """The unix milliseconds at which `position` was made."""
-    return (int(position) >> SEQUENCE_BITS) + SNOWFLAKE_EPOCH_MS

@@ -400,13 +400,6 @@ class Database:
         if self._durability.deferred:
             await self._durability.barrier(self._lane.commits)
 
-    async def release_memory(self) -> None:
-        """Give the cache's pages back and close the second connection; for a constellation that rests."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            await reader.submit(_close_request(reader))
-        await self.read(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
-
     async def aclose(self) -> None:
         """Finish what has begun, checkpoint and close. Safe to call twice."""
         if self._closed:

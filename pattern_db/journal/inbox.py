@@ -32,12 +32,6 @@ def first(connection: Connection, agent_id: str) -> InboxRow | None:
     return None if row is None else InboxRow(*row)
 
 
-def get(connection: Connection, turn: int) -> InboxRow | None:
-    """The waiting message of this turn, if it still waits."""
-    row = connection.execute("SELECT turn, payload FROM inbox WHERE turn = ?", (turn,)).fetchone()
-    return None if row is None else InboxRow(*row)
-
-
 def take(connection: Connection, turn: int) -> None:
     """Remove the message; its turn starts in the same transaction.
 

@@ -139,14 +139,6 @@ def unwanted(connection: Connection) -> list[tuple[str, str]]:
     return [(turn_id, reason) for turn_id, reason in rows]
 
 
-def count_open(connection: Connection, agent_id: str) -> int:
-    """How many of the agent's turns have not ended."""
-    count: int = connection.execute(
-        "SELECT count(*) FROM turn WHERE agent_id = ? AND ended_at IS NULL", (agent_id,)
-    ).get
-    return count
-
-
 def start(
     connection: Connection, key: int, *, batch_id: str, epoch: int, started_at: str, deadline_at: str | None
 ) -> None:

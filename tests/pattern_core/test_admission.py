@@ -60,8 +60,9 @@ def test_an_accepted_message_is_a_turn_an_inbox_row_and_an_event(db: Connection)
     row = turns.by_id(db, "turn_1")
     assert accepted == Accepted(ticket=Ticket(turn_id="turn_1"), key=row.key)
     assert (row.status, row.agent_id, row.sender, row.seed, row.depth) == ("queued", "agent_ada", USER, 7, 2)
-    waiting = inbox.get(db, row.key)
+    waiting = inbox.first(db, "agent_ada")
     assert waiting is not None
+    assert waiting.turn == row.key
     assert json.loads(waiting.payload) == admission.payload_of(incoming)
     assert (event.name, event.turn_id) == ("turn.queued", "turn_1")
     assert event.data == {"agent_id": "agent_ada", "sender": USER}

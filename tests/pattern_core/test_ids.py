@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.ids import (
+    SEQUENCE_BITS,
+    SNOWFLAKE_EPOCH_MS,
     Ids,
     message_id,
-    position_ms,
     seeded_randomness,
     system_randomness,
     ulid,
@@ -82,14 +83,14 @@ def test_positions_go_on_after_the_newest_in_use() -> None:
 def test_a_position_tells_its_time() -> None:
     clock = StoppedClock(START_MS + 123)
     position = Ids(clock, seeded_randomness(1)).position()
-    assert position_ms(position) == START_MS + 123
+    assert (int(position) >> SEQUENCE_BITS) + SNOWFLAKE_EPOCH_MS == START_MS + 123
     assert message_id(position) == f"msg_{position}"
 
 
 def test_a_burst_does_not_run_far_ahead_of_its_time() -> None:
     ids = Ids(StoppedClock(), seeded_randomness(1))
     positions = [ids.position() for _time in range(10_000)]
-    assert position_ms(positions[-1]) == START_MS  # 65,536 fit into a millisecond
+    assert (int(positions[-1]) >> SEQUENCE_BITS) + SNOWFLAKE_EPOCH_MS == START_MS  # 65,536 fit into a millisecond
 
 
 def test_seeds_fit_a_column() -> None:

@@ -286,14 +286,6 @@ async def test_a_closed_database_refuses_everything(either: Database) -> None:
         await either.write_and_announce(nothing, lambda _value: None)
 
 
-async def test_resting_gives_memory_back_and_costs_nothing_later(either: Database) -> None:
-    await either.write(add, "a")
-    for _time in range(2):
-        assert await either.read_aside(words) == ["a"]
-        await either.release_memory()
-    assert await either.read(words) == ["a"]
-
-
 @pytest.mark.slow
 async def test_too_many_requests_are_refused(database: Database) -> None:
     async with held(database) as nursery:

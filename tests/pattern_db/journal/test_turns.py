@@ -108,12 +108,12 @@ def test_work_that_is_left(db: Connection, make_turn: MakeTurn) -> None:
     found = turns.unfinished(db, "agt_ada")
     assert found is not None
     assert found.key == second
-    assert turns.count_open(db, "agt_ada") == 2
+    assert turns.open_turns(db, "agt_ada") == ["turn_1", "turn_2"]
     turns.end(db, second, status="completed", ended_at=LATER)
     assert turns.unfinished(db, "agt_ada") is None
     turns.end(db, first, status="cancelled", ended_at=LATER)
     assert turns.agents_with_work(db) == ["agt_bob"]
-    assert turns.count_open(db, "agt_ada") == 0
+    assert turns.open_turns(db, "agt_ada") == []
 
 
 def test_turns_go_with_their_agent_and_children_forget_their_parent(db: Connection, make_turn: MakeTurn) -> None:
@@ -126,7 +126,7 @@ def test_turns_go_with_their_agent_and_children_forget_their_parent(db: Connecti
 
 
 def test_finding_work_reads_no_ended_turns(db: Connection, plan_of: PlanOf) -> None:
-    for call in (lambda: turns.unfinished(db, "agt_ada"), lambda: turns.count_open(db, "agt_ada")):
+    for call in (lambda: turns.unfinished(db, "agt_ada"), lambda: turns.open_turns(db, "agt_ada")):
         [step] = plan_of(call)  # a second line would be a sort
         assert "turn_open (agent_id=?)" in step
     [step] = plan_of(lambda: turns.agents_with_work(db))
