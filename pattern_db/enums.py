@@ -62,6 +62,27 @@ class UpdateSource(StrEnum):
     MANUAL = "manual"
 
 
+class HistoryKind(StrEnum):
+    """What made a version of a block."""
+
+    CREATE = "create"
+    EDIT = "edit"
+    UNDO = "undo"
+    REDO = "redo"
+    ROLLBACK = "rollback"
+    MERGE = "merge"
+    REPAIR = "repair"
+
+
+class DamagedPart(StrEnum):
+    """Which stored bytes of a block a repair put aside."""
+
+    CREATED = "created"
+    CHECKPOINT = "checkpoint"
+    UPDATE = "update"
+    SEGMENT = "segment"
+
+
 class Encoding(StrEnum):
     """How bytes are stored: as they came, or as one zstd frame."""
 
@@ -203,3 +224,11 @@ class SearchKind(StrEnum):
     BLOCK = "block"
     ARCHIVAL = "archival"
     FILE = "file"
+
+
+class IndexState(StrEnum):
+    """What an index of vectors is for: search answers from the active one; a retired one is being removed."""
+
+    BUILDING = "building"
+    ACTIVE = "active"
+    RETIRED = "retired"

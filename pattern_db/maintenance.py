@@ -7,11 +7,12 @@ from pathlib import Path
 
 import apsw
 
-from pattern_db import search, vectors
+from pattern_db import search, vector_tables
 from pattern_db.backup import check_integrity, ordinary_tables
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.migrate import Migrations
+from pattern_db.tables import embedding_indexes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ def check(connection: Connection) -> list[str]:
             problems.append(
                 f"the full-text index {index} does not fit its table; run `pattern db vacuum` to rebuild it"
             )
-    if "embeddings" in present and vectors.dimension_of(connection) is not None:
+    if "embedding_indexes" in present:
         problems += _check_vectors(connection)
     return problems
 
@@ -89,12 +90,11 @@ def vacuum(connection: Connection) -> int:
         apsw.FullError: the disk is too small for the copy; nothing was changed.
     """
     before = _size(connection)
-    if fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'embeddings'"):
+    if fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'embedding_indexes'"):
         with connection:
             search.rebuild(connection)
             search.optimize(connection)
-            if vectors.dimension_of(connection) is not None:
-                vectors.rebuild(connection)
+            vector_tables.rebuild(connection)
     for sql in ("PRAGMA optimize", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
         connection.execute(sql).fetchall()
     return before - _size(connection)
@@ -107,22 +107,26 @@ def _size(connection: Connection) -> int:
 
 def _check_vectors(connection: Connection) -> list[str]:
     problems: list[str] = []
-    for kind in SearchKind:
-        table = vectors.TABLES[kind]
-        try:
-            missing, extra = fetch_all(
-                connection,
-                "SELECT (SELECT count(*) FROM embeddings WHERE kind = ?1 AND dimension = ?2"
-                f" AND id NOT IN (SELECT rowid FROM {table})),"
-                f" (SELECT count(*) FROM {table} WHERE rowid NOT IN (SELECT id FROM embeddings WHERE kind = ?1))",
-                (kind, vectors.dimension_of(connection)),
-            )[0]
-        except apsw.SQLError as error:
-            problems.append(f"the vector table {table} cannot be read ({error}); run `pattern db vacuum` to rebuild it")
-            continue
-        if missing or extra:
-            problems.append(
-                f"the vector table {table} lacks {missing} vectors and has {extra} too many;"
-                " run `pattern db vacuum` to rebuild it"
-            )
+    for index in embedding_indexes.live(connection):
+        for kind in SearchKind:
+            table = vector_tables.name(index, kind)
+            try:
+                missing, extra = fetch_all(
+                    connection,
+                    "SELECT (SELECT count(*) FROM embeddings WHERE kind = ?1 AND index_id = ?2"
+                    f" AND id NOT IN (SELECT rowid FROM {table})),"
+                    f" (SELECT count(*) FROM {table}"
+                    " WHERE rowid NOT IN (SELECT id FROM embeddings WHERE kind = ?1 AND index_id = ?2))",
+                    (kind, index.id),
+                )[0]
+            except apsw.SQLError as error:
+                problems.append(
+                    f"the vector table {table} cannot be read ({error}); run `pattern db vacuum` to rebuild it"
+                )
+                continue
+            if missing or extra:
+                problems.append(
+                    f"the vector table {table} lacks {missing} vectors and has {extra} too many;"
+                    " run `pattern db vacuum` to rebuild it"
+                )
     return problems

@@ -16,7 +16,7 @@ from typing import Literal
 
 import apsw
 
-from pattern_db import vectors
+from pattern_db import vector_tables
 from pattern_db.backup import content_digest, hot_backup
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
 from pattern_db.errors import (
@@ -273,11 +273,9 @@ def _compare(connection: Connection, backup: Path) -> None:
 
 
 def _ensure_vectors(connection: Connection) -> None:
-    has_meta = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone()
-    dimension = vectors.dimension_of(connection) if has_meta else None
-    if dimension is not None:
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'embedding_indexes'").fetchone() is not None:
         with connection, translated():
-            vectors.ensure(connection, dimension)
+            vector_tables.ensure(connection)
 
 
 def _name_of(connection: Connection) -> str:

@@ -1,278 +1,408 @@
 """Full-text search over messages, memory blocks, archive and files, filtered inside the query.
 
-Any text of a person or a model is a legal query: `to_match` writes the FTS5 expression, user text never does.
-
-Source of the query syntax: "SQLite FTS5 Extension", sqlite.org/fts5.html, section 3.
+What is offered here are the parts of a search: which rows hold a term, which of them fit the filters, which rank best
+by bm25, what stands around a message. How they make an order is decided by who asks.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pattern_db.columns import Json, from_json, to_json
+from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
+from pattern_db.search_terms import Term
+from pattern_db.vectors import Condition
 
-TERMS_MAX = 64  # beyond this a query is a document; its first words say enough
-SNIPPET_TOKENS = 24
-_ELLIPSIS = "…"
-
-# Frequent English words that would match nearly everything; left out of an any-word search if other words remain.
-_FREQUENT_WORDS = (
-    "a about an and are as at be been but by can could did do does for from had has have he her his how i if in is it"
-    " its me my not of on or our she should so than that the their them then there they this to us was we were what"
-    " when where which who whom why will with would you your"
-)
-_FREQUENT = frozenset(_FREQUENT_WORDS.split())
-# A phrase in quotes, or a word; each may have a minus before and a star after it.
-_TERM = re.compile(r'(?P<minus>-)?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))(?P<star>\*)?')
+SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)
+_CJK_INDEX = "cjk_fts"
+_LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """What a hit must satisfy.
+    """What a hit must satisfy; None means: whatever.
 
     `agents`: owners of messages, blocks and entries; blocks lent to them and files of folders attached to them count
-    too; None for everybody's. `roles` holds for messages. `since` (included) and `until` (excluded) are column times.
+    too. `roles` and `sessions` hold for messages; with `sessions` nothing else is found. `since` (included), `until`
+    (excluded) and `now` are column times. `tags`: at least one of them; a file has its folder's name. `workspace` is
+    what the row was tagged with. Superseded entries (whose validity ended before `now`) are left out unless asked for.
     """
 
     agents: Sequence[str] | None = None
-    roles: Sequence[Role] | None = None
+    roles: Sequence[Role] | None = SPOKEN
     since: str | None = None
     until: str | None = None
+    tags: Sequence[str] | None = None
+    workspace: str | None = None
+    sessions: Sequence[str] | None = None
     include_archived: bool = True
+    include_superseded: bool = False
+    now: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """One find. `score` is 1.0 for the best of its kind and falls towards 0; `words` is the raw bm25, negative, the
-    smaller the better. `agent_id` is the owner (None for files), `label` a block's label, `role`, `position` and
-    `session_id` are a message's, `metadata` a JSON value.
+class Row:
+    """A row that can be found. `ref` is the id that its vector goes by, `id` the one that people know: for a further
+    chunk of an entry these are two. `agent_id` is None for files; `label` a block's label or a file's name.
+    `speaker` is the name that a message was said under, `metadata` JSON text.
     """
 
     kind: SearchKind
+    row: int
+    ref: str
     id: str
     agent_id: str | None
     content: str
-    snippet: str
-    score: float
-    words: float
     created_at: str
     label: str | None = None
     role: Role | None = None
     position: str | None = None
     session_id: str | None = None
-    metadata: Json = None
-    is_archived: bool = False
+    speaker: str | None = None
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The messages of the same session next to one: rows, the nearest first."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where one kind is found: its index, the tables that hold its rows, and their key.
+    """Where one kind is found: its index, the table that holds its rows, and what its columns mean.
 
-    `details` yields id, agent, content, created_at, label, role, position, session, metadata, archived. `allowed` is
-    the condition on the same tables.
+    `details` yields ref, id, agent, content, created_at, label, role, position, session, speaker, metadata.
+    `conditions` are by field of `Filters`; "" stands for what always holds.
     """
 
+    number: int  # in the index of Chinese, Japanese and Korean text
     index: str
+    table: str
     tables: str
-    details: str
-    allowed: str
     row: str
+    ref: str
+    text: str
+    details: str
+    conditions: Mapping[str, str]
 
 
-_TIME = "({0} >= :since OR :since IS NULL) AND ({0} < :until OR :until IS NULL)"
-_OWNER = "(:agents IS NULL OR {0} IN (SELECT value FROM json_each(:agents)))"
+_AGENTS = "(SELECT value FROM json_each(:agents))"
+_TAGS = "(SELECT value FROM json_each(:tags))"
+_NEVER = "0"
+_ROLES = {role.value: role for role in Role}  # a search makes 150 rows, and an enumeration looks up slowly
 _PLACES = {
     SearchKind.MESSAGE: _Place(
+        number=0,
         index="message_fts",
+        table="messages",
         tables="messages AS m",
         row="m.row",
-        details="m.id, m.agent_id, m.content, m.created_at, NULL, m.role, m.position, m.session_id,"
-        " m.source_metadata, m.is_archived",
-        allowed=f"m.is_deleted = 0 AND m.is_archived <= :archived AND {_OWNER.format('m.agent_id')}"
-        f" AND {_TIME.format('m.created_at')}"
-        " AND (:roles IS NULL OR m.role IN (SELECT value FROM json_each(:roles)))",
+        ref="m.id",
+        text="m.content",
+        details="m.id, m.id, m.agent_id, m.content, m.created_at, NULL, m.role, m.position, m.session_id,"
+        " m.source_metadata ->> '$.name', m.source_metadata",
+        conditions={
+            "": "m.is_deleted = 0 AND m.content IS NOT NULL",
+            "agents": f"m.agent_id IN {_AGENTS}",
+            "roles": "m.role IN (SELECT value FROM json_each(:roles))",
+            "since": "m.created_at >= :since",
+            "until": "m.created_at < :until",
+            "tags": f"EXISTS (SELECT 1 FROM json_each(m.source_metadata, '$.tags') WHERE value IN {_TAGS})",
+            "workspace": "m.workspace = :workspace",
+            "sessions": "m.session_id IN (SELECT value FROM json_each(:sessions))",
+            "archived": "m.is_archived = 0",
+        },
     ),
     SearchKind.BLOCK: _Place(
+        number=1,
         index="memory_fts",
+        table="memory_blocks",
         tables="memory_blocks AS b",
         row="b.row",
-        details="b.id, b.agent_id, coalesce(b.content_preview, ''), b.updated_at, b.label, NULL, NULL, NULL,"
-        " b.metadata, 0",
-        allowed=f"b.is_active = 1 AND ({_OWNER.format('b.agent_id')} OR b.id IN (SELECT block_id"
-        " FROM shared_block_agents WHERE agent_id IN (SELECT value FROM json_each(:agents))))"
-        f" AND {_TIME.format('b.updated_at')}",
+        ref="b.id",
+        text="b.label || ' ' || coalesce(b.content_preview, '')",
+        details="b.id, b.id, b.agent_id, coalesce(b.content_preview, ''), b.updated_at, b.label, NULL, NULL, NULL,"
+        " NULL, b.metadata",
+        conditions={
+            "": "b.is_active = 1",
+            "agents": f"(b.agent_id IN {_AGENTS} OR b.id IN (SELECT block_id FROM shared_block_agents"
+            f" WHERE agent_id IN {_AGENTS}))",
+            "since": "b.updated_at >= :since",
+            "until": "b.updated_at < :until",
+            "tags": f"EXISTS (SELECT 1 FROM json_each(b.metadata, '$.tags') WHERE value IN {_TAGS})",
+            "workspace": "b.metadata ->> '$.workspace' = :workspace",
+            "sessions": _NEVER,
+        },
     ),
     SearchKind.ARCHIVAL: _Place(
+        number=2,
         index="archival_fts",
-        tables="archival_entries AS e",
-        row="e.row",
-        details="e.id, e.agent_id, e.content, e.created_at, NULL, NULL, NULL, NULL, e.metadata, 0",
-        allowed=f"{_OWNER.format('e.agent_id')} AND {_TIME.format('e.created_at')}",
+        table="archival_entries",
+        tables="archival_entries AS a",
+        row="a.row",
+        ref="a.id",
+        text="a.content",
+        details="a.id, coalesce(a.parent_entry_id, a.id), a.agent_id, a.content, a.created_at, NULL, NULL, NULL, NULL,"
+        " NULL, a.metadata",
+        conditions={
+            "": "1",
+            "agents": f"a.agent_id IN {_AGENTS}",
+            "since": "a.created_at >= :since",
+            "until": "a.created_at < :until",
+            "tags": f"EXISTS (SELECT 1 FROM json_each(a.tags) WHERE value IN {_TAGS})",
+            "workspace": "a.workspace = :workspace",
+            "sessions": _NEVER,
+            "superseded": "(a.valid_to IS NULL OR a.valid_to > :now)",
+        },
     ),
     SearchKind.FILE: _Place(
+        number=3,
         index="file_passage_fts",
+        table="file_passages",
         tables="(file_passages AS p JOIN folder_files AS f ON f.id = p.file_id)",
         row="p.row",
-        details="p.id, NULL, p.content, p.created_at, f.name, NULL, NULL, NULL, NULL, 0",
-        allowed="(:agents IS NULL OR f.folder_id IN (SELECT folder_id FROM folder_attachments WHERE agent_id IN"
-        f" (SELECT value FROM json_each(:agents)))) AND {_TIME.format('p.created_at')}",
+        ref="p.id",
+        text="p.heading || ' ' || p.content",
+        details="p.id, p.id, NULL, p.content, p.created_at, f.name, NULL, NULL, NULL, NULL,"
+        " json_object('file_id', p.file_id, 'folder_id', f.folder_id, 'start_line', p.start_line,"
+        " 'end_line', p.end_line, 'page', p.page, 'heading', p.heading)",
+        conditions={
+            "": "1",
+            "agents": f"f.folder_id IN (SELECT folder_id FROM folder_attachments WHERE agent_id IN {_AGENTS})",
+            "since": "p.created_at >= :since",
+            "until": "p.created_at < :until",
+            "tags": f"f.folder_id IN (SELECT id FROM folders WHERE name IN {_TAGS})",
+            "workspace": _NEVER,
+            "sessions": _NEVER,
+        },
     ),
 }
 
 
-def to_match(text: str, *, any_word: bool = False) -> str:
-    """The FTS5 expression for any user text; empty if there is nothing to look for.
+def size(connection: Connection, kind: SearchKind) -> int:
+    """About how many rows of `kind` there are; at once, whatever their number."""
+    found = _query(connection, f"SELECT coalesce(max(row), 0) FROM {_PLACES[kind].table}", {})
+    return int(found[0][0])
 
-    Words must all occur, in any order and form (stems); with `any_word`, at least one of them, and English filler
-    words count only if there is nothing else. "Words in quotes" are a phrase, a star after a word or phrase matches
-    its beginnings, a minus before it excludes, and OR in capitals between two terms means either. Everything else is
-    text: no input is a syntax error.
+
+def spread(connection: Connection, kind: SearchKind, term: Term, limit: int) -> int:
+    """How many rows hold the term, whatever the filters; not counted beyond `limit`."""
+    source, values = _source(kind, term)
+    if not source:
+        return 0
+    found = _query(
+        connection, f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT :limit)", {**values, "limit": limit}
+    )
+    return int(found[0][0])
+
+
+def rows_of(
+    connection: Connection, kind: SearchKind, term: Term, limit: int, *, filters: Filters | None = None
+) -> list[int]:
+    """The newest `limit` rows that hold the term and fit the filters, newest first. Tombstones may be among them
+    unless there are filters: `rows` leaves them out.
     """
-    groups, excluded = _terms(text)
-    if any_word and len(groups) > 1:
-        telling = [group for group in groups if not (len(group) == 1 and group[0].strip('"').lower() in _FREQUENT)]
-        groups = telling or groups
-    if not groups:
-        return ""
-    wanted = ["(" + " OR ".join(group) + ")" if len(group) > 1 else group[0] for group in groups]
-    match = (" OR " if any_word else " AND ").join(wanted)
-    if not excluded:
-        return match
-    return f"({match}) NOT ({' OR '.join(excluded)})"
+    return list(json.loads(posted(connection, kind, term, limit, filters=filters)))
 
 
-def search(
-    connection: Connection,
-    query: str,
-    limit: int,
-    *,
-    kinds: Sequence[SearchKind] = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL),
-    filters: Filters | None = None,
-    any_word: bool = True,
-) -> list[Hit]:
-    """The best `limit` hits over all `kinds`, best first; empty if the query holds no words.
+def posted(connection: Connection, kind: SearchKind, term: Term, limit: int, *, filters: Filters | None = None) -> str:
+    """What `rows_of` gives, as a JSON array: one text with all numbers is several times faster than a row for each."""
+    source, values = _source(kind, term)
+    if not source:
+        return "[]"
+    place = _PLACES[kind]
+    literal = "" if term.literal is None else f" AND instr(lower({place.text}), :literal) > 0"
+    if filters is None and not literal:
+        sql = f"SELECT found FROM {source} ORDER BY found DESC LIMIT :limit"
+    else:
+        allowed, more = _allowed(kind, filters or Filters(roles=None, include_superseded=True))
+        values = {**values, **more, "literal": term.literal}
+        sql = (
+            f"SELECT found FROM {source} CROSS JOIN {place.tables} ON {place.row} = found WHERE {allowed}{literal}"
+            " ORDER BY found DESC LIMIT :limit"
+        )
+    found_all = _query(connection, f"SELECT json_group_array(found) FROM ({sql})", {**values, "limit": limit})
+    return str(found_all[0][0])
 
-    By default one of the words is enough: a question in plain language rarely recurs word for word, and what holds
-    more of its words, and rarer ones, comes first. With `any_word` False all words must occur.
 
-    bm25 depends on the statistics of one index, so each kind is scored against its own best hit. Tombstones and
-    deleted blocks are never found; archived messages are, unless `filters` says not: they are the searchable past.
+def count_posted(posted: str) -> int:
+    """How many rows a text of `posted` names."""
+    return posted.count(",") + 1 if len(posted) > 2 else 0
+
+
+def newest_posted(posted: str, limit: int) -> str:
+    """The first `limit` rows of a text of `posted`."""
+    return posted if count_posted(posted) <= limit else f"[{','.join(posted[1:-1].split(',', limit)[:limit])}]"
+
+
+def best(
+    connection: Connection, kind: SearchKind, terms: Sequence[Term], limit: int, filters: Filters
+) -> list[tuple[int, float]]:
+    """The `limit` rows that hold some of the terms and fit, by bm25: (row, goodness above 0), best first.
+
+    Terms that need a look at the text itself do not count here.
     """
-    match = to_match(query, any_word=any_word)
+    match = " OR ".join(term.match for term in terms if term.match and term.literal is None)
     if not match:
         return []
-    hits: list[Hit] = []
-    for kind in dict.fromkeys(kinds):
-        hits += _search_kind(connection, kind, match, limit, filters or Filters())
-    hits.sort(key=lambda hit: (-hit.score, hit.words))
-    return hits[:limit]
+    place = _PLACES[kind]
+    allowed, values = _allowed(kind, filters)
+    return _query(
+        connection,
+        f"SELECT {place.row}, -bm25({place.index}) AS goodness FROM {place.index} CROSS JOIN {place.tables}"
+        f" ON {place.row} = {place.index}.rowid WHERE {place.index} MATCH :match AND {allowed}"
+        " ORDER BY goodness DESC LIMIT :limit",
+        {**values, "match": match, "limit": limit},
+    )
+
+
+def rows(connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters) -> dict[int, Row]:
+    """Those of the rows that fit the filters, by number. Tombstones and inactive blocks never do."""
+    return _rows(connection, kind, f"{_PLACES[kind].row} IN (SELECT value FROM json_each(:among))", numbers, filters)
+
+
+def rows_of_refs(connection: Connection, kind: SearchKind, refs: Sequence[str], filters: Filters) -> dict[int, Row]:
+    """Those of the rows with these refs that fit the filters, by number."""
+    return _rows(connection, kind, f"{_PLACES[kind].ref} IN (SELECT value FROM json_each(:among))", refs, filters)
+
+
+def sample(connection: Connection, count: int) -> list[Row]:
+    """Up to `count` messages that were spoken, evenly over all there are; at once, whatever their number."""
+    last = size(connection, SearchKind.MESSAGE)
+    numbers = [1 + at * last // count for at in range(count)] if last > count else list(range(1, last + 1))
+    return list(rows(connection, SearchKind.MESSAGE, numbers, Filters(roles=(Role.USER, Role.ASSISTANT))).values())
+
+
+def surroundings(connection: Connection, numbers: Sequence[int], reach: int) -> dict[int, Surroundings]:
+    """For each message up to `reach` spoken ones of its session on each side, in the order of positions."""
+    # The session is compared only afterwards: at a session's border the search for one more would go on to the end.
+    side = (
+        "json((SELECT json_group_array(row) FROM (SELECT n.row, n.session_id FROM messages AS n"
+        " WHERE n.agent_id = m.agent_id AND n.position {0} m.position AND n.role <> 'tool' AND n.is_deleted = 0"
+        " AND n.content IS NOT NULL ORDER BY n.position {1} LIMIT :reach) WHERE session_id IS m.session_id))"
+    )
+    found = _query(
+        connection,
+        f"SELECT json_group_array(json_array(m.row, {side.format('<', 'DESC')}, {side.format('>', 'ASC')}))"
+        " FROM json_each(:among) CROSS JOIN messages AS m ON m.row = value",
+        {"among": to_json(list(numbers)), "reach": reach},
+    )
+    return {
+        row: Surroundings(before=tuple(before), after=tuple(after)) for row, before, after in json.loads(found[0][0])
+    }
+
+
+def condition(kind: SearchKind, filters: Filters) -> Condition:
+    """The filters for a search among vectors."""
+    place = _PLACES[kind]
+    allowed, values = _allowed(kind, filters)
+    return Condition(
+        sql=f"EXISTS (SELECT 1 FROM {place.tables} WHERE {place.ref} = e.ref AND {allowed})", values=values
+    )
+
+
+def is_narrow(filters: Filters) -> bool:
+    """True if the filters may leave out most of what there is."""
+    return any(
+        value is not None
+        for value in (filters.agents, filters.since, filters.until, filters.tags, filters.workspace, filters.sessions)
+    ) or set(filters.roles or SPOKEN) != set(SPOKEN)
 
 
 def rebuild(connection: Connection) -> None:
     """Fill all full-text indexes anew from their tables."""
-    for place in _PLACES.values():
-        connection.execute(f"INSERT INTO {place.index}({place.index}) VALUES ('rebuild')")
+    for index in indexes():
+        connection.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")
 
 
 def optimize(connection: Connection) -> None:
     """Merge the segments of all full-text indexes: smaller and faster, at the cost of writing them once."""
-    for place in _PLACES.values():
-        connection.execute(f"INSERT INTO {place.index}({place.index}) VALUES ('optimize')")
+    for index in indexes():
+        connection.execute(f"INSERT INTO {index}({index}) VALUES ('optimize')")
 
 
 def indexes() -> list[str]:
     """Names of the full-text tables."""
-    return [place.index for place in _PLACES.values()]
+    return [*(place.index for place in _PLACES.values()), _CJK_INDEX]
 
 
-def _search_kind(connection: Connection, kind: SearchKind, match: str, limit: int, filters: Filters) -> list[Hit]:
+def _source(kind: SearchKind, term: Term) -> tuple[str, dict[str, Json]]:
+    """A table expression with the column `found`: the rows that hold the term."""
     place = _PLACES[kind]
-    values = {
-        "match": match,
-        "limit": limit,
-        "agents": None if filters.agents is None else to_json(list(filters.agents)),
-        "roles": None if filters.roles is None else to_json(list(filters.roles)),
+    if term.cjk is not None:
+        return (
+            "(SELECT DISTINCT doc / 4 AS found FROM cjk_vocab WHERE term >= :cjk AND term < :beyond"
+            f" AND doc % 4 = {place.number})",
+            {"cjk": term.cjk, "beyond": term.cjk + _LAST_CHARACTER},
+        )
+    if not term.match:
+        return "", {}
+    return (f"(SELECT rowid AS found FROM {place.index} WHERE {place.index} MATCH :match)", {"match": term.match})
+
+
+def _allowed(kind: SearchKind, filters: Filters) -> tuple[str, dict[str, Json]]:
+    """The condition for the filters on the place's tables, and its values."""
+    conditions = _PLACES[kind].conditions
+    values: dict[str, Json] = {
+        "agents": _array(filters.agents),
+        "roles": _array(filters.roles),
         "since": filters.since,
         "until": filters.until,
-        "archived": int(filters.include_archived),
+        "tags": _array(filters.tags),
+        "workspace": filters.workspace,
+        "sessions": _array(filters.sessions),
     }
-    ranked: list[tuple[int, float]] = connection.execute(
-        f"SELECT {place.row}, bm25({place.index}) AS words FROM {place.index} JOIN {place.tables}"
-        f" ON {place.row} = {place.index}.rowid WHERE {place.index} MATCH :match AND {place.allowed}"
-        " ORDER BY words LIMIT :limit",
-        values,
-    ).fetchall()  # type: ignore[assignment]  # the columns' types are the statement's business
-    if not ranked:
-        return []
-    words = dict(ranked)
-    best = ranked[0][1]
-    # Snippets only for what is shown: making one reads the whole text again.
-    found: list[tuple[Json, ...]] = connection.execute(
-        f"SELECT {place.row}, snippet({place.index}, -1, '', '', '{_ELLIPSIS}', {SNIPPET_TOKENS}), {place.details}"
-        f" FROM {place.index} JOIN {place.tables} ON {place.row} = {place.index}.rowid"
-        f" WHERE {place.index} MATCH :match AND {place.index}.rowid IN (SELECT value FROM json_each(:rows))",
-        {"match": match, "rows": to_json(list(words))},
-    ).fetchall()
-    return [_hit(kind, row, words[row[0]], best) for row in found]
+    names = ["", *(name for name, value in values.items() if value is not None)]
+    if not filters.include_archived:
+        names.append("archived")
+    if not filters.include_superseded:
+        names.append("superseded")
+        values["now"] = filters.now
+    return " AND ".join(conditions[name] for name in names if name in conditions), values
 
 
-def _hit(kind: SearchKind, row: tuple[Json, ...], words: float, best: float) -> Hit:
-    return Hit(
-        kind=kind,
-        snippet=row[1],
-        id=row[2],
-        agent_id=row[3],
-        content=row[4],
-        created_at=row[5],
-        label=row[6],
-        role=None if row[7] is None else Role(row[7]),
-        position=row[8],
-        session_id=row[9],
-        metadata=from_json(row[10]),
-        is_archived=bool(row[11]),
-        # A word that most texts hold weighs nothing; then all hits are equally good.
-        score=words / best if best else 1.0,
-        words=words,
+def _query(connection: Connection, sql: str, values: Mapping[str, Json]) -> list[tuple[Json, ...]]:
+    return connection.execute(sql, values).fetchall()
+
+
+def _array(values: Sequence[str] | None) -> str | None:
+    return None if values is None else to_json(list(values))
+
+
+def _rows(
+    connection: Connection, kind: SearchKind, chosen: str, among: Sequence[int] | Sequence[str], filters: Filters
+) -> dict[int, Row]:
+    if not among:
+        return {}
+    place = _PLACES[kind]
+    allowed, values = _allowed(kind, filters)
+    found = _query(
+        connection,
+        f"SELECT {place.row}, {place.details} FROM {place.tables} WHERE {chosen} AND {allowed}",
+        {**values, "among": to_json(list(among))},
     )
+    return {values[0]: _row(kind, values) for values in found}
 
 
-def _terms(text: str) -> tuple[list[list[str]], list[str]]:
-    """The wanted terms, in groups of alternatives, and the unwanted ones; all quoted."""
-    groups: list[list[str]] = []
-    excluded: list[str] = []
-    either = False
-    for found in list(_TERM.finditer(_clean(text)))[:TERMS_MAX]:
-        word = found["word"]
-        if word == "OR" and groups:
-            either = True
-            continue
-        quoted = _quoted(found["phrase"] if word is None else word, starred=found["star"] is not None)
-        if quoted is None:
-            continue
-        if found["minus"]:
-            excluded.append(quoted)
-        elif either:
-            groups[-1].append(quoted)
-        else:
-            groups.append([quoted])
-        either = False
-    return groups, excluded
-
-
-def _quoted(words: str, *, starred: bool) -> str | None:
-    """A term as an FTS5 string; None if the tokenizer would find no word in it, for that would match nothing."""
-    prefix = starred or words.endswith("*")
-    words = words.rstrip("*")
-    if not any(unicodedata.category(character)[0] in "LN" for character in words):
-        return None
-    return f'"{words}"' + ("*" if prefix else "")
-
-
-def _clean(text: str) -> str:
-    # FTS5 reads a query up to the first NUL, and half of a surrogate pair is no text to SQLite.
-    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+def _row(kind: SearchKind, values: tuple[Json, ...]) -> Row:
+    return Row(
+        kind=kind,
+        row=values[0],
+        ref=values[1],
+        id=values[2],
+        agent_id=values[3],
+        content=values[4],
+        created_at=values[5],
+        label=values[6],
+        role=_ROLES.get(values[7]),
+        position=values[8],
+        session_id=values[9],
+        speaker=values[10] if isinstance(values[10], str) else None,
+        metadata=values[11],
+    )

@@ -1,7 +1,7 @@
 """New databases as copies of a prepared one: writing a few hundred KB takes a fraction of running the schema.
 
-The template is built once per process, schema and vector dimension, in memory. Its header already says WAL, so
-that the first opening need not change the file.
+The template is built once per process and schema, in memory. Its header already says WAL, so that the first opening
+need not change the file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from pattern_db import files, timestamps, vectors
+from pattern_db import files, timestamps
 from pattern_db.connection import Connection, open_in_memory
 from pattern_db.errors import Conflict, translated
 from pattern_db.migrate import Migrations
@@ -22,8 +22,8 @@ _WAL = b"\x02\x02"
 _SOME_TIME = "0000-00-00T00:00:00.000Z"
 
 
-def create(path: Path, migrations: Migrations, *, now: str, dimension: int | None = None) -> None:
-    """Make a database at the newest version at `path`; with a `dimension`, also the vec0 tables.
+def create(path: Path, migrations: Migrations, *, now: str) -> None:
+    """Make a database at the newest version at `path`.
 
     It is on the disk when this returns. It has no name yet: see `tables.meta.initialise`. `now` is a time as columns
     hold it.
@@ -32,7 +32,7 @@ def create(path: Path, migrations: Migrations, *, now: str, dimension: int | Non
         Conflict: there is a file already.
         StorageFailed: the disk is full or failed.
     """
-    content = bytearray(_copy(migrations, now, dimension))
+    content = bytearray(_copy(migrations, now))
     content[_VERSIONS] = _WAL
     with translated(), files.temporary(path) as new:
         if path.exists():
@@ -41,27 +41,24 @@ def create(path: Path, migrations: Migrations, *, now: str, dimension: int | Non
         files.replace(new, path)
 
 
-def in_memory(migrations: Migrations, *, now: str, dimension: int | None = None) -> Connection:
+def in_memory(migrations: Migrations, *, now: str) -> Connection:
     """The same database in memory, for tests: the settings of a file, the schema, and nothing on the disk."""
     connection = open_in_memory()
-    connection.deserialize("main", _copy(migrations, now, dimension))
+    connection.deserialize("main", _copy(migrations, now))
     return connection
 
 
-def _copy(migrations: Migrations, now: str, dimension: int | None) -> bytes:
+def _copy(migrations: Migrations, now: str) -> bytes:
     if len(now) != timestamps.LENGTH:
         raise ValueError(f"{now!r} is not a time as columns hold it")
-    return _template(migrations, dimension).replace(_SOME_TIME.encode(), now.encode())
+    return _template(migrations).replace(_SOME_TIME.encode(), now.encode())
 
 
 @lru_cache(maxsize=8)
-def _template(migrations: Migrations, dimension: int | None) -> bytes:
+def _template(migrations: Migrations) -> bytes:
     connection = open_in_memory()
     try:
         migrations.apply(connection, now=_SOME_TIME)
-        if dimension is not None:
-            with connection:
-                vectors.ensure(connection, dimension)
         connection.execute("VACUUM").fetchall()
         return connection.serialize("main")
     finally:

@@ -1,19 +1,30 @@
-"""Long-term entries of agents: stored, found, removed, never changed."""
+"""Long-term entries of agents: stored, found, superseded, removed. What they say never changes.
+
+A long text is several rows: the first chunk, which is the entry, and further ones that name it as their parent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pattern_db import vectors
-from pattern_db.columns import Json, from_json, to_json_or_null
+from pattern_db.columns import Json, from_json, to_json, to_json_or_null
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.errors import NotFound
 
+CHANGEABLE = ("tags", "metadata", "workspace", "valid_from", "valid_to")
+_OF_EVERY_CHUNK = ("tags", "workspace", "valid_from", "valid_to")  # so that a search filters chunks without a join
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivalRow:
-    """One entry. A long text is several: the first, and further chunks that name it as their parent."""
+    """One entry, or one chunk of a long one.
+
+    `valid_from` None is since `created_at`, `valid_to` (excluded) None is until now; both are column times. `source`
+    is a JSON object of what the entry was made from, `content_hash` 16 bytes over the whole text.
+    """
 
     id: str
     agent_id: str
@@ -22,31 +33,50 @@ class ArchivalRow:
     metadata: Json = None
     chunk_index: int = 0
     parent_entry_id: str | None = None
+    tags: Sequence[str] | None = None
+    workspace: str | None = None
+    valid_from: str | None = None
+    valid_to: str | None = None
+    superseded_by: str | None = None
+    source: Json = None
+    content_hash: bytes | None = None
+
+
+_COLUMNS = (
+    "id, agent_id, content, created_at, metadata, chunk_index, parent_entry_id, tags, workspace, valid_from, valid_to,"
+    " superseded_by, source, content_hash"
+)
 
 
 def insert(connection: Connection, row: ArchivalRow) -> None:
-    """Add an entry.
+    """Add an entry or a chunk.
 
     Raises:
         apsw.ConstraintError: the id is taken or the parent is missing (a `Conflict` once translated).
     """
     connection.execute(
-        "INSERT INTO archival_entries (id, agent_id, content, metadata, chunk_index, parent_entry_id, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO archival_entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             row.id,
             row.agent_id,
             row.content,
+            row.created_at,
             to_json_or_null(row.metadata),
             row.chunk_index,
             row.parent_entry_id,
-            row.created_at,
+            to_json(list(row.tags)) if row.tags else None,
+            row.workspace,
+            row.valid_from,
+            row.valid_to,
+            row.superseded_by,
+            to_json_or_null(row.source),
+            row.content_hash,
         ),
     )
 
 
 def get(connection: Connection, entry_id: str) -> ArchivalRow:
-    """The entry with this id.
+    """The row with this id: an entry's first chunk, or a further chunk.
 
     Raises:
         NotFound: there is none.
@@ -57,26 +87,148 @@ def get(connection: Connection, entry_id: str) -> ArchivalRow:
     return found[0]
 
 
+def contents(connection: Connection, entry_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The texts of the chunks of each of these entries, in order; joined they are the whole text."""
+    rows = fetch_all(
+        connection,
+        "SELECT coalesce(parent_entry_id, id), content FROM archival_entries WHERE id IN (SELECT value FROM"
+        " json_each(?1)) OR parent_entry_id IN (SELECT value FROM json_each(?1)) ORDER BY chunk_index",
+        (to_json(list(entry_ids)),),
+    )
+    found: dict[str, list[str]] = {}
+    for entry_id, content in rows:
+        found.setdefault(entry_id, []).append(content)
+    return found
+
+
 def list_for_agent(
-    connection: Connection, agent_id: str, limit: int, *, before: str | None = None
+    connection: Connection,
+    agent_id: str,
+    limit: int,
+    *,
+    before: tuple[str, str] | None = None,
+    tag: str | None = None,
+    valid_at: str | None = None,
 ) -> list[ArchivalRow]:
-    """The agent's newest `limit` entries, newest first; only those older than the entry with the id `before`."""
+    """The agent's newest `limit` entries (first chunks), newest first.
+
+    `before` leaves only those older than an entry, named by its `created_at` and id (it may have been deleted since).
+    `tag` narrows them to those that bear it, `valid_at` to those that are not superseded or ended at that time.
+    """
     return _select(
         connection,
-        "WHERE agent_id = ?1 AND (?2 IS NULL OR (created_at, row) < (SELECT created_at, row FROM archival_entries"
-        " WHERE id = ?2)) ORDER BY created_at DESC, row DESC LIMIT ?3",
-        (agent_id, before, limit),
+        "WHERE agent_id = ?1 AND parent_entry_id IS NULL AND (?2 IS NULL OR (created_at, row) < (?6, coalesce((SELECT"
+        " row FROM archival_entries WHERE id = ?2), 9223372036854775807)))"
+        " AND (?4 IS NULL OR ?4 IN (SELECT value FROM json_each(tags)))"
+        " AND (?5 IS NULL OR valid_to IS NULL OR valid_to > ?5) ORDER BY created_at DESC, row DESC LIMIT ?3",
+        (agent_id, before and before[1], limit, tag, valid_at, before and before[0]),
     )
 
 
 def count(connection: Connection, agent_id: str) -> int:
-    """How many entries the agent has."""
+    """How many entries the agent has, whatever their number of chunks."""
+    row = fetch_all(
+        connection,
+        "SELECT count(*) FROM archival_entries WHERE agent_id = ? AND parent_entry_id IS NULL",
+        (agent_id,),
+    )
+    return int(row[0][0])
+
+
+def count_rows(connection: Connection, agent_id: str) -> int:
+    """How many rows the agent's archive takes, each chunk counted; read from the index alone."""
     row = fetch_all(connection, "SELECT count(*) FROM archival_entries WHERE agent_id = ?", (agent_id,))
     return int(row[0][0])
 
 
+def same(connection: Connection, agent_id: str, content_hash: bytes, now: str) -> ArchivalRow | None:
+    """The agent's valid entry whose whole text has this hash; None if there is none."""
+    found = _select(
+        connection,
+        "WHERE agent_id = ? AND content_hash = ? AND (valid_to IS NULL OR valid_to > ?) ORDER BY row LIMIT 1",
+        (agent_id, content_hash, now),
+    )
+    return found[0] if found else None
+
+
+def candidates(
+    connection: Connection, agent_id: str, groups: Sequence[Sequence[str]], now: str, *, chars: range, limit: int
+) -> list[str]:
+    """Ids of valid entries that hold all words of one of the `groups` in one chunk, and as many characters as `chars`.
+
+    At most `limit`, best first. Words are plain text.
+    """
+    wanted = [" AND ".join('"' + word.replace('"', '""') + '"' for word in words) for words in groups if words]
+    if not wanted:
+        return []
+    rows = fetch_all(
+        connection,
+        "SELECT entry FROM (SELECT coalesce(e.parent_entry_id, e.id) AS entry, bm25(archival_fts) AS words"
+        " FROM archival_fts JOIN archival_entries AS e ON e.row = archival_fts.rowid WHERE archival_fts MATCH ?1"
+        " AND e.agent_id = ?2 AND (e.valid_to IS NULL OR e.valid_to > ?3)) WHERE (SELECT sum(length(content))"
+        " FROM archival_entries WHERE id = entry OR parent_entry_id = entry) BETWEEN ?4 AND ?5"
+        " ORDER BY words LIMIT ?6",
+        (f"content : ({' OR '.join(f'({words})' for words in wanted)})", agent_id, now, chars.start, chars.stop, limit),
+    )
+    return list(dict.fromkeys(entry for (entry,) in rows))
+
+
+def supersede(connection: Connection, entry_id: str, *, by: str, valid_to: str) -> bool:
+    """Let an entry end at `valid_to`, if it does not end earlier, and name its successor.
+
+    False if it has a successor already; then nothing is changed.
+    """
+    connection.execute(
+        "UPDATE archival_entries SET superseded_by = ? WHERE id = ? AND superseded_by IS NULL", (by, entry_id)
+    )
+    if connection.changes() == 0:
+        return False
+    connection.execute(
+        "UPDATE archival_entries SET valid_to = ?1 WHERE (id = ?2 OR parent_entry_id = ?2)"
+        " AND (valid_to IS NULL OR valid_to > ?1)",
+        (valid_to, entry_id),
+    )
+    return True
+
+
+def versions(connection: Connection, entry_id: str, limit: int) -> list[ArchivalRow]:
+    """The entry with all that it superseded and that superseded it, oldest first; at most `limit`."""
+    return _select(
+        connection,
+        "WHERE id IN (WITH RECURSIVE chain (id) AS (VALUES (?1) UNION SELECT e.superseded_by FROM chain"
+        " JOIN archival_entries AS e ON e.id = chain.id WHERE e.superseded_by IS NOT NULL UNION SELECT e.id FROM chain"
+        " JOIN archival_entries AS e ON e.superseded_by = chain.id) SELECT id FROM chain)"
+        " ORDER BY created_at, row LIMIT ?2",
+        (entry_id, limit),
+    )
+
+
+def update(connection: Connection, entry_id: str, changes: Mapping[str, Json]) -> None:
+    """Change fields named in CHANGEABLE; those that a search filters by change in every chunk.
+
+    Raises:
+        NotFound: there is no such entry.
+        KeyError: a field cannot be changed.
+    """
+    with connection:
+        for name in sorted(changes):
+            if name not in CHANGEABLE:
+                raise KeyError(name)
+            where = "id = ?2 OR parent_entry_id = ?2" if name in _OF_EVERY_CHUNK else "id = ?2"
+            value = _encoded(name, changes[name])
+            connection.execute(f"UPDATE archival_entries SET {name} = ?1 WHERE {where}", (value, entry_id))
+            if connection.changes() == 0:
+                raise NotFound(f"there is no archival entry {entry_id}")
+
+
+def _encoded(name: str, value: Json) -> str | None:
+    if name == "tags":
+        return to_json(list(value)) if value else None
+    return to_json_or_null(value) if name == "metadata" else value
+
+
 def delete(connection: Connection, entry_id: str) -> None:
-    """Remove the entry, its further chunks and their vectors.
+    """Remove the entry, its further chunks and their vectors. What it superseded stays as it is, without a successor.
 
     Raises:
         NotFound: there is none.
@@ -92,21 +244,23 @@ def delete(connection: Connection, entry_id: str) -> None:
             vectors.delete(connection, SearchKind.ARCHIVAL, removed)
 
 
-def _select(connection: Connection, where: str, values: tuple[str | int | None, ...]) -> list[ArchivalRow]:
-    rows = connection.execute(
-        "SELECT id, agent_id, content, metadata, chunk_index, parent_entry_id, created_at"
-        f" FROM archival_entries {where}",
-        values,
-    )
+def _select(connection: Connection, where: str, values: tuple[str | int | bytes | None, ...]) -> list[ArchivalRow]:
     return [
         ArchivalRow(
             id=row[0],
             agent_id=row[1],
             content=row[2],
-            metadata=from_json(row[3]),
-            chunk_index=row[4],
-            parent_entry_id=row[5],
-            created_at=row[6],
+            created_at=row[3],
+            metadata=from_json(row[4]),
+            chunk_index=row[5],
+            parent_entry_id=row[6],
+            tags=from_json(row[7]),
+            workspace=row[8],
+            valid_from=row[9],
+            valid_to=row[10],
+            superseded_by=row[11],
+            source=from_json(row[12]),
+            content_hash=row[13],
         )
-        for row in rows
+        for row in connection.execute(f"SELECT {_COLUMNS} FROM archival_entries {where}", values)
     ]

@@ -1,8 +1,4 @@
-"""Memory blocks: their settings, and the opaque snapshots and updates of their documents.
-
-A document is its newest checkpoint (or, before the first one, the snapshot it was created with) and the updates
-after it, in the order of `seq`. What the bytes mean is not known here.
-"""
+"""Memory blocks: their settings and their text. Their documents: see `block_checkpoints` and `block_updates`."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from dataclasses import dataclass
 
 from pattern_db import vectors
 from pattern_db.columns import Json, from_json, to_json_or_null
-from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import BlockType, Encoding, Permission, SearchKind, UpdateSource
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.connection import Connection
+from pattern_db.enums import BlockType, Encoding, Permission, SearchKind
+from pattern_db.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,40 +54,6 @@ class BlockChanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """A stored snapshot that holds everything up to the update `up_to_seq`.
-
-    `id` is None for the snapshot with which the block was created. `frontier` is the snapshot's version.
-    """
-
-    id: int | None
-    block_id: str
-    snapshot: bytes
-    encoding: Encoding
-    frontier: bytes | None
-    up_to_seq: int
-    updates_consolidated: int
-    created_at: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """One stored change. `author` is 'agent:{id}', 'user:{id}' or 'system'; `cause` a JSON object with what led to
-    it: "message", "turn", "call". `frontier` is the version after it.
-    """
-
-    id: int
-    block_id: str
-    seq: int
-    update_blob: bytes
-    source: UpdateSource | None
-    created_at: str
-    frontier: bytes | None
-    author: str | None
-    cause: Json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
     """Who made a change, and the message, turn or call (a JSON object) that caused it."""
 
@@ -99,27 +61,10 @@ class Attribution:
     cause: Json = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateStats:
-    """What waits for consolidation: how many updates, their bytes, and their first and last numbers and first time
-    (None without any).
-    """
-
-    count: int
-    total_bytes: int
-    first_seq: int | None
-    last_seq: int | None
-    oldest_at: str | None
-
-
-LARGE_SNAPSHOT_BYTES = 64 * 1024  # from here on a snapshot is kept only in its checkpoint
-
 _COLUMNS = (
     "id, agent_id, label, description, block_type, created_at, updated_at, char_limit, permission, pinned,"
     " content_preview, metadata, embedding_model, is_active, frontier, last_seq"
 )
-_UPDATE_COLUMNS = "id, block_id, seq, update_blob, source, created_at, frontier, author, cause"
-_CHECKPOINT_COLUMNS = "id, block_id, snapshot, encoding, frontier, up_to_seq, updates_consolidated, created_at"
 
 
 def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, encoding: Encoding = Encoding.RAW) -> None:
@@ -196,165 +141,6 @@ def list_all(connection: Connection, *, label_prefix: str = "") -> list[BlockRow
         "WHERE is_active = 1 AND substr(label, 1, length(?1)) = ?1 ORDER BY agent_id, label",
         (label_prefix,),
     )
-
-
-def store_update(
-    connection: Connection,
-    block_id: str,
-    update_blob: bytes,
-    source: UpdateSource | None,
-    created_at: str,
-    frontier: bytes | None = None,
-    attribution: Attribution | None = None,
-) -> int:
-    """Store one update after the block's latest and return its number (1, 2, …); no number is given twice.
-
-    Raises:
-        NotFound: there is no such block, or it was deleted.
-    """
-    with connection:
-        counted = fetch_all(
-            connection,
-            "UPDATE memory_blocks SET last_seq = last_seq + 1, frontier = coalesce(?, frontier), updated_at = ?"
-            " WHERE id = ? AND is_active = 1 RETURNING last_seq",
-            (frontier, created_at, block_id),
-        )
-        if not counted:
-            raise NotFound(f"there is no memory block {block_id}")
-        seq = int(counted[0][0])
-        connection.execute(
-            "INSERT INTO memory_block_updates (block_id, seq, update_blob, byte_size, source, created_at, frontier,"
-            " author, cause) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                block_id,
-                seq,
-                update_blob,
-                len(update_blob),
-                source,
-                created_at,
-                frontier,
-                None if attribution is None else attribution.author,
-                None if attribution is None else to_json_or_null(attribution.cause),
-            ),
-        )
-    return seq
-
-
-def get_checkpoint_and_updates(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list[Update]]:
-    """What the document is made of: the newest checkpoint and the updates after it, in order.
-
-    The checkpoint is None for a block that has only updates so far. Deleted blocks can be read too.
-
-    Raises:
-        NotFound: there is no such block.
-    """
-    checkpoint = _newest_checkpoint(connection, block_id)
-    return checkpoint, get_updates_since(connection, block_id, 0 if checkpoint is None else checkpoint.up_to_seq)
-
-
-def get_updates_since(connection: Connection, block_id: str, after_seq: int) -> list[Update]:
-    """The stored updates with numbers greater than `after_seq`, in order; empty if there are none.
-
-    Those that a checkpoint has taken in are gone: a reader that is behind the newest checkpoint starts over.
-    """
-    rows = connection.execute(
-        f"SELECT {_UPDATE_COLUMNS} FROM memory_block_updates WHERE block_id = ? AND seq > ? ORDER BY seq",
-        (block_id, after_seq),
-    )
-    return [
-        Update(
-            id=row[0],
-            block_id=row[1],
-            seq=row[2],
-            update_blob=row[3],
-            source=None if row[4] is None else UpdateSource(row[4]),
-            created_at=row[5],
-            frontier=row[6],
-            author=row[7],
-            cause=from_json(row[8]),
-        )
-        for row in rows
-    ]
-
-
-def has_updates_since(connection: Connection, block_id: str, after_seq: int) -> bool:
-    """True if an update with a number greater than `after_seq` is stored."""
-    row = connection.execute(
-        "SELECT 1 FROM memory_block_updates WHERE block_id = ? AND seq > ? LIMIT 1", (block_id, after_seq)
-    ).fetchone()
-    return row is not None
-
-
-def consolidate_checkpoint(
-    connection: Connection,
-    block_id: str,
-    new_snapshot: bytes,
-    new_frontier: bytes | None,
-    up_to_seq: int,
-    created_at: str,
-    encoding: Encoding = Encoding.RAW,
-) -> int:
-    """Store a snapshot in place of the updates up to `up_to_seq` and return how many those were.
-
-    Updates that were stored while the snapshot was made have greater numbers and stay. Earlier checkpoints stay too,
-    see `prune_checkpoints`.
-
-    Raises:
-        NotFound: there is no such block.
-        Conflict: another consolidation went further already, or `up_to_seq` was never stored; load and merge again.
-    """
-    with connection:
-        newest = _newest_checkpoint(connection, block_id)
-        last_seq = fetch_all(connection, "SELECT last_seq FROM memory_blocks WHERE id = ?", (block_id,))[0][0]
-        if not (0 if newest is None else newest.up_to_seq) <= up_to_seq <= last_seq:
-            raise Conflict(f"block {block_id} was consolidated by somebody else meanwhile; load it again")
-        connection.execute("DELETE FROM memory_block_updates WHERE block_id = ? AND seq <= ?", (block_id, up_to_seq))
-        merged = connection.changes()
-        connection.execute(
-            "INSERT INTO memory_block_checkpoints (block_id, snapshot, encoding, frontier, up_to_seq,"
-            " updates_consolidated, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (block_id, new_snapshot, encoding, new_frontier, up_to_seq, merged, created_at),
-        )
-        is_large = len(new_snapshot) > LARGE_SNAPSHOT_BYTES
-        connection.execute(
-            "UPDATE memory_blocks SET loro_snapshot = ?, large_blob_id = ?, snapshot_encoding = ? WHERE id = ?",
-            (
-                b"" if is_large else new_snapshot,
-                str(connection.last_insert_rowid()) if is_large else None,
-                encoding,
-                block_id,
-            ),
-        )
-    return merged
-
-
-def get_pending_update_stats(connection: Connection, block_id: str) -> UpdateStats:
-    """How much waits to be consolidated; all zero or None if nothing does."""
-    row = fetch_all(
-        connection,
-        "SELECT count(*), coalesce(sum(byte_size), 0), min(seq), max(seq), min(created_at)"
-        " FROM memory_block_updates WHERE block_id = ?",
-        (block_id,),
-    )[0]
-    return UpdateStats(count=row[0], total_bytes=row[1], first_seq=row[2], last_seq=row[3], oldest_at=row[4])
-
-
-def list_checkpoints(connection: Connection, block_id: str) -> list[Checkpoint]:
-    """The stored checkpoints, newest first."""
-    rows = connection.execute(
-        f"SELECT {_CHECKPOINT_COLUMNS} FROM memory_block_checkpoints WHERE block_id = ? ORDER BY id DESC", (block_id,)
-    )
-    return [_checkpoint(row) for row in rows]
-
-
-def prune_checkpoints(connection: Connection, block_id: str, keep: int) -> int:
-    """Remove all but the newest `keep` checkpoints (at least one is kept); return how many went."""
-    connection.execute(
-        "DELETE FROM memory_block_checkpoints WHERE block_id = ?1 AND id NOT IN"
-        " (SELECT id FROM memory_block_checkpoints WHERE block_id = ?1 ORDER BY id DESC LIMIT ?2)",
-        (block_id, max(keep, 1)),
-    )
-    return connection.changes()
 
 
 def update_content(
@@ -457,37 +243,6 @@ def select(connection: Connection, where: str, values: Sequence[str | int | None
         )
         for row in connection.execute(f"SELECT {_COLUMNS} FROM memory_blocks {where}", values)
     ]
-
-
-def _newest_checkpoint(connection: Connection, block_id: str) -> Checkpoint | None:
-    row = connection.execute(
-        f"SELECT {_CHECKPOINT_COLUMNS} FROM memory_block_checkpoints WHERE block_id = ? ORDER BY id DESC LIMIT 1",
-        (block_id,),
-    ).fetchone()
-    if row is not None:
-        return _checkpoint(row)
-    # `frontier` is the newest version, not the snapshot's, as soon as there are updates.
-    created = connection.execute(
-        "SELECT NULL, id, loro_snapshot, snapshot_encoding, CASE last_seq WHEN 0 THEN frontier END, 0, 0, created_at"
-        " FROM memory_blocks WHERE id = ?",
-        (block_id,),
-    ).fetchone()
-    if created is None:
-        raise NotFound(f"there is no memory block {block_id}")
-    return _checkpoint(created) if created[2] else None
-
-
-def _checkpoint(row: Sequence[Json]) -> Checkpoint:
-    return Checkpoint(
-        id=row[0],
-        block_id=row[1],
-        snapshot=row[2],
-        encoding=Encoding(row[3]),
-        frontier=row[4],
-        up_to_seq=row[5],
-        updates_consolidated=row[6],
-        created_at=row[7],
-    )
 
 
 def _require_change(connection: Connection, block_id: str) -> None:

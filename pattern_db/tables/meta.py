@@ -8,7 +8,6 @@ from pattern_db.errors import Conflict
 CONSTELLATION_ID = "constellation_id"
 CREATED_AT = "created_at"
 EPOCH = "epoch"
-EMBEDDING_DIMENSION = "embedding_dimension"
 
 
 def get(connection: Connection, key: str) -> str | None:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pattern_db import template
+from pattern_db import template, vector_tables
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType, Role
+from pattern_db.enums import BlockType, IndexState, Role
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import agents, constellations, memory_blocks, messages, users
+from pattern_db.tables import agents, constellations, embedding_indexes, memory_blocks, messages, users
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.constellations import ConstellationRow
+from pattern_db.tables.embedding_indexes import IndexRow, NewIndex
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.users import UserRow
@@ -27,10 +28,11 @@ def now() -> str:
 
 @pytest.fixture
 def db() -> Iterator[Connection]:
-    """A constellation with the agents ada and bob (ids agt_ada, agt_bob), vectors of 4 dimensions, nothing else."""
-    connection = template.in_memory(migrations_of("constellation"), now=NOW, dimension=4)
+    """A constellation with the agents ada and bob (ids agt_ada, agt_bob) and an index of vectors of 4 numbers."""
+    connection = template.in_memory(migrations_of("constellation"), now=NOW)
     for name in ("ada", "bob"):
         agents.create(connection, make_agent(name))
+    make_index(connection)
     yield connection
     connection.close()
 
@@ -54,6 +56,21 @@ def global_db() -> Iterator[Connection]:
     )
     yield connection
     connection.close()
+
+
+def make_index(
+    connection: Connection, *, dimension: int = 4, fingerprint: str = "f", state: IndexState = IndexState.ACTIVE
+) -> IndexRow:
+    new = NewIndex(fingerprint=fingerprint, provider="test", model="m", dimension=dimension, created_at=NOW)
+    index = embedding_indexes.begin(connection, new, state)
+    vector_tables.ensure(connection)
+    return index
+
+
+@pytest.fixture
+def begin_index() -> Callable[..., IndexRow]:
+    """Make an index of vectors: begin_index(connection, dimension=4, fingerprint="f", state=IndexState.ACTIVE)."""
+    return make_index
 
 
 def make_agent(name: str) -> AgentRow:

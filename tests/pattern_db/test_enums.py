@@ -19,6 +19,10 @@ COLUMNS = {
     ("memory_blocks", "snapshot_encoding"): enums.Encoding,
     ("memory_block_checkpoints", "encoding"): enums.Encoding,
     ("memory_block_updates", "source"): enums.UpdateSource,
+    ("memory_block_history", "kind"): enums.HistoryKind,
+    ("memory_block_segments", "encoding"): enums.Encoding,
+    ("memory_block_damaged", "encoding"): enums.Encoding,
+    ("memory_block_damaged", "part"): enums.DamagedPart,
     ("shared_block_agents", "permission"): enums.Permission,
     ("turn", "status"): enums.TurnStatus,
     ("step", "status"): enums.StepStatus,
@@ -34,6 +38,10 @@ COLUMNS = {
     ("folders", "path_type"): enums.PathType,
     ("folder_attachments", "access"): enums.FolderAccess,
     ("embeddings", "kind"): enums.SearchKind,
+    ("embedding_indexes", "state"): enums.IndexState,
+    ("embedding_cursors", "kind"): enums.SearchKind,
+    ("embedding_changes", "kind"): enums.SearchKind,
+    ("embedding_refusals", "kind"): enums.SearchKind,
 }
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pattern_db.errors import (
     SchemaTooNew,
 )
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
+from pattern_db.tables.embedding_indexes import IndexRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 FIRST = """
@@ -209,10 +211,13 @@ def test_a_database_without_a_ledger_is_at_version_0(db: Connection, tmp_path: P
     migrations_of("constellation").check(db)
 
 
-def test_vectors_are_there_after_a_migration(tmp_path: Path) -> None:
+def test_vectors_are_there_after_a_migration(tmp_path: Path, begin_index: Callable[[Connection], IndexRow]) -> None:
     shipped = migrations_of("constellation")
     path = tmp_path / "pattern.db"
-    template.create(path, shipped, now=NOW, dimension=4)
+    template.create(path, shipped, now=NOW)
+    connection = open_connection(path)
+    begin_index(connection)
+    connection.close()
     for migration in shipped.all:
         (tmp_path / migration.file).write_text(migration.sql)
     (tmp_path / f"{shipped.newest + 1:04d}_more.sql").write_text("DROP TABLE message_embeddings;")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from pattern_db import vectors
+from pattern_db import vector_tables
 from pattern_db.connection import Connection, fetch_all
 
 CONSTELLATION = {
@@ -73,7 +73,7 @@ def test_the_global_database_has_what_the_design_names(global_db: Connection, ta
 def test_all_tables_are_strict_and_have_a_key(db: Connection, global_db: Connection) -> None:
     for connection in (db, global_db):
         derived = [name for name in CONSTELLATION if name.endswith(("_fts", "_embeddings"))]
-        derived += [*vectors.TABLES.values(), "archival_fts", "file_passage_fts"]
+        derived += [*vector_tables.TABLES.values(), "archival_fts", "file_passage_fts"]
         for _schema, name, kind, _columns, _without_rowid, strict in fetch_all(connection, "PRAGMA main.table_list"):
             if kind != "table" or name.startswith(("sqlite_", *(f"{table}_" for table in derived))):
                 continue
@@ -87,8 +87,8 @@ def test_triggers_write_only_derived_tables(db: Connection) -> None:
         body = str(sql).split("BEGIN", 1)[1]
         for statement in body.split(";")[:-1]:
             words = statement.split()
-            assert words[:2] == ["INSERT", "INTO"], name
-            assert words[2].split("(")[0].endswith("_fts"), name
+            assert words[0] == "INSERT", name
+            assert words[words.index("INTO") + 1].split("(")[0].endswith(("_fts", "embedding_changes")), name
         assert "WHEN" in sql or "UPDATE" not in sql, name
 
 
@@ -112,8 +112,10 @@ def test_what_refers_to_an_agent_is_found_by_an_index(db: Connection) -> None:
         "UPDATE agents SET id = NULL",
         "INSERT INTO messages (id, agent_id, position, role, created_at)"
         " VALUES ('m', 'agt_ada', '12', 'user', '2026-11-21T22:24:40.123Z')",
-        "INSERT INTO embeddings (kind, ref, scope, content_hash, model, dimension, created_at, vector)"
-        " VALUES ('message', 'm', 'agt_ada', 'h', 'm', 4, '2026-11-21T22:24:40.123Z', zeroblob(15))",
+        "INSERT INTO embeddings (index_id, kind, ref, scope, content_hash, dimension, created_at, vector)"
+        " VALUES (1, 'message', 'm', 'agt_ada', 'h', 4, '2026-11-21T22:24:40.123Z', zeroblob(15))",
+        "INSERT INTO embeddings (index_id, kind, ref, scope, content_hash, dimension, created_at, vector)"
+        " VALUES (1, 'message', 'm', 'agt_ada', 'h', 8, '2026-11-21T22:24:40.123Z', zeroblob(32))",
         "INSERT INTO tasks (id, title, priority, created_at, updated_at)"
         " VALUES ('t', 't', 4, '2026-11-21T22:24:40.123Z', '2026-11-21T22:24:40.123Z')",
     ],

@@ -33,7 +33,7 @@ def test_a_copy_is_what_the_migrations_make(tmp_path: Path, now: str) -> None:
 def test_each_copy_has_its_own_time(tmp_path: Path) -> None:
     migrations = migrations_of("constellation")
     for name, now in (("a", "2026-11-21T22:24:40.123Z"), ("b", "2027-01-01T00:00:00.000Z")):
-        template.create(tmp_path / name, migrations, now=now, dimension=4)
+        template.create(tmp_path / name, migrations, now=now)
         connection = open_connection(tmp_path / name)
         assert fetch_all(connection, "SELECT DISTINCT applied_at FROM schema_migrations") == [(now,)]
         assert fetch_all(connection, "PRAGMA integrity_check") == [("ok",)]
@@ -42,13 +42,13 @@ def test_each_copy_has_its_own_time(tmp_path: Path) -> None:
 
 def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path, now: str) -> None:
     path = tmp_path / "deep" / "down" / "pattern.db"
-    template.create(path, migrations_of("constellation"), now=now, dimension=4)
+    template.create(path, migrations_of("constellation"), now=now)
     before = path.read_bytes()
     assert list(path.parent.iterdir()) == [path]
     connection = open_connection(path)
     assert fetch_all(connection, "PRAGMA journal_mode") == [("wal",)]
     migrations_of("constellation").check(connection)
-    fetch_all(connection, "SELECT count(*) FROM message_embeddings")
+    fetch_all(connection, "SELECT count(*) FROM messages")
     connection.close()
     assert path.read_bytes() == before  # opening changed nothing: no fsync for a constellation that is only looked at
 
@@ -62,10 +62,10 @@ def test_an_existing_file_is_left_alone(tmp_path: Path, now: str) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_vectors_only_on_request(now: str) -> None:
-    without = template.in_memory(migrations_of("constellation"), now=now)
-    assert fetch_all(without, "SELECT name FROM sqlite_schema WHERE name LIKE '%embeddings'") == [("embeddings",)]
-    without.close()
+def test_no_vector_tables_before_there_are_vectors(now: str) -> None:
+    connection = template.in_memory(migrations_of("constellation"), now=now)
+    assert fetch_all(connection, "SELECT name FROM sqlite_schema WHERE sql LIKE '%USING vec0%'") == []
+    connection.close()
 
 
 def test_the_time_must_be_one_that_columns_hold() -> None:

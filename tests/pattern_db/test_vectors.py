@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from pattern_db import vectors
+from pattern_db import vector_scan, vector_tables, vectors
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import SearchKind
-from pattern_db.vectors import Embedding
+from pattern_db.enums import IndexState, SearchKind
+from pattern_db.tables import embedding_indexes
+from pattern_db.tables.embedding_indexes import IndexRow
+from pattern_db.vectors import Condition, Embedding
 
 ROW = Embedding(
     kind=SearchKind.MESSAGE,
@@ -15,7 +21,6 @@ ROW = Embedding(
     scope="agt_ada",
     vector=vectors.packed([1, 0, 0, 0]),
     content_hash="h",
-    model="m",
     created_at="2026-11-21T22:24:40.123Z",
 )
 QUERY = vectors.packed([1, 0, 0, 0])
@@ -56,23 +61,18 @@ def test_another_agents_equal_vector_does_not_take_the_place(db: Connection) -> 
     assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, [], 9) == []
 
 
-def test_narrowed_before_the_limit_counts(db: Connection) -> None:
-    for number in range(20):
-        put(db, f"msg_{number}", 1, number / 100, 0, 0)
-    among = ["msg_7", "msg_3", "msg_none"]
-    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 1, among=among)) == ["msg_3"]
-    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 9, among=among)) == ["msg_3", "msg_7"]
-    assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 9, among=[]) == []
-
-
 def test_the_same_chunk_is_replaced(db: Connection) -> None:
     put(db, "blk_1", 1, 0, 0, 0, kind=SearchKind.BLOCK)
     put(db, "blk_1", 0, 1, 0, 0, kind=SearchKind.BLOCK, content_hash="h2")
     put(db, "blk_1", 0, 0, 1, 0, kind=SearchKind.BLOCK, chunk_index=1)
     found = vectors.nearest(db, SearchKind.BLOCK, vectors.packed([0, 1, 0, 0]), ["agt_ada"], 9)
     assert [(item.chunk_index, round(item.distance, 3)) for item in found] == [(0, 0.0), (1, 1.0)]
-    assert vectors.is_current(db, SearchKind.BLOCK, "blk_1", "h2", "m")
-    assert not vectors.is_current(db, SearchKind.BLOCK, "blk_1", "h2", "another model")
+    for scope, hashes, expected in (
+        ("agt_ada", ["h2", "h"], True),
+        ("agt_bob", ["h2", "h"], False),
+        ("agt_ada", ["h2"], False),
+    ):
+        assert vectors.is_current(db, 1, SearchKind.BLOCK, "blk_1", scope=scope, hashes=hashes) is expected
     rows = fetch_all(db, "SELECT block_id, chunk_index, content_hash, agent_id FROM memory_embeddings ORDER BY 2")
     assert rows == [("blk_1", 0, "h2", "agt_ada"), ("blk_1", 1, "h", "agt_ada")]
 
@@ -97,43 +97,162 @@ def test_passages_are_found_by_their_folder(db: Connection) -> None:
     assert rows == [("psg_1", "fil_1", "fld_1")]
 
 
-def test_the_derived_tables_can_be_lost(db: Connection) -> None:
-    put(db, "msg_1", 1, 0, 0, 0)
-    before = vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 9)
-    db.execute("DROP TABLE message_embeddings")
-    vectors.ensure(db, 4)
-    assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 9) == before
-    db.execute("DELETE FROM message_embeddings")
-    assert vectors.rebuild(db, [SearchKind.MESSAGE]) == 1
-    assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 9) == before
+def test_everybodys_at_once(db: Connection) -> None:
+    for number in range(300):
+        put(db, f"msg_{number}", 1, number / 300, 0, 0, scope=f"agt_{number}")
+    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 2)) == ["msg_0", "msg_1"]
+    owners = [f"agt_{number}" for number in range(100, 300)]
+    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, owners, 2)) == ["msg_100", "msg_101"]
 
 
-def test_many_vectors_get_larger_chunks(db: Connection) -> None:
-    with db:
-        for number in range(vectors.LARGE_FROM_ROWS):
-            put(db, f"msg_{number}", 1, number, 0, 0)
-    vectors.rebuild(db)
-    definitions = dict(fetch_all(db, "SELECT name, sql FROM sqlite_schema WHERE name LIKE '%embeddings'"))
-    assert "chunk_size=256" in definitions["message_embeddings"]
-    assert "chunk_size=16" in definitions["memory_embeddings"]
-    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 1)) == ["msg_0"]
+def test_a_condition_holds_before_the_limit_counts(db: Connection) -> None:
+    for number in range(20):
+        put(db, f"msg_{number}", 1, number / 100, 0, 0)
+    odd = Condition(sql="CAST(substr(e.ref, 5) AS INTEGER) % 2 = :rest", values={"rest": 1})
+    found = vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 3, condition=odd)
+    assert refs(found) == ["msg_1", "msg_3", "msg_5"]
 
 
-def test_another_dimension_begins_anew_and_forgets_nothing(db: Connection) -> None:
-    put(db, "msg_1", 1, 0, 0, 0)
-    vectors.ensure(db, 2)
-    assert vectors.dimension_of(db) == 2
-    assert vectors.nearest(db, SearchKind.MESSAGE, vectors.packed([1, 0]), ["agt_ada"], 9) == []
-    with pytest.raises(ValueError, match="4 numbers"):
-        vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 9)
-    with pytest.raises(ValueError, match="4 numbers"):
+def test_a_vector_of_another_length_gets_nowhere(db: Connection) -> None:
+    with pytest.raises(ValueError, match="2 numbers"):
+        vectors.insert(db, replace(ROW, vector=vectors.packed([1, 0])))
+    with pytest.raises(ValueError, match="2 numbers"):
+        vectors.nearest(db, SearchKind.MESSAGE, vectors.packed([1, 0]), ["agt_ada"], 9)
+    assert vectors.counts(db)[SearchKind.MESSAGE] == 0
+
+
+def test_without_an_index_nothing_is_found_and_nothing_stored(db: Connection) -> None:
+    embedding_indexes.set_state(db, 1, IndexState.RETIRED)
+    assert vectors.dimension_of(db) is None
+    assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9) == []
+    assert vectors.vectors_of(db, SearchKind.MESSAGE, ["msg_1"]) == {}
+    with pytest.raises(ValueError, match="no active index"):
         vectors.insert(db, ROW)
-    vectors.ensure(db, 4)
-    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 9)) == ["msg_1"]
 
 
-def test_nothing_works_before_a_dimension_is_configured(db: Connection) -> None:
-    db.execute("DELETE FROM meta WHERE key = 'embedding_dimension'")
-    for act in (lambda: vectors.insert(db, ROW), lambda: vectors.rebuild(db)):
-        with pytest.raises(ValueError, match="configured"):
-            act()
+def test_the_vectors_of_texts(db: Connection) -> None:
+    put(db, "blk_1", 1, 0, 0, 0, kind=SearchKind.BLOCK)
+    put(db, "blk_1", 0, 1, 0, 0, kind=SearchKind.BLOCK, chunk_index=1)
+    assert vectors.vectors_of(db, SearchKind.BLOCK, ["blk_1", "blk_2"]) == {"blk_1": QUERY}
+
+
+def test_two_indexes_stand_side_by_side(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
+    put(db, "msg_1", 1, 0, 0, 0)
+    other = begin_index(db, dimension=2, fingerprint="g", state=IndexState.BUILDING)
+    short = replace(ROW, ref="msg_1", vector=vectors.packed([0, 1]))
+    vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [short])
+    assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9, fingerprint="g") == []
+    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9, fingerprint="f")) == ["msg_1"]
+    with pytest.raises(ValueError, match="4 numbers"):
+        vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [replace(ROW, ref="msg_1")])
+    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9)) == ["msg_1"]
+    assert vectors.by_hash(db, other.id, ["h", "x"]) == {"h": vectors.packed([0, 1])}
+    assert vectors.delete(db, SearchKind.MESSAGE, "msg_1") == 2
+    assert fetch_all(db, "SELECT count(*) FROM message_embeddings_2") == [(0,)]
+
+
+def test_a_changed_text_leaves_no_old_vector_in_the_other_index(
+    db: Connection, begin_index: Callable[..., IndexRow]
+) -> None:
+    put(db, "msg_1", 1, 0, 0, 0)
+    other = begin_index(db, fingerprint="g", state=IndexState.BUILDING)
+    vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [replace(ROW, ref="msg_1", content_hash="h2")])
+    assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9) == []
+
+
+def test_a_retired_index_is_removed_a_few_at_a_time(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
+    for number in range(7):
+        put(db, f"msg_{number}", 1, 0, 0, 0)
+    put(db, "msg_6", 1, 0, 0, 0, chunk_index=1)
+    put(db, "blk_1", 1, 0, 0, 0, kind=SearchKind.BLOCK)
+    embedding_indexes.set_state(db, 1, IndexState.RETIRED)
+    other = begin_index(db, fingerprint="g")
+    vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [replace(ROW, ref="msg_1")])
+    retired = embedding_indexes.find(db, 1)
+    after: tuple[str, str] | None = ("", "")
+    left = [9]
+    while after is not None:
+        after = vectors.purge(db, retired, after, 3)
+        left.append(fetch_all(db, "SELECT count(*) FROM embeddings WHERE index_id = 1")[0][0])
+    assert left[-1] == 0
+    assert all(before - now <= 3 for before, now in pairwise(left))
+    assert embedding_indexes.in_state(db, IndexState.RETIRED) == []
+    assert "message_embeddings" not in vector_tables.existing(db)
+    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9)) == ["msg_1"]
+    assert vectors.purge(db, other, ("", ""), 3) is None
+    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9)) == ["msg_1"]
+
+
+MANY = 3_000
+
+
+@pytest.fixture
+def many(db: Connection, begin_index: Callable[..., IndexRow]) -> list[list[float]]:
+    """An index with `MANY` messages of three agents; the numbers of their vectors, in order."""
+    embedding_indexes.set_state(db, 1, IndexState.RETIRED)
+    index = begin_index(db, dimension=64, fingerprint="wide")
+    chance = random.Random(4)
+    # As with real texts, a few dozen topics in many mixtures, and not noise in all directions alike.
+    topics = [[chance.gauss(0, 1) for _ in range(64)] for _ in range(30)]
+    numbers = []
+    for _ in range(MANY):
+        mixed = chance.sample(topics, 4)
+        shares = [chance.random() for _ in mixed]
+        numbers.append([sum(share * topic[n] for share, topic in zip(shares, mixed, strict=True)) for n in range(64)])
+    with db:
+        for place, values in enumerate(numbers):
+            row = replace(ROW, ref=f"msg_{place}", scope=f"agt_{place % 3}", vector=vectors.packed(values))
+            vectors.replace(db, index, SearchKind.MESSAGE, row.ref, [row])
+    return numbers
+
+
+def exact(numbers: list[list[float]], query: list[float], places: Iterable[int]) -> list[str]:
+    def nearness(place: int) -> float:
+        values = numbers[place]
+        return sum(a * b for a, b in zip(values, query, strict=True)) / math.hypot(*values)
+
+    return [f"msg_{place}" for place in sorted(places, key=nearness, reverse=True)]
+
+
+def test_of_many_the_same_are_found_as_by_comparing_all(db: Connection, many: list[list[float]]) -> None:
+    assert vector_scan.is_possible()
+    found = wanted = 0
+    for place in range(5):
+        query = [value + 0.1 for value in many[place]]
+        got = refs(vectors.nearest(db, SearchKind.MESSAGE, vectors.packed(query), None, 50))
+        best = exact(many, query, range(MANY))[:50]
+        assert got[0] == best[0]
+        found += len(set(got) & set(best))
+        wanted += 50
+    assert found >= 0.99 * wanted
+
+
+def test_of_many_only_what_the_filters_allow(db: Connection, many: list[list[float]]) -> None:
+    query = many[1]
+    asked = vectors.packed(query)
+    two = vectors.nearest(db, SearchKind.MESSAGE, asked, ["agt_1", "agt_2"], 20)
+    assert {neighbour.scope for neighbour in two} == {"agt_1", "agt_2"}
+    assert refs(two)[0] == "msg_1"
+    rare = Condition(sql="e.ref IN (:a, :b)", values={"a": "msg_9", "b": "msg_2999"})
+    got = vectors.nearest(db, SearchKind.MESSAGE, asked, None, 20, condition=rare)
+    assert refs(got) == exact(many, query, [9, 2999])
+
+
+def test_of_many_the_removed_are_gone_at_once(db: Connection, many: list[list[float]]) -> None:
+    query = vectors.packed(many[7])
+    assert refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 1)) == ["msg_7"]
+    vectors.delete(db, SearchKind.MESSAGE, "msg_7")
+    assert "msg_7" not in refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 50))
+    vectors.insert(db, replace(ROW, ref="msg_new", vector=query))
+    assert refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 1)) == ["msg_new"]
+
+
+def test_lost_derived_tables_cost_time_and_no_result(db: Connection, many: list[list[float]]) -> None:
+    query = vectors.packed(many[7])
+    before = vectors.nearest(db, SearchKind.MESSAGE, query, None, 1)
+    db.execute("DROP TABLE message_embeddings_2")
+    assert vectors.nearest(db, SearchKind.MESSAGE, query, None, 1) == before
+    vectors.delete(db, SearchKind.MESSAGE, "msg_8")
+    vector_tables.ensure(db)
+    assert vectors.nearest(db, SearchKind.MESSAGE, query, None, 1) == before
+    assert vector_tables.rebuild(db, [SearchKind.MESSAGE]) == MANY - 1

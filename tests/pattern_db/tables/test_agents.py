@@ -87,7 +87,7 @@ def test_deleting_takes_everything_that_is_the_agents_and_nothing_else(
         for kind, ref in ((SearchKind.MESSAGE, message.id), (SearchKind.BLOCK, block.id)):
             vector = vectors.packed([1, 0, 0, 0])
             scope = f"agt_{agent}"
-            row = Embedding(kind=kind, ref=ref, scope=scope, vector=vector, content_hash="h", model="m", created_at=now)
+            row = Embedding(kind=kind, ref=ref, scope=scope, vector=vector, content_hash="h", created_at=now)
             vectors.insert(db, row)
     db.execute(
         "INSERT INTO tasks (id, agent_id, title, created_at, updated_at) VALUES ('t', 'agt_ada', 'x', ?1, ?1)", (now,)

@@ -37,7 +37,10 @@ def test_list_is_newest_first_pages_and_keeps_agents_apart(db: Connection) -> No
     archival.insert(db, entry(5, agent="agt_bob"))
     archival.insert(db, entry(6, agent="_constellation_"))
     assert [row.id for row in archival.list_for_agent(db, "agt_ada", 2)] == ["arc_4", "arc_3"]
-    assert [row.id for row in archival.list_for_agent(db, "agt_ada", 2, before="arc_3")] == ["arc_2", "arc_1"]
+    assert [row.id for row in archival.list_for_agent(db, "agt_ada", 2, before=(entry(3).created_at, "arc_3"))] == [
+        "arc_2",
+        "arc_1",
+    ]
     assert archival.count(db, "agt_ada") == 4
 
 
@@ -53,7 +56,6 @@ def test_delete_takes_chunks_and_vectors_along(db: Connection, now: str) -> None
                 scope="agt_ada",
                 vector=vectors.packed([1, 0, 0, 0]),
                 content_hash="h",
-                model="m",
                 created_at=now,
             ),
         )
@@ -69,3 +71,101 @@ def test_what_is_not_there(db: Connection) -> None:
         archival.delete(db, "arc_1")
     with pytest.raises(apsw.ConstraintError):
         archival.insert(db, entry(2, parent="arc_1"))
+
+
+NOW = "2026-11-21T23:00:00.000Z"
+
+
+def about(entry_id: str, content: str, **fields: object) -> ArchivalRow:
+    values: dict[str, object] = {"agent_id": "agt_ada", "created_at": "2026-11-21T22:00:00.000Z", **fields}
+    return ArchivalRow(id=entry_id, content=content, **values)  # type: ignore[arg-type]  # as the test names them
+
+
+def test_all_columns_come_back(db: Connection) -> None:
+    archival.insert(db, entry(1))
+    row = about(
+        "arc_2",
+        "words",
+        tags=["a", "b"],
+        workspace="w",
+        valid_from=NOW,
+        valid_to=NOW,
+        superseded_by="arc_1",
+        source={"message": "msg_1"},
+        content_hash=b"h" * 16,
+    )
+    archival.insert(db, row)
+    assert archival.get(db, "arc_2") == row
+    for column, value in (("tags", "{}"), ("source", "[]"), ("valid_to", "soon"), ("content_hash", b"short")):
+        with pytest.raises(apsw.ConstraintError):
+            db.execute(f"UPDATE archival_entries SET {column} = ?", (value,))
+
+
+def test_the_texts_of_entries_are_joined_from_their_chunks(db: Connection) -> None:
+    archival.insert(db, about("arc_1", "one "))
+    archival.insert(db, about("arc_2", "alone"))
+    for number, text in ((2, "three"), (1, "two ")):
+        archival.insert(db, about(f"arc_1.{number}", text, chunk_index=number, parent_entry_id="arc_1"))
+    assert archival.contents(db, ["arc_1", "arc_2", "arc_3"]) == {
+        "arc_1": ["one ", "two ", "three"],
+        "arc_2": ["alone"],
+    }
+    assert (archival.count(db, "agt_ada"), archival.count_rows(db, "agt_ada")) == (2, 4)
+
+
+def test_candidates_hold_all_words_of_a_group_and_are_valid_and_about_as_long(db: Connection) -> None:
+    archival.insert(db, about("arc_1", "green tea from Assam"))
+    archival.insert(db, about("arc_2", "black tea from Assam", valid_to=NOW))
+    archival.insert(db, about("arc_3", "tea from Assam, " * 9))
+    archival.insert(db, about("arc_4", "nothing about it", metadata={"tea": "assam"}))
+    archival.insert(db, about("arc_5", "tea from Assam too", agent_id="agt_bob"))
+
+    def found(*groups: list[str], longest: int = 40) -> list[str]:
+        return archival.candidates(db, "agt_ada", groups, NOW, chars=range(5, longest), limit=9)
+
+    assert found(["tea", "assam"]) == ["arc_1"]
+    assert found(["tea", "assam", "coffee"]) == []
+    assert found(["coffee"], ["green", "tea"]) == ["arc_1"]
+    assert sorted(found(["tea"], longest=400)) == ["arc_1", "arc_3"]
+    assert found(['"', 'te"a', "NEAR("]) == found([]) == found() == []
+
+
+def test_an_entry_is_superseded_once_with_all_its_chunks(db: Connection) -> None:
+    for number, parent in ((1, None), (2, "arc_1"), (3, None), (4, None)):
+        archival.insert(db, entry(number, parent=parent))
+    assert archival.supersede(db, "arc_1", by="arc_3", valid_to=NOW)
+    assert [archival.get(db, one).valid_to for one in ("arc_1", "arc_2", "arc_3")] == [NOW, NOW, None]
+    assert not archival.supersede(db, "arc_1", by="arc_4", valid_to="2026-11-21T22:00:00.000Z")
+    assert archival.supersede(db, "arc_3", by="arc_4", valid_to=NOW)
+    for one in ("arc_1", "arc_3", "arc_4"):
+        assert [row.id for row in archival.versions(db, one, 9)] == ["arc_1", "arc_3", "arc_4"]
+    assert [row.id for row in archival.versions(db, "arc_1", 2)] == ["arc_1", "arc_3"]
+    archival.update(db, "arc_4", {"valid_to": "2026-11-21T22:00:00.000Z"})
+    archival.insert(db, entry(5))
+    archival.supersede(db, "arc_4", by="arc_5", valid_to=NOW)
+    assert archival.get(db, "arc_4").valid_to == "2026-11-21T22:00:00.000Z"  # it had ended before
+
+
+def test_what_is_filtered_by_changes_in_every_chunk(db: Connection) -> None:
+    archival.insert(db, entry(1))
+    archival.insert(db, entry(2, parent="arc_1"))
+    archival.update(db, "arc_1", {"tags": ("x",), "workspace": "w", "metadata": None, "valid_from": NOW})
+    first, second = archival.get(db, "arc_1"), archival.get(db, "arc_2")
+    assert (first.tags, first.workspace, first.valid_from, first.metadata) == (["x"], "w", NOW, None)
+    assert (second.tags, second.workspace, second.valid_from, second.metadata) == (["x"], "w", NOW, entry(2).metadata)
+    archival.update(db, "arc_1", {"tags": None})
+    assert archival.get(db, "arc_2").tags is None
+    with pytest.raises(NotFound):
+        archival.update(db, "arc_9", {"tags": None})
+    with pytest.raises(KeyError):
+        archival.update(db, "arc_1", {"content": "other"})
+
+
+def test_the_same_is_found_among_the_valid_entries_of_its_owner(db: Connection) -> None:
+    archival.insert(db, about("arc_1", "x", content_hash=b"h" * 16, valid_to=NOW))
+    assert archival.same(db, "agt_ada", b"h" * 16, NOW) is None
+    archival.insert(db, about("arc_2", "x", content_hash=b"h" * 16))
+    found = archival.same(db, "agt_ada", b"h" * 16, NOW)
+    assert found is not None
+    assert found.id == "arc_2"
+    assert archival.same(db, "agt_bob", b"h" * 16, NOW) is None

@@ -77,7 +77,6 @@ def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection
             scope="agt_ada",
             vector=vectors.packed([1, 0, 0, 0]),
             content_hash="h",
-            model="m",
             created_at=now,
         ),
     )

@@ -1,0 +1,139 @@
+"""What a person typed, as terms that the indexes can be asked for. Pure.
+
+Any text is a legal query: user text reaches FTS5 only as quoted strings. "Words in quotes" are a phrase, a star after
+a word or phrase matches its beginnings, a minus before it excludes. Everything else is text.
+
+Source of the query syntax: "SQLite FTS5 Extension", sqlite.org/fts5.html, section 3.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+TERMS_MAX = 64  # beyond this a query is a document; its first words say enough
+
+# English words that nearly every text holds; they count only if there are no others.
+_FREQUENT_WORDS = (
+    "a about an and are as at be been but by can could did do does for from had has have he her him his how i if in is"
+    " it its me my not of on or our s she should so t than that the their them then there they this to us was we were"
+    " what when where which who whom whose why will with would you your"
+)
+_FREQUENT = frozenset(_FREQUENT_WORDS.split())
+# A phrase in quotes, or what stands between blanks; each may have a minus before and a star after it.
+_PIECE = re.compile(r'(?P<minus>-)?(?:"(?P<phrase>[^"]*)"|(?P<text>[^\s"]+))(?P<star>\*)?')
+# C++, C#, F#: the index knows only the letter, so the text itself is looked at.
+_SIGNED = re.compile(r"(?<!\w)[^\W\d_]{1,3}(?:\+\+|#)(?![\w#+])")
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_POSSESSIVE = re.compile(r"['’]s?$")
+# The same characters as in the index of Chinese, Japanese and Korean text (migration 0014).
+_CJK_CHARACTERS = "⺀-〿぀-ヿ㄀-㿿一-鿿가-힯豈-﫿𠀀-𳎯"
+_CJK = re.compile(f"[{_CJK_CHARACTERS}]+")
+_CJK_PUNCTUATION = re.compile("[　-〿・ー]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One thing to look for.
+
+    `match` is an FTS5 string; `literal` in lower case must stand in the text too; `cjk` are one or two characters
+    that the text must hold, instead of `match`. `words` are its words in lower case, `is_phrase` says that it was in
+    quotes, `is_filler` that nearly every text holds it.
+    """
+
+    match: str = ""
+    literal: str | None = None
+    cjk: str | None = None
+    words: tuple[str, ...] = ()
+    is_phrase: bool = False
+    is_filler: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a text should hold (`terms`, each once), must hold (`required`), and must not hold (`excluded`)."""
+
+    terms: tuple[Term, ...] = ()
+    required: tuple[Term, ...] = ()
+    excluded: tuple[Term, ...] = ()
+
+
+def parse(text: str) -> Wanted:
+    """Read a query. Without any term there is nothing to look for.
+
+    One of the terms is enough to be found: a question in plain language rarely recurs word for word. Fillers are left
+    out if other words remain. What was put in quotes must occur, unless it is part of a question (`?` at the end).
+    """
+    wanted: list[Term] = []
+    excluded: list[Term] = []
+    text = _clean(text)
+    for piece in _PIECE.finditer(text):
+        if len(wanted) >= TERMS_MAX:
+            break
+        if piece["text"] == "OR":
+            continue  # one of them is enough anyway
+        if piece["phrase"] is not None:
+            terms = _phrase(piece["phrase"], starred=piece["star"] is not None)
+        else:
+            terms = _words(piece["text"])
+        (excluded if piece["minus"] else wanted).extend(terms)
+    telling = [term for term in wanted if not term.is_filler] or wanted
+    terms = list(dict.fromkeys(telling))[:TERMS_MAX]
+    is_question = text.rstrip().endswith(("?", "？"))
+    return Wanted(
+        terms=tuple(terms),
+        required=() if is_question else tuple(term for term in terms if term.is_phrase),
+        excluded=tuple(dict.fromkeys(excluded))[:TERMS_MAX],
+    )
+
+
+def _phrase(text: str, *, starred: bool) -> list[Term]:
+    if _CJK.search(text):
+        return _cjk_terms(text)
+    quoted = _quoted(text, starred=starred)
+    if quoted is None:
+        return []
+    words = tuple(word.lower() for word in _WORD.findall(text))
+    signed = _SIGNED.search(text)
+    return [Term(match=quoted, words=words, is_phrase=True, literal=None if signed is None else text.lower().strip())]
+
+
+def _words(text: str) -> list[Term]:
+    """The terms of what stands between two blanks: `foo-bar` are two words, `don't` is one."""
+    starred = text.endswith("*")
+    terms = [
+        Term(match=f'"{found[0].rstrip("+#")}"', literal=found[0].lower(), words=(found[0].lower(),))
+        for found in _SIGNED.finditer(text)
+    ]
+    text = _SIGNED.sub(" ", text)
+    terms += _cjk_terms(text)
+    words = [_POSSESSIVE.sub("", word) for word in _WORD.findall(_CJK.sub(" ", text))]
+    for number, word in enumerate(words):
+        quoted = _quoted(word, starred=starred and number == len(words) - 1)
+        if quoted is not None:
+            low = word.lower()
+            terms.append(Term(match=quoted, words=(low,), is_filler=low in _FREQUENT))
+    return terms
+
+
+def _cjk_terms(text: str) -> list[Term]:
+    """Each two neighbouring characters: there are no blanks that would tell where words begin."""
+    terms: list[Term] = []
+    for run in _CJK.findall(_CJK_PUNCTUATION.sub(" ", text)):
+        pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
+        terms += [Term(cjk=pair, words=(pair,)) for pair in pairs]
+    return terms
+
+
+def _quoted(words: str, *, starred: bool) -> str | None:
+    """A term as an FTS5 string; None if the tokenizer would find no word in it, for that would match nothing."""
+    words = words.rstrip("*")
+    if not any(unicodedata.category(character)[0] in "LN" for character in words):
+        return None
+    return f'"{words}"' + ("*" if starred else "")
+
+
+def _clean(text: str) -> str:
+    # FTS5 reads a query up to the first NUL, and half of a surrogate pair is no text to SQLite.
+    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,148 @@
+"""The texts that can be embedded, as they are stored: messages, blocks, archival entries and passages of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pattern_db.columns import from_json
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.enums import Role, SearchKind
+from pattern_db.tables.embedding_indexes import SOURCES
+
+SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)  # what a tool answered repeats what stands elsewhere
+_SPOKEN = ", ".join(f"'{role}'" for role in SPOKEN)
+LOOKBACK = 8  # rows before a message among which its predecessor is looked for, and behind it its successor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Words and who said them, if a name was given."""
+
+    text: str
+    speaker: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One text. `scope` is its owner (an agent, or a file's folder), `parent` a passage's file.
+
+    `title` is a block's label, or a passage's file and heading. `speaker` is a message's; `previous` what was said
+    before it in the same session, if anything.
+    """
+
+    kind: SearchKind
+    ref: str
+    scope: str
+    text: str
+    parent: str | None = None
+    title: str | None = None
+    speaker: str | None = None
+    previous: Said | None = None
+
+
+def newer(connection: Connection, kind: SearchKind, row: int, limit: int) -> list[tuple[int, str]]:
+    """The first `limit` rows beyond `row`, upwards, each with its id; whether they can be embedded or not."""
+    return _rows(connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row > ? ORDER BY row LIMIT ?", row, limit)
+
+
+def older(connection: Connection, kind: SearchKind, row: int, limit: int) -> list[tuple[int, str]]:
+    """The first `limit` rows from `row` downwards, each with its id; whether they can be embedded or not."""
+    return _rows(
+        connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row <= ? ORDER BY row DESC LIMIT ?", row, limit
+    )
+
+
+def get(connection: Connection, kind: SearchKind, ref: str) -> Source | None:
+    """The text as it is now; None if it is gone, or there is nothing to embed in it."""
+    return _READERS[kind](connection, ref)
+
+
+def successor(connection: Connection, message_id: str) -> str | None:
+    """The message whose predecessor this one is, or was before it was deleted."""
+    here = connection.execute(
+        "SELECT agent_id, position, session_id FROM messages WHERE id = ?", (message_id,)
+    ).fetchone()
+    if here is None:
+        return None
+    found = connection.execute(
+        "SELECT id FROM (SELECT id, position, role, content, is_deleted, session_id FROM messages"
+        f" WHERE agent_id = ?1 AND position > ?2 ORDER BY position LIMIT {LOOKBACK})"
+        f" WHERE is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN}) AND session_id IS ?3"
+        " ORDER BY position LIMIT 1",
+        here,
+    ).fetchone()
+    return None if found is None else str(found[0])
+
+
+def _message(connection: Connection, ref: str) -> Source | None:
+    row = connection.execute(
+        "SELECT agent_id, position, session_id, content, source_metadata FROM messages"
+        f" WHERE id = ? AND is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN})",
+        (ref,),
+    ).fetchone()
+    if row is None:
+        return None
+    agent_id, position, session_id, content, metadata = row
+    before = connection.execute(
+        "SELECT content, source_metadata FROM (SELECT position, role, content, is_deleted, session_id, source_metadata"
+        f" FROM messages WHERE agent_id = ?1 AND position < ?2 ORDER BY position DESC LIMIT {LOOKBACK})"
+        f" WHERE is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN}) AND session_id IS ?3"
+        " ORDER BY position DESC LIMIT 1",
+        (agent_id, position, session_id),
+    ).fetchone()
+    return Source(
+        kind=SearchKind.MESSAGE,
+        ref=ref,
+        scope=agent_id,
+        text=content,
+        speaker=_speaker(metadata),
+        previous=None if before is None else Said(text=before[0], speaker=_speaker(before[1])),
+    )
+
+
+def _block(connection: Connection, ref: str) -> Source | None:
+    row = connection.execute(
+        "SELECT agent_id, label, content_preview FROM memory_blocks"
+        " WHERE id = ? AND is_active = 1 AND content_preview IS NOT NULL",
+        (ref,),
+    ).fetchone()
+    if row is None:
+        return None
+    return Source(kind=SearchKind.BLOCK, ref=ref, scope=row[0], text=row[2], title=row[1])
+
+
+def _entry(connection: Connection, ref: str) -> Source | None:
+    row = connection.execute("SELECT agent_id, content FROM archival_entries WHERE id = ?", (ref,)).fetchone()
+    return None if row is None else Source(kind=SearchKind.ARCHIVAL, ref=ref, scope=row[0], text=row[1])
+
+
+def _passage(connection: Connection, ref: str) -> Source | None:
+    row = connection.execute(
+        "SELECT f.folder_id, f.id, f.name, p.heading, p.content FROM file_passages AS p"
+        " JOIN folder_files AS f ON f.id = p.file_id WHERE p.id = ?",
+        (ref,),
+    ).fetchone()
+    if row is None:
+        return None
+    folder, file, file_name, heading, content = row
+    title = f"{file_name}: {heading}" if heading else file_name
+    return Source(kind=SearchKind.FILE, ref=ref, scope=folder, parent=file, title=title, text=content)
+
+
+_READERS: dict[SearchKind, Callable[[Connection, str], Source | None]] = {
+    SearchKind.MESSAGE: _message,
+    SearchKind.BLOCK: _block,
+    SearchKind.ARCHIVAL: _entry,
+    SearchKind.FILE: _passage,
+}
+
+
+def _speaker(metadata: str | None) -> str | None:
+    value = from_json(metadata)
+    name = value.get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) and name.strip() else None
+
+
+def _rows(connection: Connection, sql: str, row: int, limit: int) -> list[tuple[int, str]]:
+    return [(number, ref) for number, ref in fetch_all(connection, sql, (row, limit))]

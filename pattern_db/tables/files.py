@@ -1,0 +1,164 @@
+"""Files of folders: their rows, what became of reading them, and the content of those that live here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pattern_db import vectors
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.enums import SearchKind
+from pattern_db.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRow:
+    """A file without its content. `name` is its path within the folder, with slashes.
+
+    `status` is "indexed", or "unreadable" with the reason in `error`. `mtime_ns` is a local file's, as the system
+    gives it; `content_hash` tells whether its bytes changed.
+    """
+
+    id: str
+    folder_id: str
+    name: str
+    uploaded_at: str
+    status: str
+    content_type: str | None = None
+    size_bytes: int | None = None
+    indexed_at: str | None = None
+    error: str | None = None
+    mtime_ns: int | None = None
+    content_hash: bytes | None = None
+    line_count: int = 0
+    passage_count: int = 0
+
+
+_COLUMNS = (
+    "f.id, f.folder_id, f.name, f.uploaded_at, coalesce(i.status, 'unreadable'), f.content_type, f.size_bytes,"
+    " f.indexed_at, i.error, i.mtime_ns, i.content_hash, coalesce(i.line_count, 0), coalesce(i.passage_count, 0)"
+)
+
+
+def put(connection: Connection, row: FileRow, content: bytes | None = None) -> bool:
+    """Store a file, in place of one with its id; True if there was none. `content` None leaves the old one.
+
+    Raises:
+        apsw.ConstraintError: the folder is missing or another file has the name (a `Conflict` once translated).
+    """
+    with connection:
+        is_new = not _select(connection, "WHERE f.id = ?", (row.id,))
+        connection.execute(
+            "INSERT INTO folder_files (id, folder_id, name, content_type, size_bytes, uploaded_at, indexed_at, content)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET content_type = excluded.content_type,"
+            " size_bytes = excluded.size_bytes, uploaded_at = excluded.uploaded_at, indexed_at = excluded.indexed_at,"
+            " content = coalesce(excluded.content, content)",
+            (
+                row.id,
+                row.folder_id,
+                row.name,
+                row.content_type,
+                row.size_bytes,
+                row.uploaded_at,
+                row.indexed_at,
+                content,
+            ),
+        )
+        connection.execute(
+            "INSERT INTO file_index (file_id, status, error, mtime_ns, content_hash, line_count, passage_count)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (file_id) DO UPDATE SET status = excluded.status,"
+            " error = excluded.error, mtime_ns = excluded.mtime_ns, content_hash = excluded.content_hash,"
+            " line_count = excluded.line_count, passage_count = excluded.passage_count",
+            (
+                row.id,
+                row.status,
+                row.error,
+                row.mtime_ns,
+                row.content_hash,
+                row.line_count,
+                row.passage_count,
+            ),
+        )
+    return is_new
+
+
+def touch(connection: Connection, file_id: str, mtime_ns: int) -> None:
+    """Note that a local file was written anew with the same bytes."""
+    connection.execute("UPDATE file_index SET mtime_ns = ? WHERE file_id = ?", (mtime_ns, file_id))
+
+
+def find(connection: Connection, folder_id: str, name: str) -> FileRow:
+    """The file of this name (or id) in the folder.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = _select(connection, "WHERE f.folder_id = ?1 AND (f.name = ?2 OR f.id = ?2)", (folder_id, name))
+    if not found:
+        raise NotFound(f"there is no file {name!r} in this folder")
+    return found[0]
+
+
+def list_in(
+    connection: Connection, folder_id: str, *, limit: int | None = None, after: str | None = None
+) -> list[FileRow]:
+    """The files of a folder by name: the first `limit`, only those whose name comes after `after`."""
+    return _select(
+        connection,
+        "WHERE f.folder_id = ?1 AND (?2 IS NULL OR f.name > ?2) ORDER BY f.name LIMIT coalesce(?3, -1)",
+        (folder_id, after, limit),
+    )
+
+
+def count(connection: Connection, folder_id: str) -> int:
+    """How many files the folder has."""
+    return int(fetch_all(connection, "SELECT count(*) FROM folder_files WHERE folder_id = ?", (folder_id,))[0][0])
+
+
+def content(connection: Connection, file_id: str) -> bytes:
+    """The bytes of a file that lives in this database.
+
+    Raises:
+        NotFound: there is no such file, or it lives elsewhere.
+    """
+    rows = fetch_all(connection, "SELECT content FROM folder_files WHERE id = ? AND content IS NOT NULL", (file_id,))
+    if not rows:
+        raise NotFound(f"there is no stored content of the file {file_id}")
+    return bytes(rows[0][0])
+
+
+def delete(connection: Connection, file_id: str) -> None:
+    """Remove a file's row with its passages and their vectors.
+
+    Raises:
+        NotFound: there is no such file.
+    """
+    with connection:
+        for (passage_id,) in fetch_all(connection, "SELECT id FROM file_passages WHERE file_id = ?", (file_id,)):
+            vectors.delete(connection, SearchKind.FILE, passage_id)
+        connection.execute("DELETE FROM folder_files WHERE id = ?", (file_id,))
+        if connection.changes() == 0:
+            raise NotFound(f"there is no file {file_id}")
+
+
+def _select(connection: Connection, where: str, values: tuple[str | int | None, ...]) -> list[FileRow]:
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM folder_files AS f LEFT JOIN file_index AS i ON i.file_id = f.id {where}", values
+    )
+    return [
+        FileRow(
+            id=row[0],
+            folder_id=row[1],
+            name=row[2],
+            uploaded_at=row[3],
+            status=row[4],
+            content_type=row[5],
+            size_bytes=row[6],
+            indexed_at=row[7],
+            error=row[8],
+            mtime_ns=row[9],
+            content_hash=row[10],
+            line_count=row[11],
+            passage_count=row[12],
+        )
+        for row in rows
+    ]

@@ -1,0 +1,197 @@
+"""Folders of files, and the agents that may use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pattern_db import vectors
+from pattern_db.connection import Connection
+from pattern_db.enums import FolderAccess, PathType
+from pattern_db.errors import NotFound
+
+_COLUMNS = (
+    "f.id, f.name, f.description, f.path_type, f.path_value, f.embedding_model, f.created_at, f.status,"
+    " f.status_reason, f.indexed_at"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderRow:
+    """A folder. `path_value` is a local one's directory; `status` is "ready", or "unavailable" with its reason."""
+
+    id: str
+    name: str
+    path_type: PathType
+    embedding_model: str
+    created_at: str
+    description: str | None = None
+    path_value: str | None = None
+    status: str = "ready"
+    status_reason: str | None = None
+    indexed_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderAttachment:
+    """What one agent may do in one folder."""
+
+    folder_id: str
+    agent_id: str
+    access: FolderAccess
+    attached_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedFolder:
+    """A folder as one agent sees it."""
+
+    folder: FolderRow
+    access: FolderAccess
+
+
+def create(connection: Connection, row: FolderRow) -> None:
+    """Add a folder.
+
+    Raises:
+        apsw.ConstraintError: the name is taken (a `Conflict` once translated).
+    """
+    connection.execute(
+        "INSERT INTO folders (id, name, description, path_type, path_value, embedding_model, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (row.id, row.name, row.description, row.path_type, row.path_value, row.embedding_model, row.created_at),
+    )
+
+
+def find(connection: Connection, id_or_name: str) -> FolderRow:
+    """The folder with this id or, if there is none, this name.
+
+    Raises:
+        NotFound: there is neither.
+    """
+    found = _select(connection, "WHERE f.id = ?1 OR f.name = ?1 ORDER BY f.id = ?1 DESC LIMIT 1", (id_or_name,))
+    if not found:
+        raise NotFound(f"there is no folder {id_or_name!r}")
+    return found[0]
+
+
+def list_all(connection: Connection) -> list[FolderRow]:
+    """All folders, by name."""
+    return _select(connection, "ORDER BY f.name, f.id", ())
+
+
+def change(connection: Connection, folder_id: str, *, name: str, description: str | None) -> None:
+    """Set a folder's name and description.
+
+    Raises:
+        NotFound: there is no such folder.
+        apsw.ConstraintError: the name is taken (a `Conflict` once translated).
+    """
+    connection.execute("UPDATE folders SET name = ?, description = ? WHERE id = ?", (name, description, folder_id))
+    if connection.changes() == 0:
+        raise NotFound(f"there is no folder {folder_id}")
+
+
+def note_indexed(connection: Connection, folder_id: str, indexed_at: str) -> None:
+    """Note that the whole folder was looked through."""
+    connection.execute(
+        "UPDATE folders SET status = 'ready', status_reason = NULL, indexed_at = ? WHERE id = ?",
+        (indexed_at, folder_id),
+    )
+
+
+def note_unavailable(connection: Connection, folder_id: str, reason: str) -> None:
+    """Note that the folder cannot be looked through now; what is known of its files stays."""
+    connection.execute("UPDATE folders SET status = 'unavailable', status_reason = ? WHERE id = ?", (reason, folder_id))
+
+
+def delete(connection: Connection, folder_id: str) -> None:
+    """Remove a folder with its files' rows, passages, vectors and attachments; nothing on the disk is touched.
+
+    Raises:
+        NotFound: there is no such folder.
+    """
+    with connection:
+        vectors.delete_scope(connection, folder_id)
+        connection.execute("DELETE FROM folders WHERE id = ?", (folder_id,))
+        if connection.changes() == 0:
+            raise NotFound(f"there is no folder {folder_id}")
+
+
+def attach(connection: Connection, row: FolderAttachment) -> None:
+    """Let an agent use a folder, or change what it may do there.
+
+    Raises:
+        apsw.ConstraintError: the folder or the agent does not exist (a `Conflict` once translated).
+    """
+    connection.execute(
+        "INSERT INTO folder_attachments (folder_id, agent_id, access, attached_at) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (folder_id, agent_id) DO UPDATE SET access = excluded.access",
+        (row.folder_id, row.agent_id, row.access, row.attached_at),
+    )
+
+
+def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
+    """Take a folder away from an agent.
+
+    Raises:
+        NotFound: it was not attached.
+    """
+    connection.execute("DELETE FROM folder_attachments WHERE folder_id = ? AND agent_id = ?", (folder_id, agent_id))
+    if connection.changes() == 0:
+        raise NotFound(f"folder {folder_id} is not attached to {agent_id}")
+
+
+def attachments(connection: Connection, folder_id: str) -> list[FolderAttachment]:
+    """Who may use a folder, by time."""
+    rows = connection.execute(
+        "SELECT folder_id, agent_id, access, attached_at FROM folder_attachments WHERE folder_id = ?"
+        " ORDER BY attached_at, agent_id",
+        (folder_id,),
+    )
+    return [
+        FolderAttachment(folder_id=row[0], agent_id=row[1], access=FolderAccess(row[2]), attached_at=row[3])
+        for row in rows
+    ]
+
+
+def of_agent(connection: Connection, agent_id: str) -> list[AttachedFolder]:
+    """The folders that an agent may use, by name."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS}, a.access FROM folder_attachments AS a JOIN folders AS f ON f.id = a.folder_id"
+        " WHERE a.agent_id = ? ORDER BY f.name, f.id",
+        (agent_id,),
+    )
+    return [AttachedFolder(folder=_row(row), access=FolderAccess(row[-1])) for row in rows]
+
+
+def attached_local(connection: Connection) -> list[FolderRow]:
+    """The directories that at least one agent may use: those to keep in step, the longest unread first."""
+    return _select(
+        connection,
+        "WHERE f.path_type = 'local' AND EXISTS (SELECT 1 FROM folder_attachments AS a WHERE a.folder_id = f.id)"
+        " ORDER BY f.indexed_at, f.id",
+        (),
+    )
+
+
+def _select(connection: Connection, where: str, values: tuple[str, ...]) -> list[FolderRow]:
+    return [_row(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM folders AS f {where}", values)]
+
+
+def _row(row: tuple[object, ...]) -> FolderRow:
+    return FolderRow(
+        id=str(row[0]),
+        name=str(row[1]),
+        description=_text(row[2]),
+        path_type=PathType(str(row[3])),
+        path_value=_text(row[4]),
+        embedding_model=str(row[5]),
+        created_at=str(row[6]),
+        status=str(row[7]),
+        status_reason=_text(row[8]),
+        indexed_at=_text(row[9]),
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,158 @@
+"""Passages of files: pieces that know their lines, and that keep their id, and so their vector, while they stay the
+same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pattern_db import vectors
+from pattern_db.columns import to_json
+from pattern_db.connection import Connection
+from pattern_db.enums import SearchKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassageRow:
+    """A piece of a file's text: its lines from 1, both included, and its page if the file has pages.
+
+    `heading` says where it stands (the file's name and the headings above it) and is searched with the content.
+    """
+
+    id: str
+    file_id: str
+    content: str
+    start_line: int
+    end_line: int
+    chunk_index: int
+    created_at: str
+    heading: str = ""
+    page: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A passage before it has an id."""
+
+    content: str
+    start_line: int
+    end_line: int
+    heading: str = ""
+    page: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """How many passages were kept, added and removed."""
+
+    kept: int
+    added: int
+    removed: int
+
+
+def replace(
+    connection: Connection, file_id: str, pieces: Sequence[Piece], *, new_id: Callable[[], str], now: str
+) -> Replaced:
+    """Make `pieces` the passages of the file. What has the same words under the same heading keeps its row, id and
+    vector, also if it moved to other lines.
+
+    Raises:
+        apsw.ConstraintError: there is no such file (a `Conflict` once translated).
+    """
+    known: defaultdict[tuple[str, str], deque[PassageRow]] = defaultdict(deque)
+    for row in of_file(connection, file_id):
+        known[row.heading, row.content].append(row)
+    kept = 0
+    with connection:
+        for index, piece in enumerate(pieces):
+            same = known[piece.heading, piece.content]
+            if same:
+                _move(connection, same.popleft(), piece, index)
+                kept += 1
+            else:
+                _insert(connection, file_id, piece, index, new_id(), now)
+        gone = [row.id for rows in known.values() for row in rows]
+        for passage_id in gone:
+            vectors.delete(connection, SearchKind.FILE, passage_id)
+            connection.execute("DELETE FROM file_passages WHERE id = ?", (passage_id,))
+    return Replaced(kept=kept, added=len(pieces) - kept, removed=len(gone))
+
+
+def of_file(
+    connection: Connection, file_id: str, *, first_line: int = 1, last_line: int | None = None
+) -> list[PassageRow]:
+    """The passages of a file in order; only those that hold any of the given lines."""
+    rows = connection.execute(
+        "SELECT id, file_id, content, start_line, end_line, chunk_index, created_at, heading, page FROM file_passages"
+        " WHERE file_id = ?1 AND coalesce(end_line, 1) >= ?2 AND (?3 IS NULL OR coalesce(start_line, 1) <= ?3)"
+        " ORDER BY chunk_index",
+        (file_id, first_line, last_line),
+    )
+    return [
+        PassageRow(
+            id=row[0],
+            file_id=row[1],
+            content=row[2],
+            start_line=row[3] or 1,
+            end_line=row[4] or 1,
+            chunk_index=row[5],
+            created_at=row[6],
+            heading=row[7],
+            page=row[8],
+        )
+        for row in rows
+    ]
+
+
+def _move(connection: Connection, row: PassageRow, piece: Piece, index: int) -> None:
+    place = (piece.start_line, piece.end_line, piece.page, index)
+    if place != (row.start_line, row.end_line, row.page, row.chunk_index):
+        connection.execute(
+            "UPDATE file_passages SET start_line = ?, end_line = ?, page = ?, chunk_index = ? WHERE id = ?",
+            (*place, row.id),
+        )
+
+
+def _insert(connection: Connection, file_id: str, piece: Piece, index: int, passage_id: str, now: str) -> None:
+    connection.execute(
+        "INSERT INTO file_passages (id, file_id, content, start_line, end_line, chunk_index, created_at, heading, page)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            passage_id,
+            file_id,
+            piece.content,
+            piece.start_line,
+            piece.end_line,
+            index,
+            now,
+            piece.heading,
+            piece.page,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassagePlace:
+    """Where a passage stands: its folder's and file's names, its lines, its page."""
+
+    folder: str
+    file: str
+    start_line: int
+    end_line: int
+    page: int | None
+
+
+def places(connection: Connection, passage_ids: Sequence[str]) -> dict[str, PassagePlace]:
+    """Where these passages stand, by id; those that are gone are left out."""
+    rows = connection.execute(
+        "SELECT p.id, o.name, f.name, coalesce(p.start_line, 1), coalesce(p.end_line, 1), p.page"
+        " FROM file_passages AS p JOIN folder_files AS f ON f.id = p.file_id JOIN folders AS o ON o.id = f.folder_id"
+        " WHERE p.id IN (SELECT value FROM json_each(?))",
+        (to_json(list(passage_ids)),),
+    )
+    return {
+        row[0]: PassagePlace(folder=row[1], file=row[2], start_line=row[3], end_line=row[4], page=row[5])
+        for row in rows
+    }

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pattern_db.connection import Connection
+from pattern_db.enums import ApprovalKind, ApprovalStatus
+from pattern_db.errors import Conflict, NotFound
+from pattern_db.journal import approvals
+from pattern_db.journal.approvals import ApprovalRow
+from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn
+
+
+def row(name: str = "apr_1", *, args: bytes = b"a", expires_at: str | None = LATER) -> ApprovalRow:
+    return ApprovalRow(
+        id=name,
+        kind=ApprovalKind.MEMORY,
+        request={"label": "human"},
+        args_hash=args,
+        created_at=NOW,
+        audience="partner",
+        expires_at=expires_at,
+    )
+
+
+def decide(db: Connection, name: str, status: ApprovalStatus = ApprovalStatus.APPROVED) -> None:
+    approvals.decide(db, name, status=status, by="user:usr_1", decision={"note": "done"}, at=LATER)
+
+
+def test_a_question_knows_its_turn_and_reads_back(db: Connection, make_turn: MakeTurn) -> None:
+    key = make_turn("turn_1")
+    approvals.insert(db, row(), turn_id="turn_1")
+    approvals.insert(db, row("apr_2", args=b"b"))
+    assert approvals.get(db, "apr_1") == replace(row(), turn=key)
+    assert approvals.get(db, "apr_2").turn is None
+    with pytest.raises(NotFound, match="apr_3"):
+        approvals.get(db, "apr_3")
+
+
+def test_a_question_is_answered_once(db: Connection) -> None:
+    approvals.insert(db, row())
+    assert approvals.find_pending(db, b"a") == row()
+    decide(db, "apr_1")
+    answered = approvals.get(db, "apr_1")
+    assert (answered.status, answered.decided_by, answered.decision) == (
+        ApprovalStatus.APPROVED,
+        "user:usr_1",
+        {"note": "done"},
+    )
+    assert approvals.find_pending(db, b"a") is None
+    with pytest.raises(Conflict, match="decided already"):
+        decide(db, "apr_1", ApprovalStatus.DENIED)
+
+
+def test_lists_are_newest_first_and_by_status(db: Connection) -> None:
+    for number in range(1, 4):
+        approvals.insert(db, row(f"apr_{number}", args=bytes([number])))
+    decide(db, "apr_2", ApprovalStatus.DENIED)
+    ids = [one.id for one in approvals.recent(db, 10)]
+    assert ids == ["apr_3", "apr_2", "apr_1"]
+    assert [one.id for one in approvals.recent(db, 1, status=ApprovalStatus.PENDING)] == ["apr_3"]
+    assert [one.id for one in approvals.recent(db, 9, status=ApprovalStatus.PENDING, before="apr_3")] == ["apr_1"]
+    assert approvals.count_pending(db) == 2
+
+
+def test_what_is_over_cannot_be_answered(db: Connection) -> None:
+    approvals.insert(db, row("apr_1"))
+    approvals.insert(db, row("apr_2", args=b"b", expires_at=None))
+    assert approvals.first_expiry(db) == LATER
+    assert approvals.expire(db, NOW) == []
+    assert approvals.expire(db, LATER) == ["apr_1"]
+    assert approvals.first_expiry(db) is None
+    with pytest.raises(Conflict):
+        decide(db, "apr_1")
+    assert approvals.get(db, "apr_2").status is ApprovalStatus.PENDING

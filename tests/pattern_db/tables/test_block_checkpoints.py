@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pattern_db.connection import Connection
+from pattern_db.enums import Encoding, UpdateSource
+from pattern_db.errors import Conflict, NotFound
+from pattern_db.tables import block_checkpoints, block_updates, memory_blocks
+from pattern_db.tables.memory_blocks import BlockRow
+
+MakeBlock = Callable[..., BlockRow]
+LATER = "2026-11-21T23:00:00.000Z"
+
+
+@pytest.fixture
+def block(make_block: MakeBlock) -> str:
+    return make_block("persona").id
+
+
+def store(db: Connection, block: str, *blobs: bytes) -> list[int]:
+    return [block_updates.store_update(db, block, blob, UpdateSource.AGENT, LATER) for blob in blobs]
+
+
+def test_a_new_block_has_no_updates_and_no_checkpoint(db: Connection, block: str) -> None:
+    assert memory_blocks.get(db, block).last_seq == 0
+    assert block_checkpoints.get_checkpoint_and_updates(db, block) == (None, [])
+    assert not block_updates.has_updates_since(db, block, 0)
+    stats = block_updates.get_pending_update_stats(db, block)
+    assert (stats.count, stats.total_bytes, stats.first_seq, stats.oldest_at) == (0, 0, None, None)
+
+
+def test_the_first_write_may_be_a_snapshot(db: Connection, make_block: MakeBlock) -> None:
+    block = make_block("persona", snapshot=b"snap", frontier=b"v0").id
+    store(db, block, b"one")
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, block)
+    assert checkpoint is not None
+    assert (checkpoint.id, checkpoint.snapshot, checkpoint.up_to_seq) == (None, b"snap", 0)
+    assert [update.update_blob for update in updates] == [b"one"]
+
+
+def test_consolidation_keeps_what_arrived_meanwhile(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"b")
+    merged_up_to = memory_blocks.get(db, block).last_seq
+    store(db, block, b"c")  # while somebody merges a and b
+    merged = block_checkpoints.consolidate_checkpoint(db, block, b"ab", b"v2", merged_up_to, LATER, Encoding.ZSTD)
+    assert merged == 2
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, block)
+    assert checkpoint is not None
+    assert (checkpoint.snapshot, checkpoint.encoding, checkpoint.frontier) == (b"ab", Encoding.ZSTD, b"v2")
+    assert (checkpoint.up_to_seq, checkpoint.updates_consolidated) == (2, 2)
+    assert [(update.seq, update.update_blob) for update in updates] == [(3, b"c")]
+    assert store(db, block, b"d") == [4]
+    base = db.execute("SELECT loro_snapshot, snapshot_encoding FROM memory_blocks WHERE id = ?", (block,)).fetchall()
+    assert base == [(b"ab", "zstd")]
+
+
+def test_a_large_snapshot_is_kept_once(db: Connection, block: str) -> None:
+    large = bytes(block_checkpoints.LARGE_SNAPSHOT_BYTES + 1)
+    store(db, block, b"a", b"b")
+    block_checkpoints.consolidate_checkpoint(db, block, large, None, 1, LATER)
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, block)
+    assert checkpoint is not None
+    assert (checkpoint.snapshot, len(updates)) == (large, 1)
+    rows = db.execute(
+        "SELECT length(loro_snapshot), length(data) FROM memory_blocks"
+        " JOIN large_blobs ON large_blobs.id = large_blob_id"
+    ).fetchall()
+    assert rows == [(0, len(large))]
+    block_checkpoints.consolidate_checkpoint(db, block, b"small", None, 2, LATER)
+    assert db.execute("SELECT loro_snapshot, large_blob_id FROM memory_blocks").fetchall() == [(b"small", None)]
+
+
+def test_numbers_are_not_reused_after_everything_was_merged(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"b")
+    block_checkpoints.consolidate_checkpoint(db, block, b"ab", None, 2, LATER)
+    assert block_updates.get_pending_update_stats(db, block).count == 0
+    assert store(db, block, b"c") == [3]
+
+
+def test_a_late_consolidation_does_not_undo_a_newer_one(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"b", b"c")
+    block_checkpoints.consolidate_checkpoint(db, block, b"abc", None, 3, LATER)
+    with pytest.raises(Conflict):
+        block_checkpoints.consolidate_checkpoint(db, block, b"ab", None, 2, LATER)
+    with pytest.raises(Conflict):
+        block_checkpoints.consolidate_checkpoint(db, block, b"future", None, 9, LATER)
+    checkpoint, _ = block_checkpoints.get_checkpoint_and_updates(db, block)
+    assert checkpoint is not None
+    assert checkpoint.snapshot == b"abc"
+
+
+def test_earlier_checkpoints_stay_until_dropped(db: Connection, block: str) -> None:
+    for number in range(1, 4):
+        store(db, block, b"x")
+        block_checkpoints.consolidate_checkpoint(db, block, b"s%d" % number, None, number, LATER)
+    assert [item.snapshot for item in block_checkpoints.list_checkpoints(db, block)] == [b"s3", b"s2", b"s1"]
+    stamps = block_checkpoints.list_stamps(db, block)
+    assert [(stamp.up_to_seq, stamp.created_at) for stamp in stamps] == [(3, LATER), (2, LATER), (1, LATER)]
+    assert block_checkpoints.snapshot_of(db, stamps[1].id) == (b"s2", Encoding.RAW)
+    assert block_checkpoints.drop_checkpoints(db, block, [stamp.id for stamp in stamps]) == 2  # never the newest
+    assert [item.snapshot for item in block_checkpoints.list_checkpoints(db, block)] == [b"s3"]
+    with pytest.raises(NotFound):
+        block_checkpoints.snapshot_of(db, stamps[1].id)
+
+
+def test_deleting_the_row_takes_updates_and_checkpoints_along(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"b")
+    block_checkpoints.consolidate_checkpoint(db, block, b"a", None, 1, LATER)
+    db.execute("DELETE FROM memory_blocks WHERE id = ?", (block,))
+    for table in ("memory_block_updates", "memory_block_checkpoints"):
+        assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+    with pytest.raises(NotFound):
+        block_checkpoints.get_checkpoint_and_updates(db, block)
