@@ -6,10 +6,13 @@ them in the same transaction as the call's result. So the effect happens exactly
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Concatenate, ParamSpec
 
+from pattern_core.errors import Conflict, NotFound
 from pattern_core.events import Draft, Event
+from pattern_db import errors as storage
 from pattern_db.connection import Connection
 
 P = ParamSpec("P")
@@ -55,3 +58,38 @@ class UnitOfWork:
         """Tell everybody who asked what became of the transaction, last asker first."""
         while self._settled:
             self._settled.pop()(committed)
+
+
+Commit = Callable[[UnitOfWork], Awaitable[None]]  # stores it in one transaction, tells its events and settles it
+
+
+@asynccontextmanager
+async def given_or_alone(given: UnitOfWork | None, commit: Commit) -> AsyncIterator[UnitOfWork]:
+    """`given`, which its owner commits; without one a unit of work of its own, committed at the end of the block.
+
+    If the block raises, its own unit is given up. Without an event nothing was changed, and no transaction is made.
+
+    Raises:
+        Conflict: storage refused it: a name is taken, or another writer was first.
+        NotFound: what it was about was deleted meanwhile.
+    """
+    if given is not None:
+        yield given
+        return
+    unit = UnitOfWork()
+    finished = False
+    try:
+        yield unit
+        finished = True
+    finally:
+        if not finished:
+            unit.settle(committed=False)
+    if not unit.drafts:
+        unit.settle(committed=True)
+        return
+    try:
+        await commit(unit)
+    except storage.Conflict as error:
+        raise Conflict(error.message) from error
+    except storage.NotFound as error:
+        raise NotFound(error.message) from error

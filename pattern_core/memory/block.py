@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pattern_core.errors import InvalidInput
 from pattern_core.limits import Limits
-from pattern_core.memory.schema import SchemaKind, check_text, kind_of
-from pattern_db.columns import to_json
+from pattern_core.memory.shapes.schema import (
+    LogSchema,
+    Schema,
+    TextSchema,
+    check_text,
+    parse_schema,
+    schema_of,
+    to_metadata,
+)
+from pattern_db.columns import Json, to_json
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import memory_blocks
 from pattern_db.tables.block_sharing import Via, VisibleBlock
@@ -25,7 +33,12 @@ _LABEL = re.compile(r"[\w.:@#+-](?:[\w .:@#+-]*[\w.:@#+-])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBlock:
-    """A block to be made. `char_limit` is in code points, 0 for the default; `metadata` names the schema, if any."""
+    """A block to be made. `char_limit` is in code points, 0 for the default.
+
+    `schema` is tagged as in metadata (`"Text"`, `{"Map": {…}}`); None is what `metadata` names, else a log for the type
+    log and text for others. `value` is the starting content as JSON; None takes `content`, which for other shapes than
+    text is JSON as an editor shows it, or the words of a list's or log's first item.
+    """
 
     label: str
     description: str = ""
@@ -35,6 +48,8 @@ class NewBlock:
     char_limit: int = 0
     pinned: bool = False
     metadata: Mapping[str, object] | None = None
+    schema: Json = None
+    value: Json = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +74,11 @@ class BlockView:
     metadata: Mapping[str, object]
     created_at: str
     updated_at: str
+
+    @property
+    def schema(self) -> Json:
+        """The shape of the content, tagged as it is stored; text where what is stored is no schema."""
+        return to_metadata(shown_schema(self.metadata))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +112,9 @@ def view_of(visible: VisibleBlock) -> BlockView:
 
 
 def is_in_prompt(visible: VisibleBlock) -> bool:
-    """Whether the prompt shows the block: core ones always, working ones if pinned or lent to the agent."""
+    """Whether the prompt shows the block: core ones and logs always, working ones if pinned or lent to the agent."""
     match visible.block.block_type:
-        case BlockType.CORE:
+        case BlockType.CORE | BlockType.LOG:
             return True
         case BlockType.WORKING:
             return visible.block.pinned or visible.via is Via.ATTACHED
@@ -129,11 +149,11 @@ def check_description(description: str) -> str:
     return check_text(description)
 
 
-def check_metadata(metadata: Mapping[str, object] | None) -> SchemaKind:
-    """The schema that `metadata`, a JSON object, names; text if it names none.
+def check_metadata(metadata: Mapping[str, object] | None) -> Schema:
+    """The schema that `metadata`, a JSON object, holds; text if it holds none.
 
     Raises:
-        InvalidInput: it is no JSON, too long, or names a schema that is not supported.
+        InvalidInput: it is no JSON, too long, or its schema will not do.
     """
     try:
         text = check_text(to_json(metadata))
@@ -141,7 +161,38 @@ def check_metadata(metadata: Mapping[str, object] | None) -> SchemaKind:
         raise InvalidInput(f"the metadata is not JSON: {error}") from None
     if len(text) > METADATA_CHARS_MAX:
         raise InvalidInput(f"the metadata has {len(text)} characters as JSON; at most {METADATA_CHARS_MAX} are taken")
-    return kind_of(metadata)
+    return schema_of(metadata)
+
+
+def shown_schema(metadata: Mapping[str, object] | None) -> Schema:
+    """The schema to show a block by: text where what is stored is none, so that the block can still be seen."""
+    try:
+        return schema_of(metadata)
+    except InvalidInput:
+        return TextSchema()
+
+
+def shaped(new: NewBlock) -> tuple[NewBlock, Schema]:
+    """The block with its schema in its metadata, unless it is text without more, and that schema.
+
+    Raises:
+        InvalidInput: the schema or the metadata will not do.
+    """
+    schema = check_metadata(new.metadata)
+    if new.schema is not None:
+        schema = parse_schema(new.schema)
+    elif new.block_type is BlockType.LOG and "schema" not in (new.metadata or {}):
+        schema = LogSchema()
+    if schema == TextSchema() and "schema" not in (new.metadata or {}):
+        return new, schema
+    metadata = with_schema(new.metadata, schema)
+    check_metadata(metadata)
+    return replace(new, metadata=metadata), schema
+
+
+def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> dict[str, object]:
+    """`metadata` with this schema in it."""
+    return {**(metadata or {}), "schema": to_metadata(schema)}
 
 
 def check_limit(char_limit: int, limits: Limits) -> int:

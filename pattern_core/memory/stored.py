@@ -7,28 +7,30 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from pattern_core.errors import NotFound
-from pattern_core.memory.checkpoint import pack
+from pattern_core.memory.authors import AGENT as AGENT
+from pattern_core.memory.authors import is_agent
+from pattern_core.memory.past.checkpoint import pack
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import UpdateSource
-from pattern_db.tables import agents, block_history, block_sharing, memory_blocks
+from pattern_db.tables import agents, block_checkpoints, block_history, block_sharing, block_updates, memory_blocks
+from pattern_db.tables.block_checkpoints import Checkpoint
 from pattern_db.tables.block_history import HistoryRow
 from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow, Checkpoint, Update, UpdateStats
+from pattern_db.tables.block_updates import Update, UpdateStats
+from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow
 
 LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the answer to a wrong label
-AGENT = "agent:"  # how the author of what an agent does begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEdit:
-    """What one edit writes. `seq` is the number that its update must get, since others wait for the block."""
+    """What one edit writes: the block after it, its update, and its line of history."""
 
     row: BlockRow
-    seq: int
     update: bytes
     by: Attribution
-    note: str
+    line: HistoryRow
 
 
 def distinct(visible: Sequence[VisibleBlock]) -> Sequence[VisibleBlock]:
@@ -69,12 +71,12 @@ def load(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list
     Raises:
         NotFound: (of storage) there is no such block.
     """
-    checkpoint, updates = memory_blocks.get_checkpoint_and_updates(connection, block_id)
-    return checkpoint, updates, memory_blocks.get_pending_update_stats(connection, block_id)
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
+    return checkpoint, updates, block_updates.get_pending_update_stats(connection, block_id)
 
 
-def store_block(connection: Connection, row: BlockRow, snapshot: bytes) -> None:
-    """Add a block; empty bytes for one whose first write will be an update.
+def store_block(connection: Connection, row: BlockRow, snapshot: bytes, line: HistoryRow) -> None:
+    """Add a block and its first line of history; empty bytes for one whose first write will be an update.
 
     Raises:
         Conflict: (of storage) the owner has an active block of that label.
@@ -82,6 +84,7 @@ def store_block(connection: Connection, row: BlockRow, snapshot: bytes) -> None:
     data, encoding = pack(snapshot)
     with _label_taken(row.label), storage.translated():
         memory_blocks.create(connection, row, data, encoding=encoding)
+    block_history.append(connection, line)
 
 
 def store_settings(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:
@@ -111,18 +114,9 @@ def store_edit(connection: Connection, edit: StoredEdit) -> None:
         Conflict: (of storage) another writer was first.
     """
     row = edit.row
-    source = UpdateSource.AGENT if edit.by.author.startswith(AGENT) else UpdateSource.MANUAL
-    seq = memory_blocks.store_update(connection, row.id, edit.update, source, row.updated_at, row.frontier, edit.by)
-    if seq != edit.seq:
+    source = UpdateSource.AGENT if is_agent(edit.by.author) else UpdateSource.MANUAL
+    seq = block_updates.store_update(connection, row.id, edit.update, source, row.updated_at, row.frontier, edit.by)
+    if seq != row.last_seq:  # others wait for the block, so nobody else may have given out that number
         raise storage.Conflict(f"the block {row.label} was changed by another writer; read it again")
     memory_blocks.update_content(connection, row.id, row.content_preview, row.frontier, row.updated_at)
-    line = HistoryRow(
-        block_id=row.id,
-        frontiers=None if row.frontier is None else row.frontier.hex(),
-        changed_by=edit.by.author,
-        timestamp=row.updated_at,
-        seq=seq,
-        change_summary=edit.note,
-        cause=edit.by.cause,
-    )
-    block_history.append(connection, line)
+    block_history.append(connection, edit.line)

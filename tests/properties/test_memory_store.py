@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import PatternError
-from pattern_core.memory.checkpoint import open_document
-from pattern_core.memory.edit import AppendText, BlockEdit, EditRange, ReplaceText, SetText
+from pattern_core.memory.edits.edit import AppendText, BlockEdit, EditRange, ReplaceText, SetText
+from pattern_core.memory.past.checkpoint import open_document
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.errors import Busy
-from pattern_db.tables import memory_blocks
+from pattern_db.tables import block_checkpoints, memory_blocks
 from tests.pattern_core.memory.rig import ADA, BY_ADA, BY_USER, Rig, constellation
 
 LIMIT = 60
@@ -99,7 +99,7 @@ async def _on_disk(rig: Rig) -> dict[str, str]:
     """What the stored bytes make, opened by somebody who knows nothing else."""
     found = {}
     for row in await rig.database.read(memory_blocks.list_for_agent, ADA):
-        checkpoint, updates = await rig.database.read(memory_blocks.get_checkpoint_and_updates, row.id)
+        checkpoint, updates = await rig.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
         document = open_document(checkpoint, updates, peer=99)
         assert document.frontier() == row.frontier
         assert row.last_seq == max([checkpoint.up_to_seq if checkpoint else 0, *(update.seq for update in updates)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pattern_core.events import Draft
 from pattern_core.ids import Ids, seeded_randomness
@@ -65,9 +65,8 @@ class Rig:
             clock=self.clock,
             ids=Ids(self.clock, randomness),
             randomness=randomness,
-            limits=self.limits,
+            limits=replace(self.limits, open_documents_max=self.hot_max),
             commit=self.commit,
-            hot_max=self.hot_max,
         )
 
     async def commit(self, work: UnitOfWork) -> None:

@@ -13,7 +13,7 @@ from pattern_core.memory.block import (
     is_in_prompt,
     view_of,
 )
-from pattern_core.memory.schema import SchemaKind
+from pattern_core.memory.shapes.schema import ListSchema, TextSchema
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables.block_sharing import Via, VisibleBlock
 from pattern_db.tables.memory_blocks import BlockRow
@@ -67,14 +67,15 @@ def test_limits() -> None:
 
 
 def test_metadata() -> None:
-    assert check_metadata(None) is SchemaKind.TEXT
-    assert check_metadata({"schema": "Text", "colour": "red"}) is SchemaKind.TEXT
+    assert check_metadata(None) == TextSchema()
+    assert check_metadata({"schema": "Text", "colour": "red"}) == TextSchema()
+    assert check_metadata({"schema": "List"}) == ListSchema()
     for metadata, words in (
         ({"x": object()}, "not JSON"),
         ({"x": float("nan")}, "not JSON"),
         ({"x": "\ud800"}, "surrogate"),
         ({"x": "y" * 10_000}, "at most 10000"),
-        ({"schema": "List"}, "not supported yet"),
+        ({"schema": "Table"}, "there are: Text, Map, List, Log, Composite"),
     ):
         with pytest.raises(InvalidInput, match=words):
             check_metadata(metadata)
@@ -90,7 +91,7 @@ def test_metadata() -> None:
         (BlockType.WORKING, Via.ATTACHED, False, True),
         (BlockType.WORKING, Via.CONSTELLATION, False, False),
         (BlockType.ARCHIVAL, Via.OWN, True, False),
-        (BlockType.LOG, Via.OWN, True, False),
+        (BlockType.LOG, Via.OWN, False, True),
     ],
 )
 def test_what_the_prompt_shows(block_type: BlockType, via: Via, pinned: bool, shown: bool) -> None:

@@ -6,7 +6,19 @@ import pytest
 from loro import ID, ExportMode, LoroDoc
 
 from pattern_core.ids import seeded_randomness
-from pattern_core.memory.document import Document, DocumentDamaged, commit_message, new_peer
+from pattern_core.memory.document import (
+    Document,
+    DocumentDamaged,
+    commit_message,
+    copy_of,
+    document_at,
+    has_whole_history,
+    new_peer,
+    nothing,
+    recorded,
+    state_snapshot,
+)
+from pattern_core.memory.past.delta import Count, Keys, Splice, Spliced
 
 
 def document(text: str = "", peer: int = 1) -> Document:
@@ -141,3 +153,146 @@ def test_a_peer_is_a_number_that_the_format_can_hold() -> None:
 def test_other_errors_pass_untouched() -> None:
     with pytest.raises(UnicodeEncodeError):
         document().append("\ud800")
+
+
+# Versions of documents.
+
+
+def typed(document: Document, text: str) -> None:
+    document.append(text)
+    document.commit("user:1", {}, now_ms=0)
+
+
+def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
+    document = Document(1)
+    typed(document, "a🌍bc")
+    with recorded(document) as recording:
+        document.splice(1, 2, "X")
+        document.put_field("fields", "k", [1])
+        document.splice_items("items", 0, 0, ["one", None])
+        document.add("counter_n", 2)
+        document.commit("user:1", {}, now_ms=0)
+    assert recording.change == {
+        "content": Spliced(True, (Splice(1, "🌍b", "X"),)),
+        "fields": Keys({"k": (None, [1])}),
+        "items": Spliced(False, (Splice(0, (), ("one", None)),)),
+        "counter_n": Count(2.0),
+    }
+    with recorded(document) as recording:
+        document.put_field("fields", "k", None)
+        document.splice_items("items", 0, 1, [])
+        document.commit("user:1", {}, now_ms=0)
+    assert recording.change == {
+        "fields": Keys({"k": ([1], None)}),
+        "items": Spliced(False, (Splice(0, ("one",), ()),)),
+    }
+    typed(document, "later")
+    assert recording.change is not None
+    assert "content" not in recording.change
+
+
+def test_an_import_is_recorded_too_and_nothing_as_nothing() -> None:
+    document, other = Document(1), Document(2)
+    typed(document, "abc")
+    other.import_update(document.snapshot())
+    version = other.version()
+    other.splice(1, 1, "B")
+    other.commit("user:2", {}, now_ms=0)
+    with recorded(document) as recording:
+        document.import_update(other.export_since(version))
+    assert recording.change == {"content": Spliced(True, (Splice(1, "b", "B"),))}
+    with recorded(document) as recording:
+        document.commit("user:1", {}, now_ms=0)
+    assert recording.change == {}
+
+
+def test_what_has_no_recorded_form_is_none() -> None:
+    document = Document(1)
+    with recorded(document) as recording:
+        document._doc.get_movable_list("items").insert(0, 1)
+        document.commit("user:1", {}, now_ms=0)
+    assert recording.change is None
+
+
+def test_a_state_snapshot_goes_on_without_the_history() -> None:
+    document = Document(1)
+    for number in range(50):
+        typed(document, str(number))
+    version, frontier = document.version(), document.frontier()
+    state = Document.load(state_snapshot(document), peer=2)
+    assert (state.text, state.frontier(), state.is_at(version)) == (document.text, frontier, True)
+    assert has_whole_history(document)
+    assert not has_whole_history(state)
+    typed(state, "!")
+    document.import_update(state.export_since(version))
+    assert document.text == state.text
+    assert Document.load(document.export_since(nothing()), peer=3).text == state.text
+    copy = copy_of(state)
+    typed(copy, "?")
+    assert copy.text == state.text + "?"
+
+
+def test_an_earlier_version_is_a_document_of_its_own() -> None:
+    document = Document(1)
+    typed(document, "one")
+    frontier = document.frontier()
+    typed(document, "two")
+    assert document_at(document, frontier).text == "one"
+    assert document.text == "onetwo"
+    for bad in (b"junk", Document.load(state_snapshot(document), peer=2)):
+        with pytest.raises(DocumentDamaged):
+            document_at(bad if isinstance(bad, Document) else document, frontier if isinstance(bad, Document) else bad)
+
+
+def test_maps_lists_and_counters_of_one_document() -> None:
+    made = Document(1)
+    made.put_field("fields", "a", {"x": [1, None]})
+    made.put_field("fields", "b", "gone")
+    made.put_field("fields", "b", None)
+    made.put_field("fields", "never", None)
+    made.splice_items("items", 0, 0, ["one", "two", "three"])
+    made.splice_items("items", 1, 1, [2, False])
+    made.add("counter_n", 5)
+    made.add("counter_n", -2)
+    made.splice(0, 0, "beside", "section_a_content")
+    made.set_text("besides", "section_a_content")
+    made.commit("user:x", {}, now_ms=0)
+    again = Document.load(made.snapshot(), peer=2)
+    for one in (made, again):
+        assert one.fields_in("fields") == {"a": {"x": [1, None]}}
+        assert one.items_in("items") == ["one", 2, False, "three"]
+        assert one.count_in("counter_n") == 3
+        assert (one.text_in("section_a_content"), one.text) == ("besides", "")
+
+
+def test_containers_nobody_wrote_to_are_empty() -> None:
+    made = Document(1)
+    assert (made.fields_in("a"), made.items_in("b"), made.count_in("c"), made.text_in("d")) == ({}, [], 0, "")
+
+
+def test_fields_items_and_counts_of_two_writers_merge() -> None:
+    first = Document(1)
+    first.splice_items("items", 0, 0, ["a", "b"])
+    first.commit("user:x", {}, now_ms=0)
+    second = Document.load(first.snapshot(), peer=2)
+    base = first.version()
+    first.put_field("fields", "mine", 1)
+    first.splice_items("items", 2, 0, ["c"])
+    first.add("n", 1)
+    second.put_field("fields", "yours", 2)
+    second.splice_items("items", 0, 1, [])
+    second.add("n", 2)
+    for one in (first, second):
+        one.commit("user:x", {}, now_ms=0)
+    ours, theirs = first.export_since(base), second.export_since(base)
+    first.import_update(theirs)
+    second.import_update(ours)
+    for one in (first, second):
+        assert one.fields_in("fields") == {"mine": 1, "yours": 2}
+        assert one.items_in("items") == ["b", "c"]
+        assert one.count_in("n") == 3
+
+
+def test_items_that_are_not_there_are_damage() -> None:
+    with pytest.raises(DocumentDamaged):
+        Document(1).splice_items("items", 0, 1, [])

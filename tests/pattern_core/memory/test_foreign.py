@@ -66,3 +66,25 @@ async def test_the_loop_goes_on_meanwhile() -> None:
         await validate_foreign(snapshot("x"))
         nursery.cancel_scope.cancel()
     assert ticks >= 2
+
+
+async def test_a_hundred_megabytes_are_refused_before_anything_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "_CHECK", "no_such_module")  # a child would say something else
+    with pytest.raises(InvalidInput, match="the document has 104857600 bytes"):
+        await validate_foreign(bytes(100 * 1024 * 1024))
+
+
+async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
+    made = Document(5)
+    made.append("one")
+    made.commit("user:ada", {}, now_ms=0)
+    version = made.version()
+    made.append("two")
+    made.commit("user:ada", {}, now_ms=0)
+    update = made.export_since(version)
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(update)
+    flipped = bytearray(update)
+    flipped[len(flipped) // 2] ^= 0x55
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(bytes(flipped))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.edit import AppendText
+from pattern_core.memory.edits.edit import AppendText
 from pattern_core.testing.model import says
 from pattern_db.enums import BlockType
 from tests.support import USER, running

@@ -11,13 +11,13 @@ import trio.testing
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import BlockSettings, NewBlock
 from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.edit import AppendText, BlockEdit, EditRange, Patch, ReplaceText, SetText
+from pattern_core.memory.edits.edit import AppendText, BlockEdit, EditRange, Patch, ReplaceText, SetText
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType, Encoding, Permission, UpdateSource
+from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
 from pattern_db.errors import Busy
 from pattern_db.errors import Conflict as StorageConflict
-from pattern_db.tables import block_history, block_sharing, memory_blocks
+from pattern_db.tables import block_checkpoints, block_history, block_sharing, block_updates
 from pattern_db.tables.block_sharing import Attachment, Via
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_BOB, BY_USER, NOW, Rig
 
@@ -64,7 +64,9 @@ async def test_a_label_is_taken_once_and_free_again_after_deletion(rig: Rig) -> 
         (NewBlock(label="x", char_limit=3, content="four"), "at most 3 characters"),
         (NewBlock(label="x", content="\ud800"), "surrogate"),
         (NewBlock(label="x", description="\ud800"), "surrogate"),
-        (NewBlock(label="x", metadata={"schema": {"Map": {}}}), "not supported yet; supported: Text"),
+        (NewBlock(label="x", metadata={"schema": {"Map": {}}}), "a Map needs `fields`"),
+        (NewBlock(label="x", schema="Table"), "there are: Text, Map, List, Log, Composite"),
+        (NewBlock(label="x", schema="List", value={}), "is a list"),
     ],
 )
 async def test_blocks_that_cannot_be(rig: Rig, new: NewBlock, words: str) -> None:
@@ -82,10 +84,11 @@ async def test_an_edit_stores_update_text_history_and_event_together(rig: Rig) -
     assert edited.is_changed
     assert edited.block == await rig.store.view(ADA, "notes")
     assert (edited.block.content, edited.block.version) == ("Hello 🌍", 1)
-    [update] = await rig.database.read(memory_blocks.get_updates_since, block_id, 0)
+    [update] = await rig.database.read(block_updates.get_updates_since, block_id, 0)
     assert (update.seq, update.author, update.source) == (1, BY_ADA, UpdateSource.AGENT)
     assert update.cause == {"turn": "turn_1", "call": "call_1"}
-    [line] = await rig.database.read(block_history.recent, block_id, 10)
+    line, first = await rig.database.read(block_history.recent, block_id, 10)
+    assert (first.seq, first.kind) == (0, HistoryKind.CREATE)
     assert (line.changed_by, line.change_summary, line.seq) == (BY_ADA, "Appended 2 characters", 1)
     assert update.frontier is not None
     assert line.frontiers == update.frontier.hex()
@@ -115,7 +118,7 @@ async def test_an_edit_that_changes_nothing_stores_nothing(rig: Rig) -> None:
     for edit in (SetText(text="same"), ReplaceText(old="same", new="same"), AppendText(text="")):
         edited = await rig.store.edit(ADA, "notes", edit, author=BY_USER)
         assert (edited.is_changed, edited.note, edited.block.version) == (False, "Nothing changed", 0)
-    assert await rig.database.read(memory_blocks.get_updates_since, block_id, 0) == []
+    assert await rig.database.read(block_updates.get_updates_since, block_id, 0) == []
     assert len(rig.told) == 1
 
 
@@ -254,7 +257,13 @@ async def test_the_prompt_shows_core_then_working_blocks(rig: Rig) -> None:
     await rig.block("7", label="all", owner=ALL)
     await rig.database.write(lend, lent, Permission.READ_ONLY, ADA)
     shown = await rig.store.prompt_blocks(ADA)
-    assert [block.split(" ")[0] for block in shown] == ["<block:zeta", "<block:all", "<block:alpha", "<block:lent"]
+    assert [block.split(" ")[0] for block in shown] == [
+        "<block:zeta",
+        "<block:all",
+        "<block:alpha",
+        "<block:log",
+        "<block:lent",
+    ]
 
 
 async def test_a_failed_commit_leaves_no_trace(rig: Rig) -> None:
@@ -340,9 +349,9 @@ async def test_another_writer_is_noticed(rig: Rig) -> None:
     block_id = await rig.block("a")
     work = UnitOfWork()
     await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
-    other = await rig.database.read(memory_blocks.get_checkpoint_and_updates, block_id)
+    other = await rig.database.read(block_checkpoints.get_checkpoint_and_updates, block_id)
     assert other[0] is not None
-    await rig.database.write(memory_blocks.store_update, block_id, other[0].snapshot, None, NOW)
+    await rig.database.write(block_updates.store_update, block_id, other[0].snapshot, None, NOW)
     with pytest.raises(StorageConflict, match="changed by another writer"):
         await rig.commit(work)
     edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
@@ -351,7 +360,7 @@ async def test_another_writer_is_noticed(rig: Rig) -> None:
 
 async def test_a_damaged_document_is_said_to_be_so_and_can_still_be_read(rig: Rig) -> None:
     block_id = await rig.block("a")
-    await rig.database.write(memory_blocks.store_update, block_id, b"junk", None, NOW)
+    await rig.database.write(block_updates.store_update, block_id, b"junk", None, NOW)
     with pytest.raises(DocumentDamaged):
         await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_USER)
     assert await rig.content() == "a"
@@ -378,9 +387,9 @@ async def test_consolidation_by_hand_keeps_text_version_and_the_previous_checkpo
         assert await rig.store.consolidate(block_id)
         assert await rig.store.view(ADA, "notes") == before
     assert not await rig.store.consolidate(block_id)
-    assert await rig.database.read(memory_blocks.get_updates_since, block_id, 0) == []
-    checkpoints = await rig.database.read(memory_blocks.list_checkpoints, block_id)
-    assert [one.up_to_seq for one in checkpoints] == [21, 18, 15, 12, 9]
+    assert await rig.database.read(block_updates.get_updates_since, block_id, 0) == []
+    checkpoints = await rig.database.read(block_checkpoints.list_checkpoints, block_id)
+    assert [one.up_to_seq for one in checkpoints] == [21, 18, 15, 12, 9, 6, 3]
     fresh = Rig(rig.database, seed=9)
     edited = await fresh.store.edit(ADA, "notes", AppendText(text="!"), author=BY_ADA)
     assert edited.block.content.startswith("0 0.0 0.1")
@@ -395,11 +404,11 @@ async def test_consolidation_runs_by_itself_at_100_updates(file_rig: Rig) -> Non
         for _ in range(150):
             await file_rig.store.edit(ADA, "notes", AppendText(text="x"), author=BY_ADA)
         with trio.fail_after(5):
-            while not (stored := await file_rig.database.read(memory_blocks.list_checkpoints, block_id)):
+            while not (stored := await file_rig.database.read(block_checkpoints.list_checkpoints, block_id)):
                 await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
     [checkpoint] = stored
-    stats = await file_rig.database.read(memory_blocks.get_pending_update_stats, block_id)
+    stats = await file_rig.database.read(block_updates.get_pending_update_stats, block_id)
     assert checkpoint.up_to_seq >= 100
     assert stats.count == 150 - checkpoint.up_to_seq
     fresh = Rig(file_rig.database, seed=9)
@@ -416,14 +425,14 @@ async def test_consolidation_is_due_by_bytes_and_by_age(rig: Rig) -> None:
         rig.clock.advance(60 * 60 * 1000 - 1)
         await rig.store.edit(ADA, "old", AppendText(text="2"), author=BY_ADA)
         await trio.testing.wait_all_tasks_blocked()
-        assert await rig.database.read(memory_blocks.list_checkpoints, old) == []
+        assert await rig.database.read(block_checkpoints.list_checkpoints, old) == []
         rig.clock.advance(1)
         await rig.store.edit(ADA, "old", AppendText(text="3"), author=BY_ADA)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    [checkpoint] = await rig.database.read(memory_blocks.list_checkpoints, big)
+    [checkpoint] = await rig.database.read(block_checkpoints.list_checkpoints, big)
     assert checkpoint.encoding is Encoding.ZSTD
-    [checkpoint] = await rig.database.read(memory_blocks.list_checkpoints, old)
+    [checkpoint] = await rig.database.read(block_checkpoints.list_checkpoints, old)
     assert (checkpoint.encoding, checkpoint.updates_consolidated) == (Encoding.RAW, 3)
 
 

@@ -20,8 +20,9 @@ from pattern_core.memory.stored import (
 )
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType, Encoding, Permission, UpdateSource
+from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
 from pattern_db.tables import block_history, block_sharing, memory_blocks
+from pattern_db.tables.block_history import HistoryRow
 from pattern_db.tables.block_sharing import Attachment
 from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, NOW, constellation
@@ -47,11 +48,38 @@ def row(label: str = "notes", owner: str = ADA, number: int = 1) -> BlockRow:
     )
 
 
+def begun(block: BlockRow) -> HistoryRow:
+    """The first line of a block's history."""
+    return HistoryRow(
+        block_id=block.id,
+        seq=0,
+        frontiers=None,
+        changed_by="user:1",
+        timestamp=NOW,
+        kind=HistoryKind.CREATE,
+        stack="user:1",
+    )
+
+
+def edited(block: BlockRow, author: str, cause: dict[str, str] | None = None) -> StoredEdit:
+    """An edit that makes a block what it is given as."""
+    line = HistoryRow(
+        block_id=block.id,
+        seq=block.last_seq,
+        frontiers=None,
+        changed_by=author,
+        timestamp=NOW,
+        change_summary="n",
+        cause=cause,
+    )
+    return StoredEdit(row=block, update=b"bytes", by=Attribution(author=author, cause=cause), line=line)
+
+
 def test_a_block_and_its_label(db: Connection) -> None:
-    store_block(db, row(), b"")
+    store_block(db, row(), b"", begun(row()))
     with pytest.raises(storage.Conflict, match="there is a block 'notes' already"):
-        store_block(db, row(number=2), b"")
-    store_block(db, row("todo"), b"")
+        store_block(db, row(number=2), b"", begun(row(number=2)))
+    store_block(db, row("todo"), b"", begun(row("todo")))
     with pytest.raises(storage.Conflict, match="there is a block 'notes' already"):
         store_settings(db, row("todo").id, BlockChanges(label="notes"), NOW)
     store_settings(db, row("todo").id, BlockChanges(pinned=True), NOW)
@@ -61,7 +89,7 @@ def test_a_block_and_its_label(db: Connection) -> None:
 
 
 def test_a_long_snapshot_is_stored_compressed(db: Connection) -> None:
-    store_block(db, row(), b"x" * 20_000)
+    store_block(db, row(), b"x" * 20_000, begun(row()))
     checkpoint, updates, stats = load(db, row().id)
     assert checkpoint is not None
     assert (checkpoint.encoding, updates, stats.count) == (Encoding.ZSTD, [], 0)
@@ -69,24 +97,25 @@ def test_a_long_snapshot_is_stored_compressed(db: Connection) -> None:
 
 @pytest.mark.parametrize(("author", "source"), [("agent:agt_ada", UpdateSource.AGENT), ("user:1", UpdateSource.MANUAL)])
 def test_an_edit_stores_update_text_and_history(db: Connection, author: str, source: UpdateSource) -> None:
-    store_block(db, row(), b"")
+    store_block(db, row(), b"", begun(row()))
     document = Document(1)
     changed = replace(row(), content_preview="hello", frontier=document.frontier(), last_seq=1)
-    edit = StoredEdit(row=changed, seq=1, update=b"bytes", by=Attribution(author=author, cause={"turn": "t"}), note="n")
+    edit = edited(changed, author, {"turn": "t"})
     store_edit(db, edit)
     assert resolve(db, ADA, "notes").block == changed
     _checkpoint, [update], stats = load(db, row().id)
     assert (update.update_blob, update.source, update.cause, stats.total_bytes) == (b"bytes", source, {"turn": "t"}, 5)
-    [line] = block_history.recent(db, row().id, 5)
+    line, first = block_history.recent(db, row().id, 5)
+    assert first == begun(row())
     assert (line.change_summary, line.changed_by, line.cause) == ("n", author, {"turn": "t"})
     with pytest.raises(storage.Conflict, match="changed by another writer"):
         store_edit(db, edit)
 
 
 def test_an_edit_of_a_deleted_block_is_refused(db: Connection) -> None:
-    store_block(db, row(), b"")
+    store_block(db, row(), b"", begun(row()))
     memory_blocks.deactivate(db, row().id, NOW)
-    edit = StoredEdit(row=row(), seq=1, update=b"bytes", by=Attribution(author="user:1"), note="n")
+    edit = edited(row(), "user:1")
     with pytest.raises(storage.NotFound):
         store_edit(db, edit)
 
@@ -95,7 +124,7 @@ def test_a_wrong_label_is_answered_with_some_right_ones(db: Connection) -> None:
     with pytest.raises(NotFound, match="no memory block 'x'; there are: none"):
         resolve(db, ADA, "x")
     for number in range(LABELS_SHOWN_MAX + 10):
-        store_block(db, row(f"n{number:03d}"), b"")
+        store_block(db, row(f"n{number:03d}"), b"", begun(row(f"n{number:03d}")))
     with pytest.raises(NotFound) as caught:
         resolve(db, ADA, "x")
     assert caught.value.message.count("n0") == LABELS_SHOWN_MAX
@@ -103,7 +132,7 @@ def test_a_wrong_label_is_answered_with_some_right_ones(db: Connection) -> None:
 
 def test_lenders_have_names_and_labels_one_meaning(db: Connection) -> None:
     for owner, label in ((BOB, "plan"), (ALL, "plan"), ("grp_1", "log")):
-        store_block(db, row(label, owner), b"")
+        store_block(db, row(label, owner), b"", begun(row(label, owner)))
         if owner != ALL:
             lent = Attachment(
                 block_id=row(label, owner).id, agent_id=ADA, permission=Permission.APPEND, attached_at=NOW

@@ -1,0 +1,74 @@
+"""Asking a person before an edit: what is asked, and how the agent is told. Pure.
+
+The edit waits as a row and is made, once, when somebody agrees. The agent goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pattern_core.approvals import Question
+from pattern_core.errors import PermissionDenied
+from pattern_core.memory.authors import short_name
+from pattern_core.memory.edits.edit import BlockEdit, operation_of
+from pattern_core.memory.edits.edit_json import from_json_value, to_json_value
+from pattern_db.columns import Json
+from pattern_db.enums import ApprovalKind
+from pattern_db.tables.memory_blocks import Attribution, BlockRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An edit that waits for consent: whose label, which block, what, and on whose behalf."""
+
+    agent_id: str
+    label: str
+    block_id: str
+    edit: BlockEdit
+    by: Attribution
+
+
+def needs_consent(refusal: PermissionDenied) -> bool:
+    """Whether the operation was refused only because a person must agree first."""
+    return "consent" in refusal.details
+
+
+def question(waiting: Waiting, refusal: PermissionDenied) -> Question:
+    """What to ask the person whom the block's permission names."""
+    cause = dict(waiting.by.cause or {})
+    request = {
+        "agent_id": waiting.agent_id,
+        "agent": short_name(waiting.by.author),
+        "label": waiting.label,
+        "block_id": waiting.block_id,
+        "operation": operation_of(waiting.edit).value,
+        "edit": to_json_value(waiting.edit),
+        "author": waiting.by.author,
+        "cause": cause,
+    }
+    return Question(
+        kind=ApprovalKind.MEMORY,
+        request=request,
+        audience=str(refusal.details["consent"]),
+        turn_id=cause.get("turn"),
+    )
+
+
+def waiting_of(request: Json, approval_id: str, agreed: str) -> Waiting:
+    """The edit that an approval asks for; `agreed` is who said yes, and stays in the edit's cause."""
+    cause = {**request["cause"], "approval": approval_id, "approved_by": agreed}
+    return Waiting(
+        agent_id=request["agent_id"],
+        label=request["label"],
+        block_id=request["block_id"],
+        edit=from_json_value(request["edit"]),
+        by=Attribution(author=request["author"], cause=cause),
+    )
+
+
+def asked_note(row: BlockRow, approval_id: str) -> str:
+    """What the agent is told instead of a result."""
+    return (
+        f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
+        f" ({approval_id}). It will be changed when they agree; go on without it"
+    )

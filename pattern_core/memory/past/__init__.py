@@ -1,0 +1,1 @@
+"""What blocks were: recorded changes, checkpoints, undo, blame, and what to do about damage."""

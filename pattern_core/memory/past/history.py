@@ -1,0 +1,270 @@
+"""What a block was and who wrote what: versions, the block at one of them, differences, and blame. Reads only.
+
+Everything is computed on a database thread from recorded changes, outward from the nearest known state, so its cost
+grows with the distance and not with the document's history. Only versions from before changes were recorded need the
+document's own history.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from pattern_core.errors import Conflict, NotFound
+from pattern_core.memory.document import READER_PEER, TEXT, Document, document_at, state_of
+from pattern_core.memory.past.checkpoint import open_document, unpack
+from pattern_core.memory.past.delta import Change, State, applied, inverse, unpacked
+from pattern_core.memory.past.segments import whole_document
+from pattern_core.memory.past.undo import UNDO_REACH
+from pattern_core.memory.past.versions import document_of
+from pattern_core.memory.past.whose import Origin, lines_by, lines_by_rendering
+from pattern_core.memory.shapes.containers import value_of
+from pattern_core.memory.shapes.render import plain, raw
+from pattern_core.memory.shapes.schema import schema_of
+from pattern_db.columns import Json
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.enums import HistoryKind
+from pattern_db.tables import block_checkpoints, block_history, memory_blocks
+from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.memory_blocks import BlockRow
+
+Plain = Callable[[BlockRow, Document], str]  # a document as text for people; its lines are what is compared and blamed
+RENDERED_MAX = 2_000  # versions that blame renders of a block that is no text; what is older counts as the oldest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One version of a block. `author` is 'agent:{id}', 'user:{id}' or 'system'; `cause` names message, turn, call."""
+
+    version: int
+    kind: HistoryKind
+    author: str
+    cause: Mapping[str, str]
+    summary: str
+    undone: bool
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blamed:
+    """A line of the block (numbers from 1) and the version that made it what it is.
+
+    Where the history does not reach back far enough `author` is empty and `version` the oldest one known.
+    """
+
+    line: int
+    text: str
+    version: int
+    author: str
+    cause: Mapping[str, str]
+    created_at: str
+
+
+def plain_of(row: BlockRow, document: Document) -> str:
+    """The plain rendering of a document by its block's schema.
+
+    Raises:
+        InvalidInput: the block's metadata names no schema that there is.
+    """
+    schema = schema_of(row.metadata)
+    return plain(value_of(document, schema), schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What a block held once: its plain rendering, and the same as JSON."""
+
+    content: str
+    value: Json
+
+
+class BlockHistory:
+    """The past of one constellation's blocks. `plain` renders a document of any schema."""
+
+    def __init__(self, database: Database, plain: Plain = plain_of) -> None:
+        self._database = database
+        self._plain = plain
+
+    async def versions(self, block_id: str, *, limit: int, before: int | None = None) -> Sequence[Version]:
+        """The newest `limit` versions (of those below `before`), newest first."""
+        rows = await self._database.read(
+            lambda connection: block_history.recent(connection, block_id, limit, before=before)
+        )
+        return [
+            Version(
+                version=row.seq or 0,
+                kind=row.kind,
+                author=row.changed_by,
+                cause=row.cause or {},
+                summary=row.change_summary or "",
+                undone=row.is_undone,
+                created_at=row.timestamp,
+            )
+            for row in rows
+        ]
+
+    async def at(self, block_id: str, version: int) -> Document:
+        """The block's content at `version`, as a document of its own without history.
+
+        Raises:
+            NotFound: there is no such version, or nobody knows any more what it was.
+            HistoryDamaged: a recorded change cannot be read.
+            DocumentDamaged: the stored document cannot be opened.
+        """
+        return document_of(await self.state_at(block_id, version))
+
+    async def state_at(self, block_id: str, version: int) -> State:
+        """The same as values, one per container.
+
+        Raises:
+            NotFound: as `at`.
+            HistoryDamaged: as `at`.
+            DocumentDamaged: as `at`.
+        """
+        return await self._database.read_aside(_state_at, block_id, version)
+
+    async def content_at(self, block_id: str, version: int) -> Past:
+        """What the block held at `version`, as its schema of today shows it.
+
+        Raises:
+            NotFound: as `at`.
+            HistoryDamaged: as `at`.
+            DocumentDamaged: as `at`.
+        """
+        return await self._database.read_aside(_content_at, block_id, version)
+
+    async def diff(self, block_id: str, before: int, after: int) -> str:
+        """What differs between two versions, as a unified diff of the plain renderings; empty if nothing does.
+
+        Raises:
+            NotFound: as `at`.
+            HistoryDamaged: as `at`.
+            DocumentDamaged: as `at`.
+        """
+        return await self._database.read_aside(_diff, block_id, (before, after), self._plain)
+
+    async def blame(self, block_id: str) -> Sequence[Blamed]:
+        """Each line of the block's plain rendering with the version that made it.
+
+        Raises:
+            NotFound: there is no such block.
+            HistoryDamaged: as `at`.
+            DocumentDamaged: as `at`.
+        """
+        return await self._database.read_aside(_blame, block_id, self._plain)
+
+
+def newest_lines(connection: Connection, block_id: str, version: int) -> list[HistoryRow]:
+    """The lines up to `version`, which must be the newest, for `plan_undo` and `plan_redo`: oldest first.
+
+    Raises:
+        Conflict: storage holds another newest version: somebody, or the caller's own unit of work, changed the block.
+    """
+    return lines_since(connection, block_id, max(version - UNDO_REACH, -1), version)
+
+
+def lines_since(connection: Connection, block_id: str, base: int, version: int) -> list[HistoryRow]:
+    """The lines of the versions after `base` up to `version`, for `plan_merge`: oldest first, `UNDO_REACH` at most.
+
+    Raises:
+        Conflict: `version` is not stored, or `base` too far back.
+    """
+    rows = block_history.between(connection, block_id, base, version, limit=UNDO_REACH)
+    if version > max(base, 0) and (not rows or rows[-1].seq != version):
+        raise Conflict(f"version {version} of the block is not stored yet; do this in a call of its own")
+    if version - base > UNDO_REACH:
+        raise Conflict(f"version {base} is more than {UNDO_REACH} versions back; read the block again")
+    return rows
+
+
+def _now(connection: Connection, block_id: str) -> State:
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
+    return state_of(open_document(checkpoint, updates, peer=READER_PEER))
+
+
+def _state_at(connection: Connection, block_id: str, version: int) -> State:
+    """From the nearest known state, forward or back by recorded changes."""
+    row = memory_blocks.get(connection, block_id)
+    if not 0 <= version <= row.last_seq:
+        raise NotFound(f"the block {row.label} has the versions 0 to {row.last_seq}, and no {version}")
+    stamps = block_checkpoints.list_stamps(connection, block_id)
+    near = min(stamps, key=lambda stamp: abs(stamp.up_to_seq - version), default=None)
+    if near is not None and abs(near.up_to_seq - version) < row.last_seq - version:
+        snapshot, encoding = block_checkpoints.snapshot_of(connection, near.id)
+        state, at = state_of(Document.load(unpack(snapshot, encoding), peer=READER_PEER)), near.up_to_seq
+    else:
+        state, at = _now(connection, block_id), row.last_seq
+    first, last = min(at, version), max(at, version)
+    for seq, data in block_history.changes(connection, block_id, first, last, newest_first=version < at):
+        if data is None or seq != (at if version < at else at + 1):
+            return _state_by_itself(connection, row, version)
+        change = unpacked(data)
+        state = applied(state, inverse(change) if version < at else change)
+        at += -1 if version < at else 1
+    return state if at == version else _state_by_itself(connection, row, version)
+
+
+def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> State:
+    """From the document's own history: for versions from before changes were recorded."""
+    line = block_history.get(connection, row.id, version)
+    if line is None or not isinstance(line.frontiers, str):
+        raise NotFound(f"what the block {row.label} was at version {version} is not known any more; try a later one")
+    whole = whole_document(connection, row.id)
+    return state_of(document_at(whole, bytes.fromhex(line.frontiers)))
+
+
+def _content_at(connection: Connection, block_id: str, version: int) -> Past:
+    row = memory_blocks.get(connection, block_id)
+    schema = schema_of(row.metadata)
+    value = value_of(document_of(_state_at(connection, block_id, version)), schema)
+    return Past(content=plain(value, schema), value=raw(value, schema))
+
+
+def _diff(connection: Connection, block_id: str, versions: tuple[int, int], rendered: Plain) -> str:
+    row = memory_blocks.get(connection, block_id)
+    before, after = (
+        rendered(row, document_of(_state_at(connection, block_id, version))).splitlines() for version in versions
+    )
+    lines = difflib.unified_diff(before, after, f"version {versions[0]}", f"version {versions[1]}", lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _blame(connection: Connection, block_id: str, rendered: Plain) -> list[Blamed]:
+    row = memory_blocks.get(connection, block_id)
+    state = _now(connection, block_id)
+    shown = rendered(row, document_of(state))
+    stored = block_history.changes(connection, block_id, 0, row.last_seq, newest_first=True)
+    past = _unpacked(stored, row.last_seq)
+    if shown == state.get(TEXT, ""):
+        origins = lines_by(shown, past, row.last_seq)
+    else:
+        origins = lines_by_rendering(
+            state, islice(past, RENDERED_MAX), row.last_seq, lambda then: rendered(row, document_of(then))
+        )
+    known = {version: block_history.get(connection, block_id, version) for version in {one.version for one in origins}}
+    return [_blamed(number, one, known[one.version]) for number, one in enumerate(origins, 1)]
+
+
+def _blamed(number: int, origin: Origin, line: HistoryRow | None) -> Blamed:
+    is_known = line is not None and origin.is_certain
+    cause: Json = line.cause if line is not None and is_known else None
+    return Blamed(
+        line=number,
+        text=origin.text,
+        version=origin.version,
+        author=line.changed_by if line is not None and is_known else "",
+        cause=cause or {},
+        created_at=line.timestamp if line is not None and is_known else "",
+    )
+
+
+def _unpacked(past: Iterator[tuple[int, bytes | None]], last: int) -> Iterator[tuple[int, Change]]:
+    """The changes from the newest back, until one is not known."""
+    for seq, data in past:
+        if data is None or seq != last:
+            return
+        yield seq, unpacked(data)
+        last -= 1

@@ -1,0 +1,261 @@
+"""A block as somebody sees it. Four renderings, kept apart because each has its own reader; all pure.
+
+prompt    the model, between tags that say what it may do; made of the plain text, which is stored, and the schema
+plain     people, search and previews: every part begins a line, and its further lines are indented
+raw       programs: a JSON value
+editing   people in an editor; `parse_editing` reads what they save
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.shapes.schema import (
+    AGENT_ID,
+    TIMESTAMP,
+    CompositeSchema,
+    ListSchema,
+    LogSchema,
+    MapSchema,
+    Schema,
+    TextSchema,
+    Viewport,
+)
+from pattern_core.memory.shapes.values import FieldType
+from pattern_db.columns import Json
+from pattern_db.timestamps import LENGTH
+
+# Whatever could pass for one of our tags: with spaces, of any case, opening or closing.
+_TAG = re.compile(r"<(?=\s*/?\s*block\s*:)", re.IGNORECASE)
+_IN_ATTRIBUTE = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " "})
+_HEAD = re.compile(r"^(?==== .* ===$)", re.MULTILINE)  # a line that could pass for the head of a section
+_INDENT = "  "
+_READ_ONLY = " [read-only]"
+_TITLES = ("text", "title", "name", "task", "content")  # what an object is called by, where no schema says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptBlock:
+    """What the prompt shows of a block. `content` is the plain rendering of what `schema` describes, `char_limit` in
+    code points; `owner` names who lent it, if anyone did.
+    """
+
+    label: str
+    permission: str
+    content: str
+    char_limit: int
+    description: str = ""
+    owner: str | None = None
+    schema: Schema = field(default_factory=TextSchema)
+
+
+def prompt(block: PromptBlock) -> str:
+    """The block for the system prompt: an opening tag with attributes, the content, a closing tag.
+
+    Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`.
+    """
+    attributes = [f'permission="{block.permission}"']
+    if block.description:
+        attributes.append(f'description="{block.description.translate(_IN_ATTRIBUTE)}"')
+    attributes.append(f'chars="{len(block.content)}/{block.char_limit}"')
+    if block.owner is not None:
+        attributes.append(f'shared_from="{block.owner.translate(_IN_ATTRIBUTE)}"')
+    label = block.label.translate(_IN_ATTRIBUTE)
+    shown = _TAG.sub("&lt;", prompt_content(block.content, block.schema))
+    return f"<block:{label} {' '.join(attributes)}>\n{shown}\n</block:{label}>"
+
+
+def prompt_content(content: str, schema: Schema) -> str:
+    """What the prompt shows of the plain text `content`: the lines in view, the newest entries, what is read-only."""
+    match schema:
+        case TextSchema(viewport=Viewport() as viewport):
+            return _in_view(content, viewport)
+        case MapSchema():
+            return _marked_fields(content, schema)
+        case LogSchema():
+            return _newest(content, schema)
+        case CompositeSchema():
+            return _marked_sections(content, schema)
+        case _:
+            return content
+
+
+def plain(value: Json, schema: Schema) -> str:
+    """The content as text for people, search and previews."""
+    match schema:
+        case TextSchema():
+            return str(value)
+        case MapSchema():
+            return "\n".join(_field_lines(one.name, one.field_type, value.get(one.name)) for one in schema.fields)
+        case ListSchema():
+            titles = tuple(one.name for one in _item_fields(schema)) or _TITLES
+            return "\n".join(f"{number}. {_continued(_item(one, titles))}" for number, one in enumerate(value, 1))
+        case LogSchema():
+            return "\n".join(entry_text(one, schema) for one in reversed(value))
+        case CompositeSchema():
+            return "\n".join(
+                f"=== {one.name} ===\n{_HEAD.sub(' ', plain(value[one.name], one.schema))}" for one in schema.sections
+            )
+
+
+def entry_text(entry: Json, schema: LogSchema) -> str:
+    """One entry of a log: `[time] (agent) words`, or `- words` without such stamps; further lines indented."""
+    if not isinstance(entry, Mapping):
+        return "- " + _continued(_words(entry))
+    head = ""
+    if entry.get(TIMESTAMP) is not None:
+        head += f"[{_second(str(entry[TIMESTAMP]))}] "
+    if entry.get(AGENT_ID) is not None:
+        head += f"({entry[AGENT_ID]}) "
+    rest = {name: value for name, value in entry.items() if name not in (TIMESTAMP, AGENT_ID)}
+    return _continued((head or "- ") + _object(rest, tuple(one.name for one in schema.fields)))
+
+
+def raw(value: Json, schema: Schema) -> Json:
+    """The content as a JSON value: a text, a list, or an object in the order of the schema."""
+    match schema:
+        case MapSchema():
+            return {one.name: value.get(one.name) for one in schema.fields}
+        case ListSchema(item_schema=MapSchema(fields=fields)):
+            return [_in_order(one, [each.name for each in fields]) for one in value]
+        case LogSchema():
+            return [_in_order(one, [TIMESTAMP, AGENT_ID, *(each.name for each in schema.fields)]) for one in value]
+        case CompositeSchema():
+            return {one.name: raw(value[one.name], one.schema) for one in schema.sections}
+        case _:
+            return value
+
+
+def editing(value: Json, schema: Schema) -> str:
+    """The content for an editor: a text as it is, all else as indented JSON. Saving it unchanged changes nothing."""
+    if isinstance(schema, TextSchema):
+        return str(value)
+    return json.dumps(raw(value, schema), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def parse_editing(text: str, schema: Schema) -> Json:
+    """The value that stands in an editor; whether it fits the schema is for the edit to say.
+
+    Raises:
+        InvalidInput: the schema is not text and this is no JSON; the message names the place.
+    """
+    if isinstance(schema, TextSchema):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidInput(f"a {schema.kind.value} is written as JSON; at {where}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"a {schema.kind.value} is written as JSON, and this is none: {error}") from None
+
+
+def _in_order(value: Json, names: Sequence[str]) -> Json:
+    """An object with these members first, in this order."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: value[name] for name in names if name in value} | dict(value)
+
+
+def _in_view(content: str, viewport: Viewport) -> str:
+    lines = content.split("\n")
+    first = viewport.start_line
+    if first > len(lines):
+        return f"[line {first} is past the end; the text has {len(lines)} lines]"
+    shown = lines[first - 1 : first - 1 + viewport.display_lines]
+    return "\n".join([f"[lines {first}-{first + len(shown) - 1} of {len(lines)}]", *shown])
+
+
+def _newest(content: str, schema: LogSchema) -> str:
+    lines = content.split("\n")
+    heads = [at for at, line in enumerate(lines) if line and not line.startswith(" ")]
+    if len(heads) <= schema.display_limit:
+        return content
+    older = len(heads) - schema.display_limit
+    note = f"[{older} older {'entry' if older == 1 else 'entries'} not shown; load the block or search to read them]"
+    return "\n".join([*lines[: heads[schema.display_limit]], note])
+
+
+def _marked_fields(content: str, schema: MapSchema) -> str:
+    marked = {one.name for one in schema.fields if one.read_only}
+    if not marked:
+        return content
+    lines = content.split("\n")
+    for at, line in enumerate(lines):
+        name = line.partition(":")[0]
+        if name in marked and not line.startswith(" "):
+            lines[at] = f"{name}{_READ_ONLY}{line[len(name) :]}"
+    return "\n".join(lines)
+
+
+def _marked_sections(content: str, schema: CompositeSchema) -> str:
+    known = {f"=== {one.name} ===": one for one in schema.sections}
+    parts: list[str] = []
+    inner: list[str] = []
+    current = None
+    for line in [*content.split("\n"), None]:
+        if line is not None and line not in known:
+            inner.append(line)
+            continue
+        if current is not None:
+            parts.append(prompt_content("\n".join(inner), current.schema))
+        if line is not None:
+            current, inner = known[line], []
+            parts.append(f"=== {current.name}{_READ_ONLY if current.read_only else ''} ===")
+    return "\n".join(parts)
+
+
+def _field_lines(name: str, kind: FieldType, value: Json) -> str:
+    if isinstance(value, list) and kind is FieldType.LIST:
+        return "\n".join([f"{name}:", *(f"{_INDENT}- {_continued(_words(one), _INDENT * 2)}" for one in value)])
+    text = "" if value is None else _continued(_words(value))
+    return f"{name}: {text}".rstrip(" ")
+
+
+def _item_fields(schema: ListSchema) -> Sequence[Json]:
+    return schema.item_schema.fields if isinstance(schema.item_schema, MapSchema) else ()
+
+
+def _item(item: Json, titles: Sequence[str]) -> str:
+    if isinstance(item, Mapping) and isinstance(item.get("done"), bool):
+        rest = {name: value for name, value in item.items() if name != "done"}
+        return f"[{'x' if item['done'] else ' '}] {_object(rest, titles)}"
+    return _object(item, titles) if isinstance(item, Mapping) else _words(item)
+
+
+def _object(value: Mapping[str, Json], titles: Sequence[str]) -> str:
+    """An object as words: what it is called by, and the rest in parentheses."""
+    known = [name for name in titles if name in value]
+    names = known + [name for name in value if name not in known]
+    title = next((name for name in names if name in titles), None)
+    rest = [f"{name}: {_words(value[name])}" for name in names if name != title]
+    if title is None:
+        return ", ".join(rest)
+    return _words(value[title]) + (f" ({', '.join(rest)})" if rest else "")
+
+
+def _words(value: Json) -> str:
+    match value:
+        case str():
+            return value
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return ""
+        case list() if not any(isinstance(one, list | dict) for one in value):
+            return ", ".join(_words(one) for one in value)
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _continued(text: str, indent: str = _INDENT) -> str:
+    return text.replace("\n", f"\n{indent}")
+
+
+def _second(moment: str) -> str:
+    """A stored moment without its milliseconds."""
+    return f"{moment[:19]}Z" if len(moment) == LENGTH and moment.endswith("Z") else moment

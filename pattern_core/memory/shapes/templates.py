@@ -1,0 +1,123 @@
+"""Ready-made shapes of blocks, by name: what an agent is, whom it talks to, what it does, saw and belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import NewBlock
+from pattern_core.memory.shapes.schema import (
+    CompositeSchema,
+    Field,
+    ListSchema,
+    LogSchema,
+    MapSchema,
+    Section,
+    TextSchema,
+    to_metadata,
+)
+from pattern_core.memory.shapes.values import FieldType
+from pattern_db.enums import BlockType
+
+_TASK = MapSchema(
+    fields=(
+        Field(name="text", description="What is to be done", required=True),
+        Field(name="done", description="Whether it is done", field_type=FieldType.BOOLEAN, default=False),
+        Field(name="due", description="When it should be done", field_type=FieldType.TIMESTAMP),
+        Field(name="owner", description="Who does it"),
+    )
+)
+_PERSON = MapSchema(
+    fields=(
+        Field(name="name", description="What to call them"),
+        Field(name="pronouns", description="How to speak of them"),
+        Field(name="language", description="The language they like to be answered in"),
+        Field(name="timezone", description="Where their clock is, such as Europe/Vienna"),
+        Field(name="likes", description="What they like", field_type=FieldType.LIST),
+        Field(name="dislikes", description="What they do not like", field_type=FieldType.LIST),
+        Field(name="notes", description="Everything else worth knowing"),
+    )
+)
+_OBSERVATION = LogSchema(
+    fields=(
+        Field(name="text", description="What was seen", required=True),
+        Field(name="topic", description="What it is about"),
+    )
+)
+_ORGANISATION = CompositeSchema(
+    sections=(
+        Section(
+            name="profile",
+            description="Who it is",
+            schema=MapSchema(
+                fields=(
+                    Field(name="name", description="What it is called"),
+                    Field(name="purpose", description="What it is there for"),
+                    Field(name="members", description="Who belongs to it", field_type=FieldType.LIST),
+                )
+            ),
+        ),
+        Section(
+            name="rules",
+            description="What everybody there keeps to; people write it",
+            schema=TextSchema(),
+            read_only=True,
+        ),
+        Section(name="decisions", description="What was decided, newest last", schema=ListSchema()),
+        Section(name="notes", description="Everything else worth knowing", schema=TextSchema()),
+    )
+)
+
+TEMPLATES: Mapping[str, NewBlock] = {
+    "persona": NewBlock(
+        label="persona",
+        description="Who you are: your character, your voice, what you hold to. Keep it true to yourself.",
+        content="I am attentive and plain-spoken. I remember what I am told and say so when I do not know something.",
+    ),
+    "human": NewBlock(
+        label="human",
+        description="The person you talk with. Fill in what they tell you about themselves.",
+        schema=to_metadata(_PERSON),
+    ),
+    "scratchpad": NewBlock(
+        label="scratchpad",
+        description="Room for passing thoughts. Clear out what is settled.",
+        block_type=BlockType.WORKING,
+        pinned=True,
+        char_limit=10_000,
+    ),
+    "task_list": NewBlock(
+        label="tasks",
+        description="What is to be done. Check off what is done, and remove it when nobody needs to see it any more.",
+        block_type=BlockType.WORKING,
+        pinned=True,
+        schema=to_metadata(ListSchema(item_schema=_TASK, max_items=200)),
+        char_limit=10_000,
+    ),
+    "observation_log": NewBlock(
+        label="observations",
+        description="What you noticed, in order of time. The newest are shown; older ones are found with search.",
+        block_type=BlockType.LOG,
+        schema=to_metadata(_OBSERVATION),
+        char_limit=20_000,
+    ),
+    "organisation": NewBlock(
+        label="organisation",
+        description="The group of people that you work for, and what holds there.",
+        schema=to_metadata(_ORGANISATION),
+        char_limit=10_000,
+    ),
+}
+
+
+def from_template(name: str, *, label: str | None = None) -> NewBlock:
+    """The block that the template `name` describes, under `label` or a label of its own; change it with `replace`.
+
+    Raises:
+        InvalidInput: there is no such template; the message lists them.
+    """
+    block = TEMPLATES.get(name)
+    if block is None:
+        raise InvalidInput(f"there is no block template {name!r}; there are: {', '.join(TEMPLATES)}")
+    return block if label is None else replace(block, label=label)

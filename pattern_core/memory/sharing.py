@@ -1,0 +1,144 @@
+"""Lending blocks: another agent sees a block under its label, and may do with it what the loan says.
+
+Labels resolve own → lent → the constellation's, for reading and for editing alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pattern_core.clock import Clock, now_text
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
+from pattern_core.memory.seen import SeenBlocks
+from pattern_core.memory.stored import AGENT, resolve
+from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.enums import Permission
+from pattern_db.errors import NotFound as MissingRow
+from pattern_db.tables import agents, block_sharing
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.block_sharing import Attachment, Via, VisibleBlock
+
+LENDABLE = (Permission.READ_ONLY, Permission.APPEND, Permission.READ_WRITE)
+_RANKS = {permission: rank for rank, permission in enumerate(Permission)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loan:
+    """A block lent to an agent, and what the agent may do with it."""
+
+    agent_id: str
+    agent: str
+    permission: Permission
+    attached_at: str
+
+
+class Sharing:
+    """The loans of one constellation. `seen` is told, because a loan changes what an agent sees."""
+
+    def __init__(self, *, database: Database, clock: Clock, seen: SeenBlocks, commit: Commit) -> None:
+        self._database = database
+        self._clock = clock
+        self._seen = seen
+        self._commit = commit
+
+    async def share(
+        self,
+        agent_id: str,
+        label: str,
+        target: str,
+        permission: Permission,
+        *,
+        author: str,
+        work: UnitOfWork | None = None,
+    ) -> Loan:
+        """Lend the block that `agent_id` means by `label` to the agent `target` (id or name), or change that loan.
+
+        Raises:
+            NotFound: there is no such block or agent.
+            InvalidInput: the target owns the block, or the permission cannot be lent.
+            PermissionDenied: an agent lends what is not its own, or more than it may do itself.
+        """
+        if permission not in LENDABLE:
+            raise InvalidInput(f"a block is lent {', '.join(LENDABLE)}; not {permission.value}")
+        async with given_or_alone(work, self._commit) as unit:
+            visible, agent = await self._database.read(_both, agent_id, label, target)
+            _check(visible, agent, permission, is_agent=author.startswith(AGENT))
+            row = Attachment(
+                block_id=visible.block.id,
+                agent_id=agent.id,
+                permission=permission,
+                attached_at=now_text(self._clock),
+            )
+            unit.store(block_sharing.attach, row)
+            unit.event("memory.shared", {**_told(visible, agent, author), "permission": permission.value})
+            unit.when_settled(self._seen.changed)
+        return Loan(agent_id=agent.id, agent=agent.name, permission=permission, attached_at=row.attached_at)
+
+    async def unshare(
+        self, agent_id: str, label: str, target: str, *, author: str, work: UnitOfWork | None = None
+    ) -> None:
+        """End a loan; the block itself and what was written in it stay.
+
+        Raises:
+            NotFound: there is no such block or agent, or it was not lent to that agent.
+            PermissionDenied: an agent ends another's loan, which is not its own to end.
+        """
+        async with given_or_alone(work, self._commit) as unit:
+            visible, agent = await self._database.read(_both, agent_id, label, target)
+            if author.startswith(AGENT) and visible.via is not Via.OWN and agent.id != agent_id:
+                raise PermissionDenied(
+                    f"the block {label} belongs to somebody else; you can only give your own loan back"
+                )
+            loans = await self._database.read(block_sharing.list_attachments, block_id=visible.block.id)
+            if agent.id not in {loan.agent_id for loan in loans}:
+                raise NotFound(f"the block {label} is not lent to {agent.name}")
+            unit.store(block_sharing.detach, visible.block.id, agent.id)
+            unit.event("memory.shared", {**_told(visible, agent, author), "permission": None})
+            unit.when_settled(self._seen.changed)
+
+    async def loans(self, agent_id: str, label: str) -> Sequence[Loan]:
+        """To whom the block is lent, by time.
+
+        Raises:
+            NotFound: there is no such block.
+        """
+        return await self._database.read(_loans, agent_id, label)
+
+
+def _both(connection: Connection, agent_id: str, label: str, target: str) -> tuple[VisibleBlock, AgentRow]:
+    visible = resolve(connection, agent_id, label)
+    try:
+        return visible, agents.find(connection, target)
+    except MissingRow:
+        raise NotFound(f"there is no agent {target!r} in this constellation") from None
+
+
+def _check(visible: VisibleBlock, agent: AgentRow, permission: Permission, *, is_agent: bool) -> None:
+    block = visible.block
+    if block.agent_id == agent.id:
+        raise InvalidInput(f"{agent.name} owns the block {block.label} already; name another agent")
+    if not is_agent:
+        return
+    if visible.via is not Via.OWN:
+        raise PermissionDenied(f"the block {block.label} belongs to somebody else; only its owner can lend it")
+    if _RANKS[permission] > _RANKS[visible.permission]:
+        raise PermissionDenied(
+            f"you may not lend more than you may do yourself: the block {block.label} is {visible.permission.value}"
+        )
+
+
+def _told(visible: VisibleBlock, agent: AgentRow, author: str) -> dict[str, object]:
+    block = visible.block
+    return {"block_id": block.id, "label": block.label, "agent_id": block.agent_id, "with": agent.id, "by": author}
+
+
+def _loans(connection: Connection, agent_id: str, label: str) -> list[Loan]:
+    block = resolve(connection, agent_id, label).block
+    found = []
+    for one in block_sharing.list_attachments(connection, block_id=block.id):
+        agent = agents.get(connection, one.agent_id)
+        found.append(Loan(agent_id=agent.id, agent=agent.name, permission=one.permission, attached_at=one.attached_at))
+    return found

@@ -1,0 +1,133 @@
+"""A block that is edited, taken back, merged and opened anew as the store does it, straight on the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.document import Document, recorded, state_of
+from pattern_core.memory.past.checkpoint import open_document
+from pattern_core.memory.past.delta import packed
+from pattern_core.memory.past.undo import UNDO_REACH, Plan, plan_merge, plan_redo, plan_rollback, plan_undo
+from pattern_core.memory.past.versions import apply_change
+from pattern_db.connection import Connection
+from pattern_db.enums import BlockType, HistoryKind
+from pattern_db.tables import block_checkpoints, block_history, block_updates, memory_blocks
+from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from tests.pattern_core.memory.rig import ADA, NOW
+
+Write = Callable[[Document], None]
+
+
+def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
+    """Store a block with its first line of history; return its id."""
+    document = Document(1)
+    with recorded(document) as recording:
+        document.append(content)
+        document.commit("user:maker", {}, now_ms=0)
+    row = BlockRow(
+        id=block_id,
+        agent_id=ADA,
+        label=block_id,
+        description="",
+        block_type=BlockType.CORE,
+        created_at=NOW,
+        updated_at=NOW,
+        content_preview=content,
+        frontier=document.frontier(),
+    )
+    memory_blocks.create(connection, row, document.snapshot() if content else b"")
+    line = HistoryRow(
+        block_id=block_id,
+        frontiers=document.frontier().hex(),
+        changed_by="user:maker",
+        timestamp=NOW,
+        seq=0,
+        change_summary="Created",
+        kind=HistoryKind.CREATE,
+        change=packed(recording.change),
+    )
+    block_history.append(connection, line)
+    return block_id
+
+
+class Life:
+    """One open document. `peer` must be another one after each `reopen`. Not `is_indexed`: search does not find it."""
+
+    def __init__(self, connection: Connection, block_id: str, peer: int = 2, *, is_indexed: bool = True) -> None:
+        self.connection, self.block_id, self._is_indexed = connection, block_id, is_indexed
+        self.reopen(peer)
+
+    def reopen(self, peer: int) -> None:
+        stored = block_checkpoints.get_checkpoint_and_updates(self.connection, self.block_id)
+        self.document = open_document(*stored, peer=peer)
+
+    @property
+    def version(self) -> int:
+        return memory_blocks.get(self.connection, self.block_id).last_seq
+
+    @property
+    def text(self) -> str:
+        return self.document.text
+
+    def edit(self, author: str, write: Write, *, note: str = "Edited", plan: Plan | None = None) -> bool:
+        """Change the document and store it; return whether anything changed. `write` does not commit."""
+        before = self.document.version()
+        with recorded(self.document) as recording:
+            write(self.document)
+            self.document.commit(author, {}, now_ms=0)
+        if self.document.is_at(before):
+            return False
+        assert recording.change is not None
+        frontier, cause = self.document.frontier(), {"message": f"msg_{self.version + 1}"}
+        update = self.document.export_since(before)
+        by = Attribution(author=author, cause=cause)
+        seq = block_updates.store_update(self.connection, self.block_id, update, None, NOW, frontier, by)
+        if self._is_indexed:
+            memory_blocks.update_content(self.connection, self.block_id, self.document.text, frontier, NOW)
+        line = HistoryRow(
+            block_id=self.block_id,
+            frontiers=frontier.hex(),
+            changed_by=author,
+            timestamp=NOW,
+            seq=seq,
+            change_summary=note if plan is None else plan.note,
+            cause=cause,
+            kind=HistoryKind.EDIT if plan is None else plan.kind,
+            stack=None if plan is None else plan.stack,
+            reverts=None if plan is None else plan.reverts,
+            change=packed(recording.change),
+        )
+        block_history.append(self.connection, line)
+        return True
+
+    def carry_out(self, author: str, plan: Plan) -> Plan:
+        self.edit(author, lambda document: apply_change(document, plan.change), plan=plan)
+        return plan
+
+    def put(self, author: str, text: str) -> None:
+        self.edit(author, lambda document: document.set_text(text))
+
+    def append(self, author: str, text: str) -> None:
+        self.edit(author, lambda document: document.append(text))
+
+    def lines(self, after: int | None = None) -> list[HistoryRow]:
+        after = max(self.version - UNDO_REACH, -1) if after is None else after
+        return block_history.between(self.connection, self.block_id, after, self.version, limit=UNDO_REACH)
+
+    def undo(self, author: str, by: str | None = None) -> Plan:
+        return self.carry_out(by or author, plan_undo(self.lines(), author))
+
+    def redo(self, author: str) -> Plan:
+        return self.carry_out(author, plan_redo(self.lines(), author))
+
+    def rollback(self, author: str, then: Mapping[str, object], version: int) -> None:
+        with suppress(InvalidInput):
+            self.carry_out(author, plan_rollback(state_of(self.document), dict(then), version))
+
+    def merge(self, author: str, base: int, write: Write) -> None:
+        plan = plan_merge(self.lines(base), state_of(self.document), write, base=base, note="Merged")
+        if plan.change:
+            self.carry_out(author, plan)

@@ -1,0 +1,104 @@
+"""Loans: who may lend what to whom, and what the borrower then sees and may do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
+from pattern_core.memory.block import NewBlock
+from pattern_core.memory.edits.edit import AppendText, SetText
+from pattern_core.memory.sharing import Loan
+from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
+from tests.support import USER, Running, running
+
+READ, APPEND, WRITE = Permission.READ_ONLY, Permission.APPEND, Permission.READ_WRITE
+
+
+@asynccontextmanager
+async def two() -> AsyncIterator[tuple[Running, str, str]]:
+    """A constellation with ada, who has a block `notes`, and bob, who has none of that label."""
+    async with running() as here:
+        ada, bob = await here.agent("ada"), await here.agent("bob")
+        new = NewBlock(label="notes", content="one", block_type=BlockType.WORKING)
+        await here.constellation.memory.create(ada.id, new, author=USER)
+        yield here, ada.id, bob.id
+
+
+async def lend(here: Running, permission: Permission = APPEND, *, to: str = "bob", author: str = USER) -> Loan:
+    ada = await here.constellation.roster.get("ada")
+    return await here.constellation.sharing.share(ada.id, "notes", to, permission, author=author)
+
+
+async def test_a_borrower_sees_and_edits_the_very_block() -> None:
+    async with two() as (here, ada, bob):
+        memory = here.constellation.memory
+        with pytest.raises(NotFound):
+            await memory.view(bob, "notes")
+        loan = await lend(here)
+        assert (loan.agent, loan.permission) == ("bob", APPEND)
+        seen = await memory.view(bob, "notes")
+        assert (seen.agent_id, seen.permission, seen.content) == (ada, APPEND, "one")
+        assert any("one" in block for block in await memory.prompt_blocks(bob))
+        await memory.edit(bob, "notes", AppendText(text=" two"), author=f"agent:{bob}")
+        assert (await memory.view(ada, "notes")).content == "one two"
+        with pytest.raises(PermissionDenied, match="append"):
+            await memory.edit(bob, "notes", SetText(text="mine"), author=f"agent:{bob}")
+
+
+async def test_a_loan_can_be_changed_and_ended() -> None:
+    async with two() as (here, ada, bob):
+        sharing, memory = here.constellation.sharing, here.constellation.memory
+        await lend(here, READ)
+        await lend(here, WRITE)
+        [loan] = await sharing.loans(ada, "notes")
+        assert (loan.agent, loan.permission) == ("bob", WRITE)
+        await memory.edit(bob, "notes", SetText(text="ours"), author=f"agent:{bob}")
+        await sharing.unshare(ada, "notes", "bob", author=USER)
+        with pytest.raises(NotFound):
+            await memory.view(bob, "notes")
+        assert (await memory.view(ada, "notes")).content == "ours"
+        assert await sharing.loans(ada, "notes") == []
+        with pytest.raises(NotFound, match="not lent"):
+            await sharing.unshare(ada, "notes", "bob", author=USER)
+
+
+async def test_agents_lend_their_own_and_no_more_than_they_may_do() -> None:
+    async with two() as (here, ada, bob):
+        sharing, memory = here.constellation.sharing, here.constellation.memory
+        await lend(here, WRITE, author=f"agent:{ada}")
+        carl = await here.agent("carl")
+        with pytest.raises(PermissionDenied, match="only its owner"):
+            await sharing.share(bob, "notes", "carl", READ, author=f"agent:{bob}")
+        shy = NewBlock(label="shy", content="x", permission=Permission.APPEND)
+        await memory.create(ada, shy, author=USER)
+        with pytest.raises(PermissionDenied, match="more than you may"):
+            await sharing.share(ada, "shy", "carl", WRITE, author=f"agent:{ada}")
+        await sharing.share(ada, "shy", "carl", APPEND, author=f"agent:{ada}")
+        with pytest.raises(PermissionDenied, match="your own loan"):
+            await sharing.unshare(carl.id, "shy", "bob", author=f"agent:{carl.id}")
+        await sharing.unshare(carl.id, "shy", "carl", author=f"agent:{carl.id}")
+
+
+async def test_what_cannot_be_lent() -> None:
+    async with two() as (here, _ada, _bob):
+        with pytest.raises(InvalidInput, match="owns the block"):
+            await lend(here, to="ada")
+        with pytest.raises(InvalidInput, match="not admin"):
+            await lend(here, Permission.ADMIN)
+        with pytest.raises(NotFound, match="no agent 'nobody'"):
+            await lend(here, to="nobody")
+
+
+async def test_everybodys_block_is_seen_edited_and_hidden_by_ones_own() -> None:
+    async with two() as (here, ada, bob):
+        memory = here.constellation.memory
+        house = NewBlock(label="house", content="quiet hours from ten")
+        await memory.create(CONSTELLATION_OWNER, house, author=USER)
+        await memory.edit(bob, "house", AppendText(text="!"), author=f"agent:{bob}")
+        assert (await memory.view(ada, "house")).content == "quiet hours from ten!"
+        await memory.create(ada, NewBlock(label="house", content="my own"), author=USER)
+        assert (await memory.view(ada, "house")).content == "my own"
+        assert (await memory.view(bob, "house")).content == "quiet hours from ten!"

@@ -1,0 +1,285 @@
+"""The store and blocks that are more than text: fields, items, entries, sections, and schemas that change."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.memory.block import BlockSettings, NewBlock
+from pattern_core.memory.document import DocumentDamaged
+from pattern_core.memory.edits.edit import (
+    AppendEntry,
+    AppendText,
+    Increment,
+    ListAppend,
+    PushItem,
+    ReplaceText,
+    SetField,
+    SetText,
+    SetValue,
+)
+from pattern_core.memory.shapes.render import editing
+from pattern_core.memory.shapes.schema import parse_schema
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.enums import BlockType, Permission
+from pattern_db.tables import archival, block_updates
+from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig
+
+PROFILE = {
+    "Map": {
+        "fields": [
+            {"name": "name", "required": True, "default": "?"},
+            {"name": "tags", "field_type": "List"},
+            {"name": "visits", "field_type": "Counter"},
+            {"name": "tier", "read_only": True},
+        ]
+    }
+}
+SECTIONS = {
+    "Composite": {
+        "sections": [
+            {"name": "profile", "schema": PROFILE},
+            {"name": "notes", "schema": "Text"},
+            {"name": "rules", "schema": "Text", "read_only": True},
+        ]
+    }
+}
+
+
+async def reopened(rig: Rig) -> Rig:
+    """The same file, by somebody who has nothing open."""
+    return Rig(rig.database, seed=99)
+
+
+async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
+    made = await rig.store.create(
+        ADA, NewBlock(label="notes", schema=PROFILE, value={"name": "Ada", "tier": "gold"}), author=BY_ADA
+    )
+    assert made.content == "name: Ada\ntags:\nvisits: 0\ntier: gold"
+    assert parse_schema(made.schema) == parse_schema(PROFILE)
+    for edit in (
+        ListAppend(field="tags", value="x"),
+        Increment(field="visits", delta=5),
+        Increment(field="visits", delta=-2),
+    ):
+        await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
+    edited = await rig.store.edit(ADA, "notes", SetField(field="name", value="Bob"), author=BY_BOB)
+    assert edited.block == await rig.store.view(ADA, "notes")
+    value = {"name": "Bob", "tags": ["x"], "visits": 3, "tier": "gold"}
+    for store in (rig.store, (await reopened(rig)).store):
+        assert await store.value(ADA, "notes") == value
+        assert list(await store.value(ADA, "notes")) == list(value)
+    [shown] = await rig.store.prompt_blocks(ADA)
+    assert "\nname: Bob\ntags:\n  - x\nvisits: 3\ntier [read-only]: gold\n" in shown
+    found = await rig.database.read(
+        lambda c: c.execute("SELECT block_id FROM memory_fts WHERE memory_fts MATCH 'bob'").fetchall()
+    )
+    assert found == [(made.id,)]
+
+
+async def test_text_has_its_text_as_its_value(rig: Rig) -> None:
+    await rig.block("hi")
+    assert await rig.store.value(ADA, "notes") == "hi"
+    assert (await rig.store.view(ADA, "notes")).schema == "Text"
+    assert (await rig.store.view(ADA, "notes")).metadata == {}
+
+
+async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
+    await rig.block(schema=PROFILE, permission=Permission.APPEND)
+    await rig.store.edit(ADA, "notes", ListAppend(field="tags", value="x"), author=BY_ADA)
+    for edit in (
+        SetField(field="name", value="x"),
+        Increment(field="visits"),
+        SetValue(value={"name": "x"}),
+        SetText(text="{}"),
+    ):
+        with pytest.raises(PermissionDenied, match="is append: you may read and append, not overwrite"):
+            await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
+        await rig.store.edit(ADA, "notes", edit, author=BY_USER)
+
+
+async def test_read_only_fields_and_sections_bind_agents_not_people(rig: Rig) -> None:
+    await rig.block(schema=SECTIONS)
+    for edit in (SetField(field="tier", value="tin", section="profile"), AppendText(text="be kind", section="rules")):
+        with pytest.raises(PermissionDenied, match="read-only"):
+            await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
+        await rig.store.edit(ADA, "notes", edit, author=BY_USER)
+    await rig.store.edit(ADA, "notes", AppendText(text="free", section="notes"), author=BY_ADA)
+    [shown] = await rig.store.prompt_blocks(ADA)
+    assert "=== notes ===\nfree\n=== rules [read-only] ===\nbe kind\n" in shown
+
+
+async def test_what_an_editor_saves_changes_only_what_was_changed(rig: Rig) -> None:
+    await rig.block(schema=PROFILE, content='{"tags": ["a", "b"], "visits": 3}')
+    shown = editing(await rig.store.value(ADA, "notes"), parse_schema(PROFILE))
+    assert not (await rig.store.edit(ADA, "notes", SetText(text=shown), author=BY_USER)).is_changed
+    value = json.loads(shown) | {"tags": ["a", "c", "b"]}
+    edited = await rig.store.edit(ADA, "notes", SetText(text=json.dumps(value)), author=BY_USER)
+    assert (edited.is_changed, edited.block.version) == (True, 1)
+    assert await rig.store.value(ADA, "notes") == value
+    with pytest.raises(InvalidInput, match="a Map is written as JSON; at line 1, column 1"):
+        await rig.store.edit(ADA, "notes", SetText(text="tags: a"), author=BY_USER)
+
+
+async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig: Rig) -> None:
+    await rig.block(label="diary", block_type=BlockType.LOG, char_limit=150, schema={"Log": {"display_limit": 2}})
+    notes = []
+    for number in range(5):
+        rig.clock.advance(60_000)
+        notes.append((await rig.store.edit(ADA, "diary", AppendText(text=f"event {number}"), author=BY_ADA)).note)
+    assert notes[2:4] == ["Added an entry", "Added an entry; moved the oldest entry to the archive"]
+    entries = await rig.store.value(ADA, "diary")
+    assert [entry["text"] for entry in entries] == ["event 2", "event 3", "event 4"]
+    assert {entry["agent_id"] for entry in entries} == {ADA}
+    [shown] = await rig.store.prompt_blocks(ADA)
+    assert [number in shown for number in ("event 4", "event 3", "event 2")] == [True, True, False]
+    assert "[1 older entry not shown" in shown
+    kept = await rig.database.read(archival.list_for_agent, ADA, 10)
+    assert sorted(row.content.rpartition(") ")[2] for row in kept) == ["event 0", "event 1"]
+    block_id = (await rig.store.view(ADA, "diary")).id
+    assert {json.dumps(row.metadata) for row in kept} == {json.dumps({"from_block": "diary", "block_id": block_id})}
+    oldest = min(row.created_at for row in kept)
+    assert oldest < entries[0]["timestamp"]
+    found = await rig.database.read(
+        lambda c: c.execute("SELECT count(*) FROM archival_fts WHERE archival_fts MATCH 'event'").fetchone()
+    )
+    assert found == (2,)
+
+
+async def test_nothing_is_archived_by_a_unit_that_is_given_up(rig: Rig) -> None:
+    await rig.block(label="diary", block_type=BlockType.LOG, char_limit=60)
+    await rig.store.edit(ADA, "diary", AppendEntry(value="one"), author=BY_ADA)
+    work = UnitOfWork()
+    edited = await rig.store.edit(ADA, "diary", AppendEntry(value="two"), author=BY_ADA, work=work)
+    assert "moved the oldest" in edited.note
+    work.settle(committed=False)
+    assert await rig.database.read(archival.count, ADA) == 0
+    assert [entry["text"] for entry in await rig.store.value(ADA, "diary")] == ["one"]
+
+
+async def test_a_log_begins_with_more_than_it_holds(rig: Rig) -> None:
+    entries = [{"text": f"event {number}", "timestamp": NOW} for number in range(9)]
+    await rig.block(label="diary", owner=ALL, block_type=BlockType.LOG, char_limit=100, value=entries)
+    assert len(await rig.store.value(ADA, "diary")) + await rig.database.read(archival.count, ALL) == 9
+    rows = await rig.database.read(archival.list_for_agent, ALL, 10)
+    assert {row.created_at for row in rows} == {NOW}
+
+
+async def test_old_logs_that_are_text_stay_text(rig: Rig) -> None:
+    await rig.block("as it was", label="diary", block_type=BlockType.LOG, schema="Text")
+    await rig.store.edit(ADA, "diary", AppendText(text="!"), author=BY_ADA)
+    assert await rig.content(label="diary") == "as it was!"
+    assert "as it was!" in (await rig.store.prompt_blocks(ADA))[0]
+
+
+async def test_the_limit_is_that_of_the_plain_text(rig: Rig) -> None:
+    await rig.block(schema="List", char_limit=20)
+    with pytest.raises(InvalidInput, match="at most 20 characters; it has 0 and would have 23"):
+        await rig.store.edit(ADA, "notes", PushItem(value="x" * 20), author=BY_USER)
+    assert (await rig.store.view(ADA, "notes")).version == 0
+    await rig.store.edit(ADA, "notes", PushItem(value="x" * 17), author=BY_USER)
+
+
+async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
+    await rig.block(schema={"Map": {"fields": [{"name": "n", "field_type": "Number"}]}}, value={"n": 4})
+    wanted = {"Map": {"fields": [{"name": "n", "field_type": "Counter"}, {"name": "mood", "default": "fine"}]}}
+    changed = await rig.store.set_metadata(
+        ADA, "notes", BlockSettings(metadata={"schema": wanted, "colour": "red"}), author=BY_USER
+    )
+    assert changed == await rig.store.view(ADA, "notes")
+    assert changed.metadata["colour"] == "red"
+    assert (changed.content, changed.version) == ("n: 4\nmood: fine", 1)
+    await rig.store.edit(ADA, "notes", Increment(field="n"), author=BY_ADA)
+    other = await reopened(rig)
+    assert await other.store.value(ADA, "notes") == {"n": 5, "mood": "fine"}
+    shorter = {"Map": {"fields": [{"name": "mood"}]}}
+    with pytest.raises(InvalidInput, match='does not fit the new schema: the block has no field "n"'):
+        await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": shorter}), author=BY_USER)
+    with pytest.raises(InvalidInput, match="notes stays a Map; for another kind of schema make another block"):
+        await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), author=BY_USER)
+    assert await other.store.value(ADA, "notes") == {"n": 5, "mood": "fine"}
+
+
+async def test_other_metadata_leaves_the_schema_and_a_schema_alone_only_the_look(rig: Rig) -> None:
+    await rig.block("1\n2\n3\n4")
+    window = {"Text": {"viewport": {"start_line": 2, "display_lines": 2}}}
+    await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": window}), author=BY_ADA)
+    assert "\n[lines 2-3 of 4]\n2\n3\n</block" in (await rig.store.prompt_blocks(ADA))[0]
+    assert await rig.content() == "1\n2\n3\n4"
+    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), author=BY_ADA)
+    assert changed.metadata == {"tags": ["x"], "schema": window}
+    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), author=BY_ADA)
+    assert changed.version == 0
+    assert "lines 2-3" not in (await rig.store.prompt_blocks(ADA))[0]
+
+
+async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig: Rig) -> None:
+    await rig.block(schema="List", value=["a"])
+    work = UnitOfWork()
+    few = BlockSettings(metadata={"schema": {"List": {"max_items": 1}}})
+    await rig.store.set_metadata(ADA, "notes", few, author=BY_ADA, work=work)
+    with pytest.raises(InvalidInput, match="at most 1 items"):
+        await rig.store.edit(ADA, "notes", PushItem(value="b"), author=BY_ADA, work=work)
+    work.settle(committed=False)
+    await rig.store.edit(ADA, "notes", PushItem(value="b"), author=BY_ADA)
+
+
+async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
+    block_id = await rig.block(schema=PROFILE)
+    await rig.block(label="other", schema="List", value=["fine"])
+    await rig.database.write(block_updates.store_update, block_id, b"junk", None, NOW)
+    for ask in (
+        rig.store.value(ADA, "notes"),
+        rig.store.edit(ADA, "notes", SetField(field="name", value="x"), author=BY_USER),
+    ):
+        with pytest.raises(DocumentDamaged):
+            await ask
+    assert [view.label for view in await rig.store.list(ADA)] == ["notes", "other"]
+    assert await rig.content() == "name: ?\ntags:\nvisits: 0\ntier:"
+    assert len(await rig.store.prompt_blocks(ADA)) == 2
+    assert await rig.store.value(ADA, "other") == ["fine"]
+
+
+async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Rig) -> None:
+    block_id = await rig.block("text")
+    await rig.database.write(
+        lambda c: c.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", ('{"schema":"Tree"}', block_id))
+    )
+    rig.store.forget(ADA)
+    assert "text" in (await rig.store.prompt_blocks(ADA))[0]
+    assert await rig.store.value(ADA, "notes") == "text"
+    with pytest.raises(InvalidInput, match='no block schema "Tree"'):
+        await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER)
+
+
+async def test_on_a_file_tasks_that_edit_different_parts_at_once_keep_all(file_rig: Rig) -> None:
+    await file_rig.block(schema=SECTIONS)
+
+    async def write(name: str) -> None:
+        for _ in range(5):
+            store = file_rig.store
+            await store.edit(ADA, "notes", Increment(field="visits", section="profile"), author=BY_ADA)
+            await store.edit(ADA, "notes", ListAppend(field="tags", value=name, section="profile"), author=BY_ADA)
+            await store.edit(ADA, "notes", AppendText(text=name, section="notes"), author=BY_USER)
+
+    async with trio.open_nursery() as nursery:
+        for name in "abcd":
+            nursery.start_soon(write, name)
+    value = await (await reopened(file_rig)).store.value(ADA, "notes")
+    assert value["profile"]["visits"] == 20
+    assert sorted(value["profile"]["tags"]) == sorted(value["notes"]) == sorted("abcd" * 5)
+
+
+async def test_consolidation_keeps_the_value(rig: Rig) -> None:
+    block_id = await rig.block(schema=SECTIONS)
+    for number in range(10):
+        await rig.store.edit(ADA, "notes", SetField(field="name", value=str(number), section="profile"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text=str(number), section="notes"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", ReplaceText(old="012", new="", section="notes"), author=BY_ADA)
+    before = await rig.store.value(ADA, "notes")
+    assert await rig.store.consolidate(block_id)
+    assert await (await reopened(rig)).store.value(ADA, "notes") == before
+    assert before["notes"] == "3456789"
