@@ -202,13 +202,35 @@ def message_chars(message: Message) -> int:
     return total
 
 
+def keep_turns_whole(rows: Sequence[MessageRow], *, is_unfinished: bool) -> list[MessageRow]:
+    """The rows, oldest first, with what was imported into the middle of a turn moved before it.
+
+    A vendor takes no word between a call and its result. The newest turn, if it is unfinished, has no end yet.
+    """
+    ends = {row.batch_id: index for index, row in enumerate(rows) if row.batch_id is not None}
+    if is_unfinished and ends:
+        ends[next(reversed(ends))] = len(rows)
+    ordered: list[MessageRow] = []
+    batch, begin, end = None, 0, -1
+    for index, row in enumerate(rows):
+        if row.batch_id is None and index < end:
+            ordered.insert(begin, row)
+            begin += 1
+            continue
+        if row.batch_id is not None and row.batch_id != batch:
+            batch, begin, end = row.batch_id, len(ordered), ends[row.batch_id]
+        ordered.append(row)
+    return ordered
+
+
 def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *, is_unfinished: bool) -> History:
     """The agent's newest messages as the model is shown them, repaired, from a user's message on.
 
     The calls of an unfinished turn's last decision are not repaired away: their results follow.
     """
-    rows = messages.recent(connection, agent_id, limit=limits.history_messages_max)
-    conversation = [from_row(row) for row in reversed(rows) if row.source != SENT_BY_TOOL]
+    rows = messages.recent(connection, agent_id, limit=limits.history_messages_max)[::-1]
+    ordered = keep_turns_whole(rows, is_unfinished=is_unfinished)
+    conversation = [from_row(row) for row in ordered if row.source != SENT_BY_TOOL]
     first = next((index for index, message in enumerate(conversation) if message.role == "user"), 0)
     end = len(conversation)
     if is_unfinished:

@@ -57,14 +57,24 @@ Told = list[Event]
 
 
 class Journal:
-    """Stores the moments of one constellation's turns and tells their events."""
+    """Stores the moments of one constellation's turns and tells their events. `on_commit` must not wait or raise."""
 
-    def __init__(self, *, database: Database, events: EventLog, clock: Clock, ids: Ids, epoch: int) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        events: EventLog,
+        clock: Clock,
+        ids: Ids,
+        epoch: int,
+        on_commit: Callable[[], None] = lambda: None,
+    ) -> None:
         self.epoch = epoch
         self._database = database
         self._events = events
         self._clock = clock
         self._ids = ids
+        self._on_commit = on_commit
 
     async def commit(self, fn: Callable[[Connection], tuple[T, Told]]) -> T:
         """Run `fn` in a transaction, tell the events that it returns, and give back its value.
@@ -78,6 +88,7 @@ class Journal:
 
     def _announce(self, result: tuple[object, Told]) -> None:
         self._events.publish(result[1])
+        self._on_commit()
 
     async def commit_work(self, work: UnitOfWork) -> None:
         """Store a unit of work that belongs to no turn, such as an edit through the API, and settle it.

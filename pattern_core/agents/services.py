@@ -11,12 +11,16 @@ from pattern_core.agents.prompt import Prompt, PromptInput, build_prompt
 from pattern_core.clock import Clock
 from pattern_core.ids import Ids
 from pattern_core.limits import Limits
+from pattern_core.memory.past.revising import Revisions
+from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
+from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 
+Searching = Callable[[SearchRequest], Awaitable[SearchResult]]
 DeliverFrom = Callable[[ActiveTurn, UnitOfWork, str, str], Awaitable[str]]
 
 
@@ -30,6 +34,9 @@ class TurnServices:
     models: ModelClient
     tools: ToolRegistry
     memory: MemoryStore
+    sharing: Sharing
+    revisions: Revisions
+    search: Searching
     clock: Clock
     ids: Ids
     limits: Limits

@@ -14,6 +14,7 @@ from pattern_core.agents.history import (
     SENT_BY_TOOL,
     History,
     from_row,
+    keep_turns_whole,
     load_history,
     make_message,
     message_chars,
@@ -24,9 +25,11 @@ from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_db import template
 from pattern_db.connection import Connection
+from pattern_db.enums import Role
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.messages import MessageRow
 from tests.support import START
 
 AGENT = "agent_ada"
@@ -297,3 +300,35 @@ def test_the_calls_of_an_unfinished_turn_still_wait(empty: Connection, answered:
         raise RollBack
     assert list(unfinished.messages) == conversation
     assert len(finished.messages) == len(conversation) + 2 - answered
+
+
+def rows_of(text: str) -> list[MessageRow]:
+    """Rows named by two signs each: a turn's letter (`-` for none) and a number."""
+    return [
+        MessageRow(
+            id=name,
+            agent_id=AGENT,
+            position=f"{place:019d}",
+            role=Role.USER,
+            created_at=START,
+            batch_id=None if name[0] == "-" else name[0],
+        )
+        for place, name in enumerate(text.split())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stored_", "finished", "unfinished"),
+    [
+        ("a1 a2 b1 b2", "a1 a2 b1 b2", "a1 a2 b1 b2"),
+        ("-1 a1 -2 a2 -3 b1", "-1 -2 a1 a2 -3 b1", "-1 -2 a1 a2 -3 b1"),
+        ("a1 -1 a2 -2 a3 -3", "-1 -2 a1 a2 a3 -3", "-1 -2 -3 a1 a2 a3"),
+        ("a1 b1 -1 b2 -2", "a1 -1 b1 b2 -2", "a1 -1 -2 b1 b2"),
+        ("-1 -2", "-1 -2", "-1 -2"),
+        ("", "", ""),
+    ],
+)
+def test_what_was_imported_into_a_turn_goes_before_it(stored_: str, finished: str, unfinished: str) -> None:
+    for is_unfinished, expected in ((False, finished), (True, unfinished)):
+        ordered = keep_turns_whole(rows_of(stored_), is_unfinished=is_unfinished)
+        assert [row.id for row in ordered] == expected.split()

@@ -1,0 +1,318 @@
+"""Entries of an archive within a transaction: what is refused, what is stored, what replaces what.
+
+An entry's text never changes. What is no longer true is superseded: the old entry stays, with the time until which it
+held and the entry that took its place. What is stored already is not stored twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pattern_core.archive.chunks import split
+from pattern_core.archive.likeness import (
+    COMPARED_CHARS_MAX,
+    LENGTH_RATIO_MIN,
+    content_hash,
+    is_near,
+    telling_groups,
+)
+from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
+from pattern_core.memory.shapes.schema import check_text
+from pattern_db.columns import Json, to_json
+from pattern_db.connection import Connection
+from pattern_db.tables import archival
+from pattern_db.tables.archival import ArchivalRow
+from pattern_db.timestamps import canonical
+
+ENTRY_CHARS_MAX = 200_000
+ROWS_MAX = 100_000  # of one owner; a long entry takes one for each chunk
+TAGS_MAX, TAG_CHARS_MAX = 32, 100
+WORKSPACE_CHARS_MAX = 500
+DETAILS_CHARS_MAX = 20_000  # of metadata and of source, as JSON
+CANDIDATES_MAX = 10  # entries that a new one is compared with
+VERSIONS_MAX = 1_000
+SHOWN_CHARS_MAX = 200  # of an entry that is named in an error
+
+
+class SimilarEntry(Conflict):
+    """An entry says nearly the same; `details` name it as `entry_id` and show its `content`."""
+
+    code = "similar_entry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEntry:
+    """An entry to store. Times are RFC 3339 with an offset; `source` is an object of links to what it was made from,
+    such as `{"message": "msg_…", "file": "notes/a.md", "url": "https://…"}`.
+    """
+
+    content: str
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, Json] | None = None
+    workspace: str | None = None
+    source: Mapping[str, Json] | None = None
+    valid_from: str | None = None
+    valid_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry whole. It holds from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
+
+    id: str
+    agent_id: str
+    content: str
+    created_at: str
+    metadata: Json
+    tags: Sequence[str]
+    workspace: str | None
+    source: Json
+    valid_from: str | None
+    valid_to: str | None
+    superseded_by: str | None
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How to store: at which time, in place of which entry, and whether also beside one that says nearly the same."""
+
+    now: str
+    supersedes: str | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What storing came to: the entry's id, and whether it is new or was there already."""
+
+    entry_id: str
+    is_new: bool
+
+
+def checked(new: NewEntry) -> NewEntry:
+    """`new` as it can be stored: its tags each once, its times as columns hold them.
+
+    Raises:
+        InvalidInput: something is empty, too long, or not what it should be; the message says which.
+    """
+    if not new.content.strip():
+        raise InvalidInput("there is nothing to store: `content` is empty")
+    if len(_storable(new.content)) > ENTRY_CHARS_MAX:
+        raise InvalidInput(
+            f"an entry has at most {ENTRY_CHARS_MAX} characters, this one {len(new.content)}; split it, or keep it as a"
+            " file in a folder"
+        )
+    fields = {"tags": new.tags, "metadata": new.metadata, "workspace": new.workspace}
+    cleaned = checked_fields({**fields, "valid_from": new.valid_from, "valid_to": new.valid_to})
+    _check_details("source", new.source)
+    return replace(new, **cleaned)
+
+
+def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """Tags, metadata, workspace and times as they can be stored; fields that are not given are not checked.
+
+    Raises:
+        InvalidInput: something is too long or not what it should be; the message says which.
+    """
+    cleaned = dict(fields)
+    if "tags" in cleaned:
+        cleaned["tags"] = checked_tags(cleaned["tags"] or ())
+    if "metadata" in cleaned:
+        _check_details("metadata", cleaned["metadata"])
+    if cleaned.get("workspace") is not None and not 1 <= len(_storable(cleaned["workspace"])) <= WORKSPACE_CHARS_MAX:
+        raise InvalidInput(f"a workspace has 1 to {WORKSPACE_CHARS_MAX} characters")
+    for name in ("valid_from", "valid_to"):
+        if cleaned.get(name) is not None:
+            cleaned[name] = _time(cleaned[name], name)
+    if cleaned.get("valid_from") and cleaned.get("valid_to") and cleaned["valid_from"] > cleaned["valid_to"]:
+        raise InvalidInput("`valid_to` is before `valid_from`; exchange them or leave one out")
+    return cleaned
+
+
+def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """The tags without blanks around them, each once, in order.
+
+    Raises:
+        InvalidInput: there are too many, or one is empty or too long.
+    """
+    cleaned = tuple(dict.fromkeys(_storable(tag).strip() for tag in tags))
+    if len(cleaned) > TAGS_MAX or not all(1 <= len(tag) <= TAG_CHARS_MAX for tag in cleaned):
+        raise InvalidInput(f"an entry has at most {TAGS_MAX} tags of 1 to {TAG_CHARS_MAX} characters each")
+    return cleaned
+
+
+def find(connection: Connection, owner: str, entry_id: str) -> Entry:
+    """The owner's entry with this id, whole; a chunk's id finds the entry that it is a part of.
+
+    Raises:
+        NotFound: there is none, or it is somebody else's.
+    """
+    return whole(connection, [_row(connection, owner, entry_id)])[0]
+
+
+def whole(connection: Connection, rows: Sequence[ArchivalRow]) -> list[Entry]:
+    """The entries that begin with these rows, with the text of all their chunks."""
+    parts = archival.contents(connection, [row.id for row in rows])
+    return [
+        Entry(
+            id=row.id,
+            agent_id=row.agent_id,
+            content="".join(parts[row.id]),
+            created_at=row.created_at,
+            metadata=row.metadata,
+            tags=tuple(row.tags or ()),
+            workspace=row.workspace,
+            source=row.source,
+            valid_from=row.valid_from,
+            valid_to=row.valid_to,
+            superseded_by=row.superseded_by,
+            chunks=len(parts[row.id]),
+        )
+        for row in rows
+    ]
+
+
+def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> Stored:
+    """Store the checked entry `new` as `entry_id`, within the caller's transaction.
+
+    What the owner has already, word for word, is found and not stored again. With `terms.supersedes` that entry ends
+    when the new one begins, and tags, workspace and metadata that the new one does not name are taken over.
+
+    Raises:
+        SimilarEntry: an entry says nearly the same, and `terms.force` is not set.
+        NotFound: there is no entry to supersede.
+        Conflict: that entry was superseded by another one.
+        InvalidInput: the entry to supersede says the same.
+        LimitReached: the archive is full.
+    """
+    stored = foresee(connection, owner, new, entry_id, terms)
+    old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
+    if stored.is_new:
+        _insert(connection, owner, new if old is None else _inheriting(new, old), entry_id, terms.now)
+    if old is not None:
+        until = terms.now if new.valid_from is None else new.valid_from
+        archival.supersede(connection, old.id, by=stored.entry_id, valid_to=until)
+    return stored
+
+
+def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> Stored:
+    """What `store` would come to now; nothing is stored.
+
+    Raises:
+        SimilarEntry: as `store`.
+        NotFound: as `store`.
+        Conflict: as `store`.
+        InvalidInput: as `store`.
+    """
+    old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
+    found = _twin(connection, owner, new, terms, None if old is None else old.id)
+    if old is not None and (found is None or found != old.superseded_by):
+        _check_open(old, found)
+    return Stored(entry_id=found or entry_id, is_new=found is None)
+
+
+def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: str | None) -> str | None:
+    """The id of the owner's valid entry that says just the same; None if there is none, and none nearly but `old`."""
+    same = archival.same(connection, owner, content_hash(new.content), terms.now)
+    if same is not None:
+        return same.id
+    if terms.force or len(new.content) > COMPARED_CHARS_MAX:
+        return None
+    size = len(new.content)
+    chars = range(int(size * LENGTH_RATIO_MIN) - 20, int(size / LENGTH_RATIO_MIN) + 20)
+    groups = telling_groups(new.content)
+    found = archival.candidates(connection, owner, groups, terms.now, chars=chars, limit=CANDIDATES_MAX)
+    texts = archival.contents(connection, [entry for entry in found if entry != old])
+    for entry, parts in texts.items():
+        if is_near(new.content, "".join(parts)):
+            raise _similar(entry, "".join(parts))
+    return None
+
+
+def _similar(entry_id: str, content: str) -> SimilarEntry:
+    shown = content if len(content) <= SHOWN_CHARS_MAX else content[: SHOWN_CHARS_MAX - 1] + "…"
+    return SimilarEntry(
+        f"nothing was stored: the entry {entry_id} says nearly the same: {shown!r}. Leave it at that, supersede it, or"
+        " store this too with `force`",
+        entry_id=entry_id,
+        content=shown,
+    )
+
+
+def _check_open(old: ArchivalRow, found: str | None) -> None:
+    if found == old.id:
+        raise InvalidInput(f"the entry {old.id} says this already; there is nothing to supersede")
+    if old.superseded_by is not None:
+        raise Conflict(
+            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if need be",
+            superseded_by=old.superseded_by,
+        )
+
+
+def _inheriting(new: NewEntry, old: ArchivalRow) -> NewEntry:
+    return replace(
+        new,
+        tags=new.tags or tuple(old.tags or ()),
+        workspace=old.workspace if new.workspace is None else new.workspace,
+        metadata=old.metadata if new.metadata is None else new.metadata,
+    )
+
+
+def _insert(connection: Connection, owner: str, new: NewEntry, entry_id: str, now: str) -> None:
+    parts = split(new.content)
+    if archival.count_rows(connection, owner) + len(parts) > ROWS_MAX:
+        raise LimitReached(
+            f"this archive is full: it holds {ROWS_MAX} entries (a long one counts for each of its chunks); delete what"
+            " is of no use any more"
+        )
+    first = ArchivalRow(
+        id=entry_id,
+        agent_id=owner,
+        content=parts[0],
+        created_at=now,
+        metadata=None if new.metadata is None else dict(new.metadata),
+        tags=new.tags,
+        workspace=new.workspace,
+        valid_from=new.valid_from,
+        valid_to=new.valid_to,
+        source=None if new.source is None else dict(new.source),
+        content_hash=content_hash(new.content),
+    )
+    archival.insert(connection, first)
+    for number, part in enumerate(parts[1:], start=1):
+        further = replace(first, id=f"{entry_id}.{number}", content=part, chunk_index=number, parent_entry_id=entry_id)
+        archival.insert(connection, replace(further, metadata=None, source=None, content_hash=None))
+
+
+def _row(connection: Connection, owner: str, entry_id: str) -> ArchivalRow:
+    """The first chunk of the owner's entry."""
+    row = archival.get(connection, entry_id.partition(".")[0])
+    if row.agent_id != owner:
+        raise NotFound(f"there is no archival entry {entry_id}")
+    return row
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise InvalidInput("the text holds a NUL character; remove it")
+    return check_text(text)
+
+
+def _check_details(name: str, value: Json) -> None:
+    if value is None:
+        return
+    try:
+        text = to_json(dict(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"`{name}` is not a JSON object: {error}") from None
+    if len(_storable(text)) > DETAILS_CHARS_MAX:
+        raise InvalidInput(f"`{name}` has at most {DETAILS_CHARS_MAX} characters as JSON, this one {len(text)}")
+
+
+def _time(text: str, name: str) -> str:
+    try:
+        return canonical(text)
+    except ValueError as error:
+        raise InvalidInput(f"`{name}` cannot be read: {error}") from None

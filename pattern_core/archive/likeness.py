@@ -1,0 +1,89 @@
+"""When two texts say the same, judged by their words alone. Pure.
+
+The judgement is careful: what differs in a name, a number, a negation or the order of its words is another fact
+("Anna is 30", "Anna is 31"; "Anna likes Bob", "Bob likes Anna"), and storing something twice costs less than losing it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+
+HASH_BYTES = 16
+SHINGLE_WORDS = 3
+SIMILAR_MIN = 0.9  # share of common shingles, of all: one word exchanged among sixty
+LONG_WORDS_MIN = 40  # shorter texts are alike only word for word
+COMPARED_CHARS_MAX = 20_000  # longer texts are compared by their hash alone
+LENGTH_RATIO_MIN = 0.8  # a text much shorter than the other cannot share that much with it
+GROUPS, GROUP_WORDS, WINDOW_WORDS = 3, 4, 60
+
+# Words whose presence changes no fact.
+_FILLERS = frozenset({"a", "an", "the", "also", "really", "very", "please"})
+_DENIALS = frozenset({"not", "no", "never", "none", "nor", "neither", "without", "cannot", "nothing", "nobody"})
+_BEFORE, _AFTER = "\"'“”‘’«»([{", "\"'“”‘’«»)]}.,;:!…"
+
+
+def normalised(text: str) -> str:
+    """`text` without differences that mean nothing: case, blanks, the full stop at the end."""
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split()).rstrip(" .!")
+
+
+def content_hash(text: str) -> bytes:
+    """16 bytes that are the same for texts that differ only in case, blanks and the full stop at the end."""
+    return blake2b(normalised(text).encode(), digest_size=HASH_BYTES).digest()
+
+
+def is_near(one: str, other: str) -> bool:
+    """Whether both texts say the same, as far as their words tell.
+
+    Either their words are the same in the same order but for fillers such as "the", or both are long, nearly all runs
+    of three words are common, and no word that differs could be a name, a number or a negation.
+    """
+    first, second = _words(one), _words(other)
+    if [word.casefold() for word in first] == [word.casefold() for word in second]:
+        return bool(first)
+    if min(len(first), len(second)) < LONG_WORDS_MIN:
+        return False
+    return _common_share(first, second) >= SIMILAR_MIN and all(map(_is_harmless, _differing(first, second)))
+
+
+def telling_groups(text: str) -> list[list[str]]:
+    """Groups of words by which texts like `text` can be looked up: each has at least one group whole.
+
+    Up to 3 groups of the longest 4 words of as many stretches of the beginning, each word with a letter or digit.
+    """
+    words = [word.casefold() for word in _words(text)][: GROUPS * WINDOW_WORDS]
+    size = max(-(-len(words) // GROUPS), 1) if len(words) >= LONG_WORDS_MIN else max(len(words), 1)
+    groups = []
+    for start in range(0, len(words), size):
+        telling = {word for word in words[start : start + size] if any(map(str.isalnum, word))}
+        groups.append(sorted(telling, key=lambda word: (-len(word), word))[:GROUP_WORDS])
+    return [group for group in groups if group]
+
+
+def _words(text: str) -> list[str]:
+    """The words in order, in their own case, without fillers and the punctuation around them; `C++` and `-5` stay."""
+    stripped = (word.lstrip(_BEFORE).rstrip(_AFTER) for word in unicodedata.normalize("NFC", text).split())
+    return [word for word in stripped if word and word.casefold() not in _FILLERS]
+
+
+def _common_share(first: Sequence[str], second: Sequence[str]) -> float:
+    one, other = _shingles(first), _shingles(second)
+    return len(one & other) / len(one | other)
+
+
+def _shingles(words: Sequence[str]) -> set[tuple[str, ...]]:
+    folded = [word.casefold() for word in words]
+    return {tuple(folded[at : at + SHINGLE_WORDS]) for at in range(len(folded) - SHINGLE_WORDS + 1)}
+
+
+def _differing(first: Sequence[str], second: Sequence[str]) -> list[str]:
+    one, other = Counter(first), Counter(second)
+    return [*(one - other), *(other - one)]
+
+
+def _is_harmless(word: str) -> bool:
+    """Whether another fact cannot hang on this word: all in lower case, so no name, without digits, no negation."""
+    return word.islower() and word.isalpha() and word not in _DENIALS

@@ -1,0 +1,1 @@
+"""Folders and files that agents may read: names, the disk, readers, passages, indexing."""

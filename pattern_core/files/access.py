@@ -1,0 +1,259 @@
+"""Files as one agent may use them: only in folders attached to it, by `folder/path`, in windows of lines.
+
+Lines are those of the text that was read from the file. They come from its passages, so that a PDF is not parsed anew
+for every look, and a directory that is away can still be read; a text on disk that changed since is read afresh.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
+from pattern_core.files import disk
+from pattern_core.files.disk import Unreadable
+from pattern_core.files.grep import Line, Searched, grep
+from pattern_core.files.names import check_name
+from pattern_core.files.storing import prepare
+from pattern_db.database import Database
+from pattern_db.enums import FolderAccess, PathType
+from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.tables import files, folders, passages
+from pattern_db.tables.files import FileRow
+from pattern_db.tables.folders import AttachedFolder
+from pattern_db.tables.passages import PassageRow
+
+GREP_CHARS_MAX = 4_000_000  # looked through by one call
+GREP_FILES_MAX = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """A place in an attached folder; whether there is a file is not said."""
+
+    attached: AttachedFolder
+    name: str
+
+    @property
+    def path(self) -> str:
+        """As an agent names it: `folder/path`."""
+        return f"{self.attached.folder.name}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Lines `first` to `last` (from 1, both included) of a text with `total` lines. `is_cut`: the last one goes on."""
+
+    path: str
+    first: int
+    last: int
+    total: int
+    text: str
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Matching lines by `folder/path`; `left_out` files were not looked through."""
+
+    lines: Sequence[Line]
+    files: int
+    left_out: int
+
+
+class AgentFiles:
+    """The files that one agent may use."""
+
+    def __init__(self, database: Database, agent_id: str) -> None:
+        self._database = database
+        self._agent_id = agent_id
+
+    async def folders(self) -> list[AttachedFolder]:
+        """The folders attached to the agent, by name."""
+        return await self._database.read(folders.of_agent, self._agent_id)
+
+    async def folder(self, name: str) -> AttachedFolder:
+        """One of them.
+
+        Raises:
+            NotFound: no folder of this name is attached.
+        """
+        attached = await self.folders()
+        for one in attached:
+            if name in (one.folder.name, one.folder.id):
+                return one
+        known = ", ".join(one.folder.name for one in attached) or "none is"
+        raise NotFound(f"no folder {name!r} is attached to you; attached: {known}")
+
+    async def locate(self, path: str) -> Located:
+        """The place that `folder/path` means; with a single folder attached its name may be left out.
+
+        Raises:
+            NotFound: no such folder is attached.
+            InvalidInput: the path leads out of the folder.
+        """
+        first, _, rest = path.partition("/")
+        attached = await self.folders()
+        for one in attached:
+            if rest and first in (one.folder.name, one.folder.id):
+                return Located(attached=one, name=check_name(rest))
+        if len(attached) == 1:
+            return Located(attached=attached[0], name=check_name(path))
+        known = ", ".join(f"{one.folder.name}/" for one in attached) or "none, ask the person you work for"
+        raise NotFound(f"{path!r} begins with none of your folders ({known})")
+
+    async def for_writing(self, path: str, wanted: PathType) -> Located:
+        """The place that `path` means, if the agent may write there.
+
+        Raises:
+            NotFound: no such folder is attached.
+            PermissionDenied: it is attached for reading only.
+            InvalidInput: the path leads out of the folder, or the folder is of the other kind.
+        """
+        found = await self.locate(path)
+        folder = found.attached.folder
+        if found.attached.access is not FolderAccess.READ_WRITE:
+            raise PermissionDenied(f"the folder {folder.name} is attached to you for reading only")
+        if folder.path_type is not wanted:
+            other = "file" if folder.path_type is PathType.VIRTUAL else "file_save"
+            raise InvalidInput(f"files in the folder {folder.name} are written by the tool {other}")
+        return found
+
+    async def list(self, folder: str | None = None, pattern: str | None = None) -> list[tuple[str, FileRow]]:
+        """Files with their `folder/path`, by that; only those whose path (or its end) fits `pattern` (`*`, `?`).
+
+        Raises:
+            NotFound: no such folder is attached.
+        """
+        chosen = await self.folders() if folder is None else [await self.folder(folder)]
+        found: list[tuple[str, FileRow]] = []
+        for one in chosen:
+            rows = await self._database.read(files.list_in, one.folder.id)
+            found += [(f"{one.folder.name}/{row.name}", row) for row in rows if _fits(row.name, pattern)]
+        return found
+
+    async def row(self, place: Located) -> FileRow:
+        """The row of the file at a place.
+
+        Raises:
+            NotFound: there is no such file.
+        """
+        try:
+            return await self._database.read(files.find, place.attached.folder.id, place.name)
+        except RowNotFound:
+            raise NotFound(f"there is no file {place.path!r}; list the folder to see what there is") from None
+
+    async def stored(self, place: Located) -> bytes:
+        """The bytes of a file of a virtual folder; none if there is no such file yet."""
+        try:
+            row = await self._database.read(files.find, place.attached.folder.id, place.name)
+            return await self._database.read(files.content, row.id)
+        except RowNotFound:
+            return b""
+
+    async def read(self, path: str, *, start_line: int, lines: int, chars_max: int) -> Window:
+        """A window of a file's text: at most `lines` lines and `chars_max` characters from `start_line` on.
+
+        Raises:
+            NotFound: there is no such file, or it does not have so many lines.
+            InvalidInput: the path leads out of the folder.
+            Unreadable: the file cannot be read as text.
+        """
+        place = await self.locate(path)
+        row = await self.row(place)
+        fresh = await self._changed_text(place, row)
+        if fresh is None and row.error is not None:
+            raise Unreadable(f"{place.path} cannot be read: {row.error}")
+        last = start_line + lines - 1
+        if fresh is not None:
+            every = fresh.removesuffix("\n").split("\n")
+            total, wanted = len(every), every[start_line - 1 : last]
+        else:
+            total = row.line_count
+            rows = await self._database.read(passages.of_file, row.id, first_line=start_line, last_line=last)
+            wanted = lines_of(rows, start_line, min(last, total))
+        if start_line > total:
+            raise NotFound(f"{place.path} has {total} lines; there is no line {start_line}")
+        return _window(place.path, start_line, total, wanted, chars_max)
+
+    async def _changed_text(self, place: Located, row: FileRow) -> str | None:
+        """The text of a file on disk that changed since it was indexed; None if it did not, or is away."""
+        folder = place.attached.folder
+        if folder.path_type is not PathType.LOCAL:
+            return None
+        root = Path(folder.path_value or "")
+        try:
+            now = await trio.to_thread.run_sync(partial(disk.look, root, place.name), abandon_on_cancel=True)
+            if (now.size, now.mtime_ns) == (row.size_bytes, row.mtime_ns):
+                return None
+            read = partial(disk.read_file, root, place.name)
+            found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        except (NotFound, Unavailable):
+            return None
+        prepared = await prepare(place.name, found.data)
+        if prepared.error is not None:
+            raise Unreadable(f"{place.path} cannot be read: {prepared.error}")
+        return prepared.text
+
+    async def grep(
+        self, pattern: str, *, path: str | None, files_like: str | None, limit: int, ignore_case: bool
+    ) -> Found:
+        """The first `limit` lines that match, in one file (`path`), or in all whose path fits `files_like`.
+
+        Raises:
+            NotFound: there is no such file, or no such folder is attached.
+            InvalidInput: the pattern or the path does not fit, or matching takes too long.
+        """
+        if path is not None:
+            place = await self.locate(path)
+            candidates = [(place.path, await self.row(place))]
+        else:
+            candidates = [(name, row) for name, row in await self.list(None, files_like) if row.error is None]
+        texts: list[Searched] = []
+        chars = 0
+        for name, row in candidates[:GREP_FILES_MAX]:
+            rows = await self._database.read_aside(passages.of_file, row.id)
+            chars += sum(len(passage.content) for passage in rows)
+            if chars > GREP_CHARS_MAX and texts:
+                break
+            texts.append(Searched(name=name, passages=[(passage.start_line, passage.content) for passage in rows]))
+        lines = await grep(pattern, texts, limit=limit, ignore_case=ignore_case)
+        return Found(lines=lines, files=len(texts), left_out=len(candidates) - len(texts))
+
+
+def lines_of(rows: Sequence[PassageRow], first: int, last: int) -> list[str]:
+    """Lines `first` to `last` (from 1, both included), put together from the passages that hold them."""
+    found = dict.fromkeys(range(first, last + 1), "")  # lines between passages are empty
+    for row in rows:
+        # A line too long for one passage is several passages of that one line.
+        parts = row.content.split("\n")
+        for number, text in enumerate(parts, start=row.start_line):
+            if number in found:
+                found[number] += text
+    return list(found.values())
+
+
+def _window(path: str, first: int, total: int, wanted: Sequence[str], chars_max: int) -> Window:
+    shown: list[str] = []
+    left = chars_max
+    for line in wanted:
+        if len(line) + 1 > left:
+            break
+        shown.append(line)
+        left -= len(line) + 1
+    if shown or not wanted:
+        return Window(path=path, first=first, last=first + len(shown) - 1, total=total, text="\n".join(shown))
+    return Window(path=path, first=first, last=first, total=total, text=wanted[0][:chars_max], is_cut=True)
+
+
+def _fits(name: str, pattern: str | None) -> bool:
+    if pattern is None:
+        return True
+    folded = name.casefold()
+    wanted = pattern.casefold()
+    return fnmatch.fnmatchcase(folded, wanted) or fnmatch.fnmatchcase(folded.rsplit("/", 1)[-1], wanted)

@@ -1,0 +1,349 @@
+"""Directories of this machine, read and written without ever leaving them.
+
+Every step from a folder's directory to a file is one `openat` that refuses links, so that no name, and nobody who
+exchanges a directory for a link at the wrong moment, leads out of it. Everything here blocks: call it on a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
+from pattern_core.files.names import DEPTH_MAX, check_name, is_left_out
+
+FILES_MAX = 10_000  # of one folder
+ENTRIES_MAX = 100_000  # looked at in one walk
+FILE_BYTES_MAX = 20 * 1024 * 1024
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# To pass through a directory one need not be allowed to list it; Linux has a way to open it for that alone.
+_PASSAGE = (os.O_PATH if hasattr(os, "O_PATH") else os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Opening a pipe without O_NONBLOCK would wait for somebody to write into it.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Unreadable(InvalidInput):
+    """This one file cannot be read as text; the message says why, and what would help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFile:
+    """A file's bytes, and its time of change in nanoseconds since 1970, as the system gives it."""
+
+    data: bytes
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskEntry:
+    """A regular file that a walk met: its name within the folder (NFC), size in bytes and time of change."""
+
+    name: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """What was passed over, and why, as words after its name."""
+
+    name: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a directory holds. Nothing may be concluded about names below `unseen`, nor, unless it `is_complete`,
+    about any name that is not there.
+    """
+
+    entries: list[DiskEntry] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    is_complete: bool = True
+    looked_at: int = 0
+
+
+def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[Path]) -> Path:
+    """The real path of a directory that may become a folder: within one of `allowed` (None: anywhere), and neither
+    in, nor around, any of `kept_out`.
+
+    Raises:
+        InvalidInput: it is no directory of this machine, or may not be one of ours.
+    """
+    given = Path(path)
+    if not path or "\0" in path or not given.is_absolute():
+        raise InvalidInput("name the directory by its whole path on the server's machine, such as /home/ann/notes")
+    try:
+        real = given.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise InvalidInput(f"{path} cannot be opened on the server's machine: {_words(error)}") from None
+    if not real.is_dir():
+        raise InvalidInput(f"{path} is not a directory")
+    if allowed is not None and not any(real.is_relative_to(root.resolve()) for root in allowed):
+        raise InvalidInput(
+            f"{path} is not among the directories that this server may show to agents; an administrator can add"
+            " it to files_roots, or make the folder"
+        )
+    for own in kept_out:
+        if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
+            raise InvalidInput(f"{path} holds the server's own data or lies within it; choose a directory beside it")
+    return real
+
+
+def walk(root: Path) -> Walk:
+    """All visible regular files below `root`, by name.
+
+    Raises:
+        Unavailable: the directory is not there, or vanished or was exchanged meanwhile.
+    """
+    found = Walk()
+    with _opened(root) as descriptor:
+        before = os.fstat(descriptor)
+        _walk_into(descriptor, "", 1, found)
+        # A directory that was removed while it was read looks like one that lost its files.
+        with _opened(root) as again:
+            after = os.fstat(again)
+            if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino):
+                raise Unavailable(f"{root} was exchanged while it was read")
+    found.entries.sort(key=lambda entry: entry.name)
+    return found
+
+
+def _walk_into(descriptor: int, prefix: str, depth: int, found: Walk) -> None:
+    try:
+        with os.scandir(descriptor) as listed:
+            children = sorted(listed, key=lambda child: child.name)
+    except OSError as error:
+        _miss(found, prefix, _words(error))
+        return
+    for child in children:
+        found.looked_at += 1
+        if len(found.entries) >= FILES_MAX or found.looked_at > ENTRIES_MAX:
+            if found.is_complete:
+                found.skipped.append(Skipped(name=prefix + child.name, reason=f"is beyond {FILES_MAX} files"))
+            found.is_complete = False
+            return
+        _meet(descriptor, child, prefix, depth, found)
+
+
+def _meet(descriptor: int, child: os.DirEntry[str], prefix: str, depth: int, found: Walk) -> None:
+    raw = prefix + child.name
+    try:
+        status = os.stat(child.name, dir_fd=descriptor, follow_symlinks=False)
+        is_directory = stat.S_ISDIR(status.st_mode)
+        if is_left_out(child.name, is_directory=is_directory):
+            return
+        name = check_name(raw)
+    except OSError as error:
+        _miss(found, raw, _words(error))
+        return
+    except InvalidInput:
+        shown = raw.encode("utf-8", "replace").decode()
+        found.skipped.append(Skipped(name=shown, reason="has a name that cannot be used here"))
+        return
+    if is_directory:
+        _walk_below(descriptor, child.name, name, depth, found)
+    elif stat.S_ISREG(status.st_mode):
+        found.entries.append(DiskEntry(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns))
+    else:
+        kind = "is a link, and links are not followed" if stat.S_ISLNK(status.st_mode) else "is not a regular file"
+        found.skipped.append(Skipped(name=name, reason=kind))
+
+
+def _walk_below(descriptor: int, raw: str, name: str, depth: int, found: Walk) -> None:
+    if depth >= DEPTH_MAX:
+        found.skipped.append(Skipped(name=name, reason=f"lies deeper than {DEPTH_MAX} directories"))
+        return
+    try:
+        inner = os.open(raw, _DIRECTORY, dir_fd=descriptor)
+    except OSError as error:
+        _miss(found, name, _words(error))
+        return
+    try:
+        _walk_into(inner, f"{name}/", depth + 1, found)
+    finally:
+        os.close(inner)
+
+
+def _miss(found: Walk, name: str, reason: str) -> None:
+    shown = name.encode("utf-8", "replace").decode().rstrip("/") or "the directory"
+    found.skipped.append(Skipped(name=shown, reason=reason))
+    found.unseen.append(unicodedata.normalize("NFC", name.rstrip("/")))
+
+
+def look(root: Path, name: str) -> DiskEntry:
+    """A file's size and time of change, without reading it.
+
+    Raises:
+        InvalidInput: the name leads out of the folder.
+        NotFound: there is no such file.
+        Unreadable: it is a link or no regular file.
+        Unavailable: the directory is not there.
+    """
+    with _file(root, check_name(name)) as (_descriptor, status):
+        return DiskEntry(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns)
+
+
+def read_file(root: Path, name: str, *, bytes_max: int = FILE_BYTES_MAX) -> DiskFile:
+    """A file's bytes.
+
+    Raises:
+        InvalidInput: the name leads out of the folder.
+        NotFound: there is no such file.
+        Unreadable: it is too long, a link, or no regular file.
+        Unavailable: the directory is not there.
+    """
+    with _file(root, check_name(name)) as (descriptor, status):
+        if status.st_size > bytes_max:
+            raise too_long(status.st_size, bytes_max)
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while piece := os.read(descriptor, 1024 * 1024):
+                pieces.append(piece)
+                size += len(piece)
+                if size > bytes_max:  # it grows while it is read
+                    raise too_long(size, bytes_max)
+        except OSError as error:
+            raise Unreadable(f"{name} cannot be read: {_words(error)}") from None
+        return DiskFile(data=b"".join(pieces), mtime_ns=status.st_mtime_ns)
+
+
+def too_long(size: int, bytes_max: int = FILE_BYTES_MAX) -> Unreadable:
+    """The refusal of a file of `size` bytes."""
+    return Unreadable(f"the file has {size} bytes; at most {bytes_max} are read, so split it or leave it out")
+
+
+def write_file(root: Path, name: str, data: bytes) -> DiskEntry:
+    """Put a file in place of an earlier one, whole or not at all; directories on the way are made.
+
+    Raises:
+        InvalidInput: the name leads out of the folder, or something that is no regular file has it.
+        Unavailable: the directory is not there.
+        PatternError: the disk is full or does not allow it.
+    """
+    parts = check_name(name).split("/")
+    try:
+        with _parent(root, parts[:-1], make=True) as parent:
+            return _put_in_place(parent, parts[-1], data, name)
+    except OSError as error:
+        raise PatternError(f"{name} could not be written: {_words(error)}; nothing was changed") from None
+
+
+def _put_in_place(parent: int, last: str, data: bytes, name: str) -> DiskEntry:
+    raw = _raw_name(parent, last)
+    mode = 0o644
+    with suppress(FileNotFoundError):
+        status = os.stat(raw, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInput(f"{name} is a link or not a regular file; it is not written to")
+        mode = stat.S_IMODE(status.st_mode)
+    # A hidden name, so that no walk finds half a file; one that a killed process left is taken over.
+    temporary = ".pattern-writing"
+    with suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=parent)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, mode, dir_fd=parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            written = os.fstat(file.fileno())
+        os.replace(temporary, raw, src_dir_fd=parent, dst_dir_fd=parent)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+    os.fsync(parent)
+    return DiskEntry(name=name, size=written.st_size, mtime_ns=written.st_mtime_ns)
+
+
+@contextmanager
+def _file(root: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
+    parts = name.split("/")
+    try:
+        with _parent(root, parts[:-1]) as parent:
+            descriptor = os.open(_raw_name(parent, parts[-1]), _FILE, dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"there is no file {name!r} in this folder") from None
+    except OSError as error:
+        raise Unreadable(f"{name} cannot be opened: {_words(error)}") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable(f"{name} is not a regular file")
+        yield descriptor, status
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened(root: Path) -> Iterator[int]:
+    """The folder's directory. Its path was real when it was chosen: a link anywhere in it was put there since."""
+    here = os.open("/", _PASSAGE)
+    try:
+        for part in root.parts[1:-1]:
+            here = _step(here, part, _PASSAGE)
+        here = _step(here, root.name or ".", _DIRECTORY)
+    except OSError as error:
+        os.close(here)
+        raise Unavailable(f"the directory {root} cannot be opened: {_words(error)}") from None
+    try:
+        yield here
+    finally:
+        os.close(here)
+
+
+def _step(here: int, part: str, flags: int) -> int:
+    """Go from an open directory to one in it; the first is closed only then."""
+    following = os.open(part, flags, dir_fd=here)
+    os.close(here)
+    return following
+
+
+@contextmanager
+def _parent(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+    """The directory at the end of `parts`, opened link-free step by step."""
+    with _opened(root) as first:
+        here = os.dup(first)
+        try:
+            for part in parts:
+                raw = _raw_name(here, part)
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(raw, dir_fd=here)
+                here = _step(here, raw, _DIRECTORY)
+            yield here
+        finally:
+            os.close(here)
+
+
+def _raw_name(parent: int, part: str) -> str:
+    """How the directory spells `part`: files may be stored in another of Unicode's forms than NFC."""
+    try:
+        os.stat(part, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        if part.isascii():
+            return part
+        with os.scandir(parent) as listed:
+            return next((child.name for child in listed if unicodedata.normalize("NFC", child.name) == part), part)
+    return part
+
+
+def _words(error: Exception) -> str:
+    code = error.errno if isinstance(error, OSError) else None
+    if code in (errno.ELOOP, errno.EMLINK):
+        return "it is a link, and links are not followed"
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        return "it does not exist"
+    if code in (errno.EACCES, errno.EPERM):
+        return "the server may not read it"
+    return (os.strerror(code) if code else str(error)).lower()

@@ -1,0 +1,190 @@
+"""From a text to passages: pieces at natural borders that know their lines and the headings they stand under.
+
+Pure and stable: a change in one place moves the borders near it only, since each heading, function and page begins
+anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pattern_core.files.disk import Unreadable
+from pattern_core.files.reading.document import Document, Syntax
+from pattern_db.tables.passages import Piece
+
+TARGET_CHARS = 1_000  # a passage that has so much ends at the next paragraph
+CHARS_MAX = 1_500
+CHARS_MIN = 300  # a passage that has less goes on over a heading or function
+PASSAGES_MAX = 5_000  # of one file: all of them are stored in one transaction
+HEADING_CHARS_MAX = 200
+
+_FENCE = re.compile(r"^ {0,3}(```|~~~)")
+_HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]")
+_DEFINITION = re.compile(
+    r"^(?P<indent>[ \t]*)(?:@\w|(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub"
+    r"|pub\(crate\)|open|override|sealed|data|virtual|inline|const|unsafe)\s+)*"
+    r"(?:def|class|function|func|fn|struct|enum|interface|trait|impl|type|module|namespace|package|object|record|mod"
+    r"|macro_rules!|CREATE\s+(?:OR\s+REPLACE\s+)?(?:TABLE|VIEW|INDEX|TRIGGER|FUNCTION))\s+(?P<name>\w[\w.$]*))"
+)
+_SECTION = re.compile(r"^\[{1,2}(?P<name>[^\]]+)\]{1,2}\s*$")  # of TOML and INI files
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？;,])\s*|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Border:
+    """What begins at a line: 0 nothing, 1 a paragraph, 2 a heading or function, 3 a page (never inside a passage)."""
+
+    strength: int
+    heading: str
+    page: int | None
+
+
+def split(name: str, document: Document) -> list[Piece]:
+    """The passages of a file, in order, at most `CHARS_MAX` characters each; every word of it is in one of them.
+
+    A passage's heading is the file's name and the headings (in code: the definitions) that its first line is under.
+
+    Raises:
+        Unreadable: there are more than `PASSAGES_MAX`.
+    """
+    lines = document.text.split("\n")
+    borders = list(_borders(lines, document))
+    pieces: list[Piece] = []
+    for first, last in _ranges(lines, borders):
+        border = borders[first]
+        heading = (f"{name} › {border.heading}" if border.heading else name)[:HEADING_CHARS_MAX]
+        pieces += _pieces(lines, first, last, heading, border.page)
+        if len(pieces) > PASSAGES_MAX:
+            raise Unreadable(f"the file makes more than {PASSAGES_MAX} passages; split it")
+    return pieces
+
+
+def _pieces(lines: Sequence[str], first: int, last: int, heading: str, page: int | None) -> Iterator[Piece]:
+    """The lines `first` to `last` (from 0, excluded) as one passage, or a line that is too long as several."""
+    while first < last and not lines[first].strip():
+        first += 1
+    while last > first and not lines[last - 1].strip():
+        last -= 1
+    if first == last:
+        return
+    text = "\n".join(lines[first:last])
+    for part in [text] if len(text) <= CHARS_MAX else _cut(text):
+        yield Piece(content=part, start_line=first + 1, end_line=last, heading=heading, page=page)
+
+
+def _cut(line: str) -> Iterator[str]:
+    """A line of more than `CHARS_MAX` characters in pieces that make it up again, cut after a sentence or word."""
+    start = 0
+    while len(line) - start > CHARS_MAX:
+        window = line[start : start + CHARS_MAX]
+        ends = [found.end() for found in _SENTENCE_END.finditer(window) if found.end() >= TARGET_CHARS]
+        end = start + (ends[-1] if ends else CHARS_MAX)
+        yield line[start:end]
+        start = end
+    if line[start:].strip() or start == 0:
+        yield line[start:]
+
+
+def _ranges(lines: Sequence[str], borders: Sequence[_Border]) -> Iterator[tuple[int, int]]:
+    """Ranges of lines that make a passage each: from the first, to before the second."""
+    start, chars = 0, 0
+    for index, line in enumerate(lines):
+        size = len(line) + 1
+        if index > start and _ends_before(borders[index].strength, chars, size):
+            cut = index if borders[index].strength else _best_cut(lines, borders, start, index)
+            yield start, cut
+            start, chars = cut, sum(len(kept) + 1 for kept in lines[cut:index])
+            if start < index and chars + size > CHARS_MAX + 1:
+                yield start, index
+                start, chars = index, 0
+        chars += size
+    yield start, len(lines)
+
+
+def _ends_before(strength: int, chars: int, size: int) -> bool:
+    """Whether a passage of so many characters ends before a line of this strength and size."""
+    if strength == 3 or chars + size > CHARS_MAX + 1:  # the last line's end does not count
+        return True
+    return chars >= {0: CHARS_MAX, 1: TARGET_CHARS, 2: CHARS_MIN}[strength]
+
+
+def _best_cut(lines: Sequence[str], borders: Sequence[_Border], start: int, end: int) -> int:
+    """Where to end a passage that would become too long: at the last paragraph that leaves it enough, else at `end`."""
+    chars, best = 0, end
+    for index in range(start, end):
+        if index > start and borders[index].strength >= 1 and chars >= CHARS_MIN:
+            best = index
+        chars += len(lines[index]) + 1
+    return best
+
+
+def _borders(lines: Sequence[str], document: Document) -> Iterator[_Border]:
+    pages = {line: number for number, line in enumerate(document.pages, start=1)}
+    page: int | None = None
+    for number, (strength, heading) in enumerate(_headed(lines, document.syntax), start=1):
+        if number in pages:
+            page, strength = pages[number], 3
+        yield _Border(strength, heading, page)
+
+
+def _headed(lines: Sequence[str], syntax: Syntax) -> Iterator[tuple[int, str]]:
+    """For each line its border's strength and the headings that it is under."""
+    match syntax:
+        case Syntax.MARKDOWN:
+            return _markdown(lines)
+        case Syntax.CODE:
+            return _code(lines)
+        case Syntax.PROSE:
+            return ((strength, "") for strength in _paragraphs(lines))
+
+
+def _paragraphs(lines: Sequence[str]) -> Iterator[int]:
+    was_empty = False
+    for line in lines:
+        is_empty = not line.strip()
+        yield 1 if was_empty and not is_empty else 0
+        was_empty = is_empty
+
+
+def _markdown(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    path: list[tuple[int, str]] = []
+    fence = ""
+    for line, paragraph in zip(lines, _paragraphs(lines), strict=True):
+        mark = _FENCE.match(line)
+        if mark and fence in ("", mark[1]):
+            yield (0 if fence else paragraph), _joined(path)
+            fence = "" if fence else mark[1]
+            continue
+        heading = None if fence else _HEADING.match(line)
+        if heading:
+            level = len(heading[1])
+            path = [(above, title) for above, title in path if above < level]
+            path.append((level, line.strip(" \t#")[:HEADING_CHARS_MAX]))
+            yield 2, _joined(path)
+        else:
+            yield (0 if fence else paragraph), _joined(path)
+
+
+def _code(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Definitions after an empty line begin a passage; the path is that of the indentation."""
+    path: list[tuple[int, str]] = []
+    was_empty = True
+    for line in lines:
+        is_empty = not line.strip()
+        indent = len(line) - len(line.lstrip())
+        if not is_empty and not line.lstrip().startswith((")", "]", "}")):
+            path = [(above, name) for above, name in path if above < indent]
+        found = _DEFINITION.match(line) or _SECTION.match(line)
+        if found:
+            if found["name"]:
+                path.append((indent, found["name"]))
+            yield (2 if was_empty or indent == 0 else 1), _joined(path)
+        else:
+            yield (1 if was_empty and not is_empty else 0), _joined(path)
+        was_empty = is_empty
+
+
+def _joined(path: Sequence[tuple[int, str]]) -> str:
+    return " › ".join(title for _level, title in path if title)

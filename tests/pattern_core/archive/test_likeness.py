@@ -1,0 +1,85 @@
+"""What says the same, and what only uses the same words."""
+
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.archive.likeness import content_hash, is_near, normalised, telling_groups
+
+LONG = (
+    "On Monday the team met in the small room and talked about the garden behind the office, which nobody has looked"
+    " after since spring. Ruth offered to water the beds twice a week until the holidays, and the others agreed to"
+    " bring seeds, soil and two better hoses. A list hangs in the kitchen, where everybody may add what is missing"
+    " or broken, and Tom will read it aloud at the next meeting."
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Ruth likes Darjeeling tea.", "ruth likes  darjeeling tea"),
+        ("Ruth lives in Lisbon", "Ruth lives\nin Lisbon.\n"),
+        ("caf\u00e9", "cafe\u0301"),
+    ],
+)
+def test_the_same_but_for_case_blanks_and_the_full_stop(one: str, other: str) -> None:
+    assert normalised(one) == normalised(other)
+    assert content_hash(one) == content_hash(other)
+    assert is_near(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The user lives in Lisbon.", "User lives in Lisbon"),
+        ("Ruth likes Darjeeling tea, with milk.", "Ruth really likes Darjeeling tea with milk"),
+        ("Tom's birthday is on 4 May", "Tom's birthday is on the 4 May."),
+        (LONG, LONG.replace("better hoses", "longer hoses")),
+        (LONG, LONG.replace("A list hangs", "The list hangs").replace(", which", " which")),
+    ],
+)
+def test_what_says_the_same_is_near(one: str, other: str) -> None:
+    assert content_hash(one) != content_hash(other)
+    assert is_near(one, other)
+    assert is_near(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Anna is 30", "Anna is 31"),
+        ("Anna likes Bob", "Bob likes Anna"),
+        ("Anna likes tea", "Anna does not like tea"),
+        ("Anna likes tea", "Anna dislikes tea"),
+        ("Anna has a dog", "Anna has dogs"),
+        ("Bob writes C++", "Bob writes C#"),
+        ("It was -5 degrees", "It was 5 degrees"),
+        ("Is Anna in Rome?", "Is Anna in Rome"),
+        ("Ruth likes Darjeeling tea", "Ruth likes Darjeeling tea with milk"),
+        ("Report of 2026-01-01: all is well", "Report of 2026-01-02: all is well"),
+        ("x² = 4", "x2 = 4"),
+        (LONG, LONG.replace("Ruth", "Anna")),
+        (LONG, LONG.replace("twice", "3 times")),
+        (LONG, LONG.replace("Monday", "Friday")),
+        (LONG, LONG.replace("will read", "will not read")),
+        (LONG, LONG.replace("small", "large").replace("seeds", "forks").replace("kitchen", "hall")),
+        (LONG, LONG[: len(LONG) // 2]),
+        ("", ""),
+    ],
+)
+def test_another_fact_in_nearly_the_same_words_is_not_near(one: str, other: str) -> None:
+    assert not is_near(one, other)
+    assert not is_near(other, one)
+
+
+def test_a_long_text_is_looked_up_by_words_from_several_places() -> None:
+    groups = telling_groups(LONG)
+    assert len(groups) == 3
+    changed = {word for group in telling_groups(LONG.replace("offered", "promised")) for word in group}
+    assert sum(set(group) <= changed for group in groups) == 2  # one word exchanged leaves two groups whole
+    assert telling_groups("The tea.") == [["tea"]]
+    assert telling_groups("+ - !") == []
+
+
+def test_words_with_quotes_are_plain_text() -> None:
+    assert telling_groups('say "hello" to O"Neil') == [['o"neil', "hello", "say", "to"]]

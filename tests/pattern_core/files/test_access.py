@@ -1,0 +1,129 @@
+"""An agent sees the files of its folders, as lines, and no others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
+from pattern_core.files import access as module
+from pattern_core.files.access import AgentFiles, lines_of
+from pattern_core.files.disk import Unreadable
+from pattern_db.enums import FolderAccess, PathType
+from tests.pattern_core.files.samples import ADA, BOB, Shelf, pdf_of
+
+TEXT = "# Beds\n\nFour.\n\n\n## North\nTulips.\n" + "word " * 800 + "\nlast\n"
+
+
+@pytest.fixture
+async def ada(shelf: Shelf) -> AgentFiles:
+    """Ada may read `papers` with a.md and sub/b.pdf."""
+    await shelf.virtual(access=FolderAccess.READ)
+    await shelf.folders.put_file("papers", "a.md", TEXT.encode())
+    await shelf.folders.put_file("papers", "sub/b.pdf", pdf_of(["One.\nTwo.", "Three."]))
+    return AgentFiles(shelf.database, ADA)
+
+
+async def test_lines_come_back_as_they_were(ada: AgentFiles) -> None:
+    lines = TEXT.removesuffix("\n").split("\n")
+    whole = await ada.read("papers/a.md", start_line=1, lines=100, chars_max=10_000)
+    assert whole.text.split("\n") == lines
+    assert (whole.first, whole.last, whole.total) == (1, 9, 9)
+    part = await ada.read("papers/a.md", start_line=3, lines=4, chars_max=10_000)
+    assert (part.text, part.last) == ("\n".join(lines[2:6]), 6)
+    assert (await ada.read("papers/sub/b.pdf", start_line=2, lines=2, chars_max=100)).text == "Two.\nThree."
+
+
+async def test_a_window_has_so_many_characters(ada: AgentFiles) -> None:
+    small = await ada.read("papers/a.md", start_line=1, lines=100, chars_max=100)
+    assert (small.last, small.is_cut) == (7, False)
+    cut = await ada.read("papers/a.md", start_line=8, lines=1, chars_max=100)
+    assert (cut.text, cut.is_cut) == ("word " * 20, True)
+    with pytest.raises(NotFound, match="9 lines"):
+        await ada.read("papers/a.md", start_line=10, lines=1, chars_max=100)
+
+
+async def test_names_may_leave_out_the_only_folder(ada: AgentFiles, shelf: Shelf) -> None:
+    assert (await ada.read("sub/b.pdf", start_line=1, lines=1, chars_max=100)).path == "papers/sub/b.pdf"
+    await shelf.virtual("books", access=FolderAccess.READ)
+    with pytest.raises(NotFound, match="books/, papers/"):
+        await ada.read("sub/b.pdf", start_line=1, lines=1, chars_max=100)
+
+
+async def test_other_agents_see_nothing(ada: AgentFiles, shelf: Shelf) -> None:
+    bob = AgentFiles(shelf.database, BOB)
+    assert await bob.folders() == []
+    assert await bob.list() == []
+    for path in ("papers/a.md", "a.md"):
+        with pytest.raises(NotFound):
+            await bob.read(path, start_line=1, lines=1, chars_max=10)
+    with pytest.raises(NotFound):
+        await bob.list("papers")
+    assert (await bob.grep("Tulips", path=None, files_like=None, limit=5, ignore_case=False)).lines == []
+    await shelf.folders.detach("papers", ADA)
+    with pytest.raises(NotFound):
+        await ada.read("papers/a.md", start_line=1, lines=1, chars_max=10)
+
+
+@pytest.mark.parametrize("path", ["papers/../a.md", "papers//a.md", "papers/.x", "../papers/a.md"])
+async def test_paths_do_not_lead_out(ada: AgentFiles, path: str) -> None:
+    with pytest.raises(InvalidInput):
+        await ada.read(path, start_line=1, lines=1, chars_max=10)
+
+
+async def test_files_are_listed_by_pattern(ada: AgentFiles) -> None:
+    assert [path for path, _row in await ada.list()] == ["papers/a.md", "papers/sub/b.pdf"]
+    assert [path for path, _row in await ada.list("papers", "*.PDF")] == ["papers/sub/b.pdf"]
+    assert await ada.list("papers", "c*") == []
+
+
+async def test_grep_finds_lines(ada: AgentFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await ada.grep("T[uw]", path=None, files_like=None, limit=9, ignore_case=False)
+    assert [(one.name, one.line) for one in found.lines] == [("papers/a.md", 7), ("papers/sub/b.pdf", 2)]
+    one = await ada.grep("t[uw]", path="papers/sub/b.pdf", files_like=None, limit=9, ignore_case=True)
+    assert [line.text for line in one.lines] == ["Two."]
+    monkeypatch.setattr(module, "GREP_CHARS_MAX", 10)
+    assert (await ada.grep("x", path=None, files_like=None, limit=9, ignore_case=False)).left_out == 1
+
+
+async def test_writing_needs_the_right_and_the_right_kind(ada: AgentFiles, shelf: Shelf) -> None:
+    with pytest.raises(PermissionDenied):
+        await ada.for_writing("papers/a.md", PathType.VIRTUAL)
+    await shelf.folders.attach("papers", ADA, FolderAccess.READ_WRITE)
+    assert (await ada.for_writing("papers/new.md", PathType.VIRTUAL)).name == "new.md"
+    with pytest.raises(InvalidInput, match="tool file"):
+        await ada.for_writing("papers/new.md", PathType.LOCAL)
+
+
+async def test_a_file_on_disk_is_read_as_it_is_now_and_when_it_is_away(shelf: Shelf, tmp_path: Path) -> None:
+    root = tmp_path / "d"
+    root.mkdir()
+    (root / "a.md").write_text("Tulips.")
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    ada = AgentFiles(shelf.database, ADA)
+
+    async def read() -> str:
+        return (await ada.read("notes/a.md", start_line=1, lines=5, chars_max=100)).text
+
+    (root / "a.md").write_text("Roses, and more of them.")
+    assert await read() == "Roses, and more of them."
+    (root / "a.md").write_bytes(bytes(100))
+    with pytest.raises(Unreadable):
+        await read()
+    shutil.rmtree(root)
+    assert await read() == "Tulips."
+
+
+async def test_an_unreadable_file_says_why(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\x7fELF")
+    await shelf.local(tmp_path, access=FolderAccess.READ)
+    await shelf.index()
+    with pytest.raises(Unreadable, match="program"):
+        await AgentFiles(shelf.database, ADA).read("notes/a.txt", start_line=1, lines=5, chars_max=100)
+
+
+def test_no_lines_of_nothing() -> None:
+    assert lines_of([], 1, 2) == ["", ""]

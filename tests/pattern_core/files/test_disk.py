@@ -1,0 +1,217 @@
+"""Nothing outside a folder's directory is ever read or written, whatever lies in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
+from pattern_core.files import disk
+from pattern_core.files.disk import Unreadable
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "root"
+    (made / "inner").mkdir(parents=True)
+    (made / "a.md").write_text("in a")
+    (made / "inner" / "b.md").write_text("in b")
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "deep.txt").write_text("secret")
+    return made.resolve()
+
+
+def test_a_walk_finds_what_can_be_read(root: Path) -> None:
+    (root / ".git").mkdir()
+    (root / ".git" / "config").write_text("x")
+    (root / ".env").write_text("x")
+    (root / "node_modules").mkdir()
+    (root / "node_modules" / "x.js").write_text("x")
+    found = disk.walk(root)
+    assert [entry.name for entry in found.entries] == ["a.md", "inner/b.md"]
+    assert found.is_complete
+    assert not found.skipped
+    assert disk.read_file(root, "inner/b.md").data == b"in b"
+
+
+def test_links_are_not_followed(root: Path) -> None:
+    (root / "file.md").symlink_to(root.parent / "secret.txt")
+    (root / "dir").symlink_to(root.parent / "outside")
+    (root / "loop").symlink_to(root)
+    (root / "same.md").symlink_to("a.md")
+    found = disk.walk(root)
+    assert [entry.name for entry in found.entries] == ["a.md", "inner/b.md"]
+    assert {one.name for one in found.skipped} == {"file.md", "dir", "loop", "same.md"}
+    assert all("link" in one.reason for one in found.skipped)
+    for name in ("file.md", "same.md"):
+        with pytest.raises(Unreadable, match="link"):
+            disk.read_file(root, name)
+    for name in ("dir/deep.txt", "loop/a.md"):
+        with pytest.raises((Unreadable, NotFound)):
+            disk.read_file(root, name)
+
+
+def test_a_directory_that_becomes_a_link_leads_nowhere(root: Path) -> None:
+    shutil.rmtree(root / "inner")
+    (root / "inner").symlink_to(root.parent / "outside")
+    with pytest.raises((Unreadable, NotFound)):
+        disk.read_file(root, "inner/deep.txt")
+    with pytest.raises(PatternError):
+        disk.write_file(root, "inner/deep.txt", b"mine")
+    assert (root.parent / "outside" / "deep.txt").read_text() == "secret"
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "inner/../../secret.txt", "/etc/passwd", "a\0.md", ".."])
+def test_names_do_not_lead_out(root: Path, name: str) -> None:
+    for call in (disk.read_file, disk.look):
+        with pytest.raises(InvalidInput):
+            call(root, name)
+    with pytest.raises(InvalidInput):
+        disk.write_file(root, name, b"x")
+
+
+def test_pipes_and_directories_are_no_files(root: Path) -> None:
+    os.mkfifo(root / "pipe.txt")
+    assert [one.reason for one in disk.walk(root).skipped] == ["is not a regular file"]
+    with pytest.raises(Unreadable, match="regular"):
+        disk.read_file(root, "pipe.txt")  # and does not wait for a writer
+    with pytest.raises(Unreadable):
+        disk.read_file(root, "inner")
+    with pytest.raises(InvalidInput, match="regular"):
+        disk.write_file(root, "pipe.txt", b"x")
+
+
+def test_a_file_of_a_gigabyte_is_refused_by_its_size(root: Path) -> None:
+    with (root / "huge.txt").open("wb") as file:
+        file.truncate(2**30)
+    assert next(entry for entry in disk.walk(root).entries if entry.name == "huge.txt").size == 2**30
+    with pytest.raises(Unreadable, match="1073741824 bytes"):
+        disk.read_file(root, "huge.txt")
+
+
+def test_a_file_that_grows_is_refused_too(root: Path) -> None:
+    with pytest.raises(Unreadable):
+        disk.read_file(root, "a.md", bytes_max=3)
+
+
+def test_a_missing_directory_says_so(root: Path) -> None:
+    for call in (lambda: disk.walk(root / "gone"), lambda: disk.read_file(root / "gone", "a.md")):
+        with pytest.raises(Unavailable, match="does not exist"):
+            call()
+    with pytest.raises(NotFound):
+        disk.read_file(root, "nothing.md")
+    with pytest.raises(NotFound):
+        disk.look(root, "a.md/b")
+
+
+def test_a_link_on_the_way_to_the_directory_leads_nowhere(root: Path) -> None:
+    assert disk.read_file(root / "inner", "b.md").data == b"in b"
+    root.rename(root.parent / "moved")
+    root.symlink_to(root.parent / "moved")
+    for folder in (root, root / "inner"):
+        with pytest.raises(Unavailable):
+            disk.walk(folder)
+        with pytest.raises(Unavailable):
+            disk.read_file(folder, "b.md")
+
+
+def open_files() -> int:
+    """How many descriptors this process has open, where the system tells."""
+    listed = Path("/proc/self/fd")
+    return sum(1 for _ in listed.iterdir()) if listed.exists() else 0
+
+
+def test_no_descriptor_is_left_open(root: Path) -> None:
+    before = open_files()
+    for _ in range(3):
+        disk.walk(root)
+        disk.write_file(root, "inner/x.md", disk.read_file(root, "inner/b.md").data)
+        for call in (lambda: disk.walk(root / "gone"), lambda: disk.read_file(root, "inner/no/no.md")):
+            with pytest.raises((Unavailable, NotFound)):
+                call()
+    assert open_files() == before
+
+
+def test_names_in_another_form_of_unicode_are_found(root: Path) -> None:
+    decomposed = unicodedata.normalize("NFD", "Grün")
+    (root / decomposed).mkdir()
+    (root / decomposed / unicodedata.normalize("NFD", "Bäume.md")).write_text("Linde")
+    assert "Grün/Bäume.md" in [entry.name for entry in disk.walk(root).entries]
+    assert disk.read_file(root, "Grün/Bäume.md").data == b"Linde"
+
+
+def test_names_that_are_no_text_are_named_and_passed_over(root: Path) -> None:
+    (Path(os.fsdecode(os.fsencode(root) + b"/\xff.txt"))).write_text("x")
+    found = disk.walk(root)
+    assert [one.reason for one in found.skipped] == ["has a name that cannot be used here"]
+    found.skipped[0].name.encode()
+
+
+def test_too_many_files_are_not_taken_for_all(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "FILES_MAX", 1)
+    found = disk.walk(root)
+    assert [entry.name for entry in found.entries] == ["a.md"]
+    assert not found.is_complete
+    assert found.skipped
+
+
+def test_too_deep_directories_are_named(root: Path) -> None:
+    deep = root.joinpath(*["d"] * 25)
+    deep.mkdir(parents=True)
+    (deep / "x.md").write_text("x")
+    assert [one.reason for one in disk.walk(root).skipped] == ["lies deeper than 20 directories"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_what_may_not_be_opened_is_not_taken_for_gone(root: Path) -> None:
+    (root / "inner").chmod(0)
+    try:
+        found = disk.walk(root)
+    finally:
+        (root / "inner").chmod(0o755)
+    assert found.unseen == ["inner"]
+
+
+def test_a_file_is_written_whole_and_keeps_its_mode(root: Path) -> None:
+    (root / "a.md").chmod(0o600)
+    entry = disk.write_file(root, "a.md", b"new")
+    assert (root / "a.md").read_text() == "new"
+    assert (root / "a.md").stat().st_mode & 0o777 == 0o600
+    assert entry == disk.look(root, "a.md")
+    disk.write_file(root, "new/dir/c.md", b"c")
+    assert (root / "new" / "dir" / "c.md").read_text() == "c"
+    assert [entry.name for entry in disk.walk(root).entries] == ["a.md", "inner/b.md", "new/dir/c.md"]
+
+
+def test_a_link_is_never_written_through(root: Path) -> None:
+    (root / "l.md").symlink_to(root.parent / "secret.txt")
+    with pytest.raises(InvalidInput, match="link"):
+        disk.write_file(root, "l.md", b"x")
+    assert (root.parent / "secret.txt").read_text() == "secret"
+
+
+def test_which_directories_may_become_folders(root: Path) -> None:
+    data = root.parent / "data"
+    data.mkdir()
+    assert disk.check_root(str(root), allowed=None, kept_out=[data]) == root
+    assert disk.check_root(str(root / "inner"), allowed=[root], kept_out=[]) == root / "inner"
+    (root / "way-out").symlink_to(root.parent / "outside")
+    for path, allowed in (
+        ("", None),
+        ("relative", None),
+        (str(root / "gone"), None),
+        (str(root / "a.md"), None),
+        (str(root), []),
+        (str(root.parent / "outside"), [root]),
+        (str(root / "way-out"), [root]),
+        (f"{root}/../outside", [root]),
+        (str(data), None),
+        (str(root.parent), None),  # around the server's own data
+    ):
+        with pytest.raises(InvalidInput):
+            disk.check_root(path, allowed=allowed, kept_out=[data])

@@ -1,0 +1,265 @@
+"""Passages follow the files; what cannot be seen is not taken for gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.errors import NotFound, Unavailable
+from pattern_core.files import disk, names
+from pattern_core.search import SearchRequest, search
+from pattern_db.enums import FolderAccess, SearchKind
+from tests.pattern_core.files.samples import ADA, Shelf, docx_of, locked, pdf_of
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "notes" / "inner").mkdir(parents=True)
+    write(tmp_path / "notes" / "a.md", "# Beds\nFour beds of tulips.\n")
+    write(tmp_path / "notes" / "inner" / "b.txt", "A shed with a rake.\n")
+    return tmp_path / "notes"
+
+
+def write(path: Path, text: str | bytes, *, age_s: int = 100) -> None:
+    """Write a file that was changed some time ago."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    changed = path.stat().st_mtime - age_s
+    os.utime(path, (changed, changed))
+
+
+async def found(shelf: Shelf, query: str) -> list[str]:
+    """The names of files in which ada finds the words."""
+    request = SearchRequest(query=query, kinds=[SearchKind.FILE], agents=[ADA])
+    return [str(hit.label) for hit in (await search(shelf.database, request)).hits]
+
+
+async def test_a_directory_is_read_and_followed(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    report = await shelf.index()
+    assert (report.indexed, report.unchanged, report.removed, report.skipped) == (2, 0, 0, [])
+    assert await found(shelf, "tulips") == ["a.md"]
+    assert await found(shelf, "rake") == ["inner/b.txt"]
+
+    assert shelf.changes == 2
+    report = await shelf.index()
+    assert (report.indexed, report.unchanged) == (0, 2)
+    assert shelf.changes == 2
+
+    write(root / "a.md", "# Beds\nFour beds of roses.\n", age_s=50)
+    (root / "inner" / "b.txt").unlink()
+    write(root / "c.md", "A compost heap.\n")
+    report = await shelf.index()
+    assert (report.indexed, report.unchanged, report.removed) == (2, 0, 1)
+    assert await found(shelf, "tulips") == []
+    assert await found(shelf, "roses") == ["a.md"]
+    assert await found(shelf, "rake") == []
+    assert (await shelf.folders.get("notes")).status == "ready"
+
+
+async def test_a_file_that_was_only_touched_is_not_read_into_passages_again(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root)
+    await shelf.index()
+    before = (await shelf.rows())["a.md"]
+    os.utime(root / "a.md", (1_000_000_000, 1_000_000_000))
+    report = await shelf.index()
+    assert (report.indexed, report.unchanged) == (0, 2)
+    after = (await shelf.rows())["a.md"]
+    assert after.indexed_at == before.indexed_at
+    assert after.mtime_ns == 1_000_000_000 * 10**9
+
+
+async def test_a_change_within_the_same_moment_is_seen(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root)
+    moment = shelf.clock.now_ms() / 1000 - 1
+    for words in ("Two words", "Few words"):
+        (root / "a.md").write_text(words)
+        os.utime(root / "a.md", (moment, moment))
+        await shelf.index()
+    assert [row.content for row in await shelf.passages("a.md")] == ["Few words"]
+
+
+async def test_what_cannot_be_read_is_named_and_the_rest_goes_on(shelf: Shelf, root: Path) -> None:
+    write(root / "binary.txt", b"\x7fELF\x02\x01\x01" + bytes(100))
+    write(root / "empty.md", b"")
+    write(root / "photo.png", b"\x89PNG")
+    write(root / "locked.pdf", locked(pdf_of(["words"])))
+    write(root / "broken.docx", b"PK\x03\x04 nothing")
+    write(root / "good.pdf", pdf_of(["A pond on page one.", "A bench on page two."]))
+    write(root / "good.docx", docx_of(("Heading 1", "Paths"), ("Normal", "Gravel everywhere.")))
+    write(root / "good.html", b"<h1>Trees</h1><p>An old linden.")
+    with (root / "huge.log").open("wb") as file:
+        file.truncate(2**30)
+    (root / "way-out.md").symlink_to("/etc/hostname")
+    await shelf.local(root, access=FolderAccess.READ)
+    report = await shelf.index()
+    assert report.indexed == 5
+    reasons = {one.name: one.reason for one in report.skipped}
+    assert set(reasons) == {
+        "binary.txt", "empty.md", "photo.png", "locked.pdf", "broken.docx", "huge.log", "way-out.md"
+    }  # fmt: skip
+    assert "1073741824" in reasons["huge.log"]
+    rows = await shelf.rows()
+    assert {name for name, row in rows.items() if row.error} == set(reasons) - {"way-out.md"}
+    assert all(rows[name].error == reasons[name] for name in reasons if name in rows)
+    assert [row.page for row in await shelf.passages("good.pdf")] == [1, 2]
+    assert await found(shelf, "bench") == ["good.pdf"]
+    assert await found(shelf, "gravel") == ["good.docx"]
+    assert await found(shelf, "linden") == ["good.html"]
+    again = await shelf.index()
+    assert (again.indexed, again.unchanged) == (0, 5)
+    assert {one.name for one in again.skipped} == set(reasons)
+
+
+async def test_a_file_that_turns_unreadable_and_back_is_followed(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    write(root / "a.md", bytes(50), age_s=60)
+    await shelf.index()
+    assert await found(shelf, "tulips") == []
+    assert (await shelf.rows())["a.md"].status == "unreadable"
+    write(root / "a.md", "Tulips again.", age_s=30)
+    await shelf.index()
+    assert await found(shelf, "tulips") == ["a.md"]
+
+
+async def test_a_directory_that_vanishes_takes_nothing_away(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    shutil.rmtree(root)
+    with pytest.raises(Unavailable, match="does not exist"):
+        await shelf.index()
+    folder = await shelf.folders.get("notes")
+    assert (folder.status, "does not exist" in str(folder.status_reason)) == ("unavailable", True)
+    assert await found(shelf, "tulips") == ["a.md"]
+    root.mkdir()
+    write(root / "a.md", "# Beds\nFour beds of tulips.\n")
+    await shelf.index()
+    assert (await shelf.folders.get("notes")).status == "ready"
+
+
+async def test_a_directory_that_vanishes_while_it_is_read_takes_nothing_away(
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    check_name = names.check_name
+
+    def and_the_directory_goes(name: str) -> str:
+        shutil.rmtree(root, ignore_errors=True)
+        return check_name(name)
+
+    monkeypatch.setattr(disk, "check_name", and_the_directory_goes)
+    with pytest.raises(Unavailable):
+        await shelf.index()
+    assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
+    assert await found(shelf, "rake") == ["inner/b.txt"]
+
+
+async def test_files_that_vanish_between_look_and_reading_are_left_for_the_next_look(
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.local(root)
+    walk = disk.walk
+
+    def and_a_file_goes(path: Path) -> disk.Walk:
+        seen = walk(path)
+        (root / "a.md").unlink()
+        return seen
+
+    monkeypatch.setattr(disk, "walk", and_a_file_goes)
+    report = await shelf.index()
+    assert (report.indexed, report.skipped) == (1, [])
+
+
+async def test_a_directory_exchanged_for_another_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_name = names.check_name
+
+    def and_another_takes_its_place(name: str) -> str:
+        if not (root.parent / "old").exists():
+            root.rename(root.parent / "old")
+            root.mkdir()
+        return check_name(name)
+
+    monkeypatch.setattr(disk, "check_name", and_another_takes_its_place)
+    with pytest.raises(Unavailable, match="exchanged"):
+        disk.walk(root)
+
+
+async def test_an_empty_directory_is_believed_only_when_asked(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    shutil.rmtree(root)
+    root.mkdir()
+    await one_round(shelf)
+    assert "empty" in str((await shelf.folders.get("notes")).status_reason)
+    assert await found(shelf, "tulips") == ["a.md"]
+    assert (await shelf.index()).removed == 2
+    assert await found(shelf, "tulips") == []
+
+
+async def test_what_lies_in_a_closed_directory_is_kept(
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.local(root)
+    await shelf.index()
+    walk = disk.walk
+
+    def closed(path: Path) -> disk.Walk:
+        seen = walk(path)
+        seen.entries = [entry for entry in seen.entries if not entry.name.startswith("inner/")]
+        seen.unseen = ["inner"]
+        return seen
+
+    monkeypatch.setattr(disk, "walk", closed)
+    assert (await shelf.index()).removed == 0
+    assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
+
+
+async def one_round(shelf: Shelf) -> None:
+    """Let the background look through everything once."""
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            before = [(row.indexed_at, row.status) for row in await shelf.folders.all()]
+            shelf.clock.advance(1_000)
+            nursery.start_soon(shelf.folders.run)
+            while [(row.indexed_at, row.status) for row in await shelf.folders.all()] == before:
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+
+async def test_attached_directories_are_followed_by_themselves(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shelf.folders.run)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert await shelf.rows() == {}  # nobody may use it yet
+        await shelf.folders.attach("notes", ADA, FolderAccess.READ)  # wakes the indexer
+        with trio.fail_after(4):  # sooner than its interval
+            while await found(shelf, "tulips") != ["a.md"]:
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_background_survives_directories_that_are_away(shelf: Shelf, root: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    await shelf.local(gone, "gone", access=FolderAccess.READ)
+    await shelf.local(root, access=FolderAccess.READ)
+    gone.rmdir()
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shelf.folders.run)
+            while await found(shelf, "tulips") != ["a.md"]:
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    assert (await shelf.folders.get("gone")).status == "unavailable"
+
+
+async def test_a_folder_that_is_not_there_cannot_be_indexed(shelf: Shelf) -> None:
+    with pytest.raises(NotFound):
+        await shelf.index("nowhere")

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pattern_core.files import passages
+from pattern_core.files.disk import Unreadable
+from pattern_core.files.passages import CHARS_MAX, split
+from pattern_core.files.reading.document import Document, Syntax
+from pattern_db.tables.passages import Piece
+
+
+def pieces(text: str, syntax: Syntax = Syntax.PROSE, pages: tuple[int, ...] = ()) -> list[Piece]:
+    return split("a.md", Document(text=text, syntax=syntax, content_type="text/plain", pages=pages))
+
+
+def lines_of(text: str, found: list[Piece]) -> None:
+    """Each passage is what stands on its lines."""
+    lines = text.split("\n")
+    for piece in found:
+        there = "\n".join(lines[piece.start_line - 1 : piece.end_line])
+        assert piece.content == there or (piece.start_line == piece.end_line and piece.content in there)
+
+
+def test_a_short_text_is_one_passage() -> None:
+    assert pieces("\n\nOne.\n\nTwo.\n") == [Piece(content="One.\n\nTwo.", start_line=3, end_line=5, heading="a.md")]
+
+
+def test_markdown_ends_at_headings_and_keeps_their_path() -> None:
+    words = "word " * 80
+    text = f"# Garden\n{words}\n## Beds\n{words}\n```\n# no heading\n```\n### North\n{words}\n## Shed\n{words}"
+    found = pieces(text, Syntax.MARKDOWN)
+    assert [piece.heading for piece in found] == [
+        "a.md › Garden",
+        "a.md › Garden › Beds",
+        "a.md › Garden › Beds › North",
+        "a.md › Garden › Shed",
+    ]
+    assert [piece.start_line for piece in found] == [1, 3, 8, 10]
+    lines_of(text, found)
+
+
+def test_small_sections_stand_together() -> None:
+    assert len(pieces("# A\nx\n# B\ny\n# C\nz\n", Syntax.MARKDOWN)) == 1
+
+
+def test_code_ends_at_definitions() -> None:
+    body = "".join(f"    value_{number} = compute({number})  # a line\n" for number in range(12))
+    text = f"import os\n\n\nclass Garden:\n    def water(self):\n{body}\n    def weed(self):\n{body}"
+    text += f"\n\ndef main():\n{body}"
+    found = pieces(text, Syntax.CODE)
+    assert [piece.content.split("\n")[0].strip() for piece in found][1:] == ["def weed(self):", "def main():"]
+    assert [piece.heading for piece in found] == ["a.md", "a.md › Garden › weed", "a.md › main"]
+    lines_of(text, found)
+
+
+def test_prose_ends_at_paragraphs() -> None:
+    paragraph = "A sentence about gardens that is neither long nor short. " * 8
+    text = "\n\n".join([paragraph] * 9)
+    found = pieces(text)
+    assert all(len(piece.content) <= CHARS_MAX for piece in found)
+    assert all(piece.content.startswith("A sentence") for piece in found)
+    assert len(found) == 3
+    lines_of(text, found)
+
+
+def test_a_line_without_end_is_cut_after_sentences_or_words_and_loses_nothing() -> None:
+    for text in ("word " * 2_000, "x" * 5_000, "One sentence. " * 400, "一つの文です。" * 600):
+        found = pieces(text)
+        assert "".join(piece.content for piece in found).rstrip() == text.rstrip()
+        assert {(piece.start_line, piece.end_line) for piece in found} == {(1, 1)}
+        assert all(len(piece.content) <= CHARS_MAX for piece in found)
+
+
+def test_a_page_always_begins_a_passage() -> None:
+    found = pieces("one\ntwo\nthree", pages=(1, 2, 3))
+    assert [(piece.page, piece.content) for piece in found] == [(1, "one"), (2, "two"), (3, "three")]
+
+
+def test_a_change_moves_only_what_is_near() -> None:
+    section = "## Part {0}\n" + "Words of part {0} about it. " * 20 + "\n\n"
+    before = "# Book\n\n" + "".join(section.format(number) for number in range(30))
+    after = before.replace("Words of part 12 about it. ", "New words, and many more of them than before. ", 3)
+    kept = {(p.heading, p.content) for p in pieces(before, Syntax.MARKDOWN)}
+    new = [p for p in pieces(after, Syntax.MARKDOWN) if (p.heading, p.content) not in kept]
+    assert [p.heading for p in new] == ["a.md › Book › Part 12"]
+
+
+def test_too_many_passages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passages, "PASSAGES_MAX", 2)
+    with pytest.raises(Unreadable, match="split"):
+        pieces("x" * 10_000)
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab #`.\n\t{}"), max_size=400), max_size=30).map("\n".join),
+    st.sampled_from(list(Syntax)),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_word_is_in_exactly_one_passage(text: str, syntax: Syntax) -> None:
+    found = pieces(text, syntax)
+    lines_of(text, found)
+    assert all(0 < len(piece.content) <= CHARS_MAX for piece in found)
+    assert all(a.end_line <= b.start_line for a, b in pairwise(found))
+    assert "".join("".join(piece.content.split()) for piece in found) == "".join(text.split())
