@@ -5,8 +5,14 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
 
+# What embeddings run on. Plain pip would add gigabytes of CUDA on Linux, so the build for the processor comes first:
+# from the index that pip is configured with, else from PyTorch's own; elsewhere the usual build has no CUDA.
+TORCH := 2.13.0
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+
 VENV := .venv
 READY := $(VENV)/.ready
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup demo test check bench clean
 
@@ -26,12 +32,17 @@ $(READY): pyproject.toml
 		echo 'Pattern needs Python 3.11 or newer, and none was found.'; \
 		echo 'Install one (https://www.python.org/downloads/) or name it: make setup PYTHON=/path/to/python3.12'; \
 		exit 1; fi
-	@echo 'Setting up $(VENV) with $(PYTHON); this is done once and takes a minute or two.'
+	@echo 'Setting up $(VENV) with $(PYTHON); this is done once and takes some minutes.'
 	@if [ ! -x $(VENV)/bin/python ]; then $(PYTHON) -m venv $(VENV) || { \
 		rm -rf $(VENV); \
 		echo 'Python could not make a virtual environment. On Debian and Ubuntu: sudo apt install python3-venv'; \
 		exit 1; }; fi
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PIP) --no-deps 'torch==$(TORCH)+cpu' 2>/dev/null \
+		|| $(PIP) --no-deps --retries 1 --index-url $(TORCH_INDEX) 'torch==$(TORCH)' 2>/dev/null \
+		|| { [ "$$(uname -s)" = Darwin ] && $(PIP) --no-deps 'torch==$(TORCH)'; } \
+		|| echo 'PyTorch for the processor was not found; the smaller ONNX Runtime runs the embeddings instead.'
+	@if $(VENV)/bin/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'; \
+		then $(PIP) --editable '.[dev,local]'; else $(PIP) --editable '.[dev,onnx]'; fi
 	@touch $(READY)
 
 demo: $(READY)

@@ -1,0 +1,1 @@
+"""Texts as vectors: who makes them and how they are kept."""

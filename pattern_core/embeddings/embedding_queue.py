@@ -1,0 +1,358 @@
+"""The embedding queue of one constellation: sees to it that every text has its vectors, and embeds questions.
+
+There is no list of jobs. What lacks a vector follows from the texts and from how far the index has got (see
+`work.gather`), so nothing can be lost, and after a kill the queue goes on where the last batch was stored. It reads
+aside and writes one short transaction per batch; the model works elsewhere. So no turn ever waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import trio
+
+from pattern_core.clock import Clock, now_text
+from pattern_core.embeddings import switch, work
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
+from pattern_core.embeddings.portions import Portions
+from pattern_core.embeddings.queries import DEADLINE_S, QueryVectors
+from pattern_core.embeddings.shelf import EmbedderShelf, FormerModelGone
+from pattern_core.errors import Conflict
+from pattern_db import vectors
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.enums import IndexState
+from pattern_db.tables import embedding_indexes as indexes
+from pattern_db.tables import embedding_refusals as refusals
+from pattern_db.tables.embedding_indexes import IndexRow
+from pattern_db.tables.embedding_refusals import Refusal
+
+_log = logging.getLogger(__name__)
+
+START_AFTER_S = 1.0  # a command that needs the constellation for a moment loads no model
+GATHER_S = 0.5  # a turn commits several times: one look is enough
+RECHECK_S = 60.0  # if nobody wakes it
+BACKOFF_FIRST_S = 1.0
+BACKOFF_MAX_S = 300.0
+INFO_DEADLINE_S = 2.0
+HOPELESS_S = 900.0  # between two attempts when nothing but a new configuration would help
+PURGED_AT_ONCE = 500  # vectors of a retired index, some 10 ms
+REFUSALS_TOLD = 20
+
+State: TypeAlias = Literal["idle", "working", "waiting", "unavailable"]
+_WORDS_ALONE = "searched by words alone: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryVector:
+    """A question's vector, of the active index's model; or None and a notice that says why there is none.
+
+    `fingerprint` is that model's: another model's index may be the active one by the time of the comparison.
+    """
+
+    vector: bytes | None
+    notice: str | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far embedding has got. `done` and `total` count texts (rows) of the index that is worked on.
+
+    `state`: idle (all done), working, waiting (the model does not answer; it is asked again), unavailable (something
+    must be installed, configured or decided first); `reason` says what. `model` is the active index's. `configured`
+    is the embedder's own word; None while it is unknown. With `switch_needed` the two differ, and nothing is embedded
+    until somebody switches. `skipped` counts texts among those done that the model refuses to embed, at least in part;
+    `refusals` are the first of them with its reasons.
+    """
+
+    state: State
+    reason: str | None
+    done: int
+    total: int
+    skipped: int
+    refusals: Sequence[Refusal]
+    model: str | None
+    switch_needed: bool
+    configured: EmbedderInfo | None
+    active: IndexRow | None
+    building: IndexRow | None
+
+
+class EmbeddingQueue:
+    """One per constellation. `nursery.start_soon(queue.run)`; the other methods may be called from any task meanwhile.
+
+    A question's vector is waited for `patience_s` seconds. New texts are embedded by the configured model alone;
+    questions by the model of the active index, which during a switch is the one before, as far as the shelf can still
+    make it.
+    """
+
+    def __init__(
+        self, *, database: Database, embedders: EmbedderShelf, clock: Clock, patience_s: float = DEADLINE_S
+    ) -> None:
+        self._database = database
+        self._embedder = embedders.configured
+        self._clock = clock
+        self._queries = QueryVectors(embedders, deadline_s=patience_s)
+        self._portions = Portions(self._embedder)
+        self._info: EmbedderInfo | None = None
+        self._state: State = "idle"
+        self._reason: str | None = None
+        self._failures = 0  # in a row
+        self._purged_to: dict[int, tuple[str, str]] = {}
+        self._woken = trio.Event()  # there may be something to do
+        self._told = trio.Event()  # somebody decided something: do not wait any longer
+
+    async def run(self) -> None:
+        """Embed what lacks a vector, and questions, until cancelled.
+
+        Raises:
+            StorageFailed: the disk failed; the file must be opened anew.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._queries.run)
+            with trio.move_on_after(START_AFTER_S):
+                await self._told.wait()
+            while True:
+                self._woken, self._told = trio.Event(), trio.Event()
+                try:
+                    worked = await self._work()
+                except EmbedderUnavailable as error:
+                    await self._back_off(error)
+                else:
+                    if not worked:
+                        await self._rest()
+
+    def wake(self) -> None:
+        """Something was committed; there may be texts to embed. Never waits, costs next to nothing."""
+        self._woken.set()
+
+    async def query_vector(self, text: str) -> QueryVector:
+        """The vector of a question for `vectors.nearest`. Never raises for a model that is absent, slow or wrong."""
+        live = await self._database.read_aside(indexes.live)
+        active = next((index for index in live if index.state is IndexState.ACTIVE), None)
+        if active is None:
+            return QueryVector(vector=None, notice=_WORDS_ALONE + (self._reason or "no text is embedded yet"))
+        try:
+            vector = await self._queries.get(text, switch.made_by(active))
+        except FormerModelGone as error:
+            return QueryVector(vector=None, notice=f"{_WORDS_ALONE}{error.message}; {self._way_out(live)}")
+        except EmbedderUnavailable as error:
+            return QueryVector(vector=None, notice=_WORDS_ALONE + error.message)
+        return QueryVector(vector=vector, notice=await self._notice(active), fingerprint=active.fingerprint)
+
+    async def progress(self) -> Progress:
+        """How far it has got, and what it waits for. Asks a model that is not known yet for its name, within bounds."""
+        if self._info is None:
+            with trio.move_on_after(INFO_DEADLINE_S), suppress(EmbedderUnavailable):
+                self._info = await self._embedder.info()
+        live, coverage, refused = await self._database.read_aside(_progress, self._info)
+        found = {index.state: index for index in live}
+        active = found.get(IndexState.ACTIVE)
+        target = self._target(live)
+        is_about_to = self._state == "idle" and coverage.done < coverage.total and (target or self._info is None)
+        return Progress(
+            state="working" if is_about_to else self._state,
+            reason=self._reason,
+            done=coverage.done,
+            total=coverage.total,
+            skipped=coverage.refused,
+            refusals=refused,
+            model=None if active is None else active.model,
+            switch_needed=self._info is not None and active is not None and target is None,
+            configured=self._info,
+            active=active,
+            building=found.get(IndexState.BUILDING),
+        )
+
+    async def start_switch(self) -> IndexRow:
+        """Begin to embed every text by the configured model; search goes on with the old vectors until it is done.
+
+        Survives restarts. If it is under way already, it goes on. With the old model configured again, a switch to
+        another is given up.
+
+        Raises:
+            Conflict: there is nothing to switch.
+            EmbedderUnavailable: the configured model does not answer, so that it is unknown what to switch to.
+        """
+        info = await self._embedder.info()
+        self._info = info
+        index = await self._database.write(switch.start, info, now_text(self._clock))
+        self._decided()
+        return index
+
+    async def cancel_switch(self) -> None:
+        """Give up the switch that is under way; the old vectors stay active.
+
+        Raises:
+            Conflict: there is none.
+        """
+        if not await self._database.write(switch.cancel):
+            raise Conflict("no switch to another embedding model is under way")
+        self._decided()
+
+    async def rebuild(self) -> None:
+        """Look at every text again; what is not up to date is embedded anew.
+
+        Raises:
+            Conflict: nothing was embedded yet.
+        """
+        if not await self._database.write(switch.rebuild):
+            raise Conflict("no text was embedded yet, so there is nothing to look at again")
+        self._decided()
+
+    def _decided(self) -> None:
+        self._failures = 0
+        self._portions.forget()
+        self._woken.set()
+        self._told.set()
+
+    async def _work(self) -> bool:
+        """Do one piece of work; False if there is none."""
+        live, retired, has_texts = await self._database.read_aside(_situation)
+        if retired:
+            await self._purge(retired[0])
+            return True
+        if not has_texts and not live:
+            self._rests("idle")
+            return False
+        if live and not await self._database.read_aside(_has_work, live):
+            self._rests("idle")
+            return False
+        # Only now, because asking may load the model.
+        info = self._info = await self._embedder.info()
+        target = self._target(live)
+        if target is None:
+            if live:
+                self._rests("unavailable", self._switch_reason(live[0]))
+                return False
+            target = await self._database.write(switch.begin_first, info, now_text(self._clock))
+        elif not await self._database.read_aside(_has_work, [target]):
+            self._rests("idle", self._left_behind(live))
+            return False
+        batch = await self._database.read_aside(work.gather, target)
+        if batch is None:
+            self._portions.forget()
+            is_complete = await self._database.write(switch.complete, target.id, now_text(self._clock))
+            self._rests("idle")  # not before: who waits for it wants the swap, too
+            return is_complete
+        self._rests("working", self._reason if self._failures else None)
+        made = await self._portions.embed(batch.missing, info)
+        await self._database.write(work.store, batch, made.vectors, now_text(self._clock), made.refused)
+        for reason in made.refused.values():
+            _log.warning("a text is left out of search by meaning, because the model refuses it: %s", reason)
+        self._failures = 0
+        return True
+
+    async def _purge(self, index: IndexRow) -> None:
+        after = self._purged_to.get(index.id, ("", ""))
+        after_that = await self._database.write(vectors.purge, index, after, PURGED_AT_ONCE)
+        if after_that is None:
+            self._purged_to.pop(index.id, None)
+        else:
+            self._purged_to[index.id] = after_that
+
+    async def _rest(self) -> None:
+        with trio.move_on_after(RECHECK_S):
+            await self._woken.wait()
+        with trio.move_on_after(GATHER_S):
+            await self._told.wait()
+
+    async def _back_off(self, error: EmbedderUnavailable) -> None:
+        asked = error.details.get("retry_after_s")
+        self._failures += 1
+        if isinstance(error, TextsRefused):  # asked again at once, it will show which one it is
+            wait_s = max(float(asked) if isinstance(asked, int | float) else 0.0, BACKOFF_FIRST_S)
+            self._rests("waiting", error.message)
+        elif isinstance(asked, int | float):
+            wait_s = min(max(float(asked), BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 16)), BACKOFF_MAX_S)
+            self._rests("waiting", error.message)
+        else:
+            wait_s = HOPELESS_S
+            self._rests("unavailable", error.message)
+        if self._failures == 1:  # who has no model knows it; that one does not answer is news
+            _log.log(
+                logging.INFO if self._state == "unavailable" else logging.WARNING,
+                "texts cannot be embedded now: %s",
+                error.message,
+            )
+        with trio.move_on_after(wait_s):
+            await self._told.wait()
+
+    def _rests(self, state: State, reason: str | None = None) -> None:
+        self._state, self._reason = state, reason
+
+    def _target(self, live: Sequence[IndexRow]) -> IndexRow | None:
+        """The index that is worked on; None if none is of the configured model."""
+        info = self._info
+        return None if info is None else next((one for one in reversed(live) if switch.matches(one, info)), None)
+
+    def _switch_reason(self, active: IndexRow) -> str:
+        configured = "another model" if self._info is None else _name(switch.made_by(active), self._info)
+        return (
+            f"the texts were embedded by {active.model}, and {configured} is configured now;"
+            " `pattern embeddings switch` goes over to it"
+        )
+
+    def _left_behind(self, live: Sequence[IndexRow]) -> str | None:
+        """What to say about a switch that nobody goes on with."""
+        if self._info is None or switch.matches(live[-1], self._info):
+            return None
+        return (
+            f"a switch to {live[-1].model} was begun, and {live[0].model} is configured again;"
+            " `pattern embeddings switch --cancel` gives it up"
+        )
+
+    def _way_out(self, live: Sequence[IndexRow]) -> str:
+        target = self._target(live)
+        if target is not None and target.state is IndexState.BUILDING:
+            return f"meaning counts again when the switch to {target.model} is complete"
+        return "`pattern embeddings switch` goes over to the configured model"
+
+    async def _notice(self, active: IndexRow) -> str | None:
+        """What to say about a vector that is compared with only some of the texts."""
+        is_left = self._info is not None and not switch.matches(active, self._info)  # new texts are not for it
+        if active.completed_at is not None and not is_left:
+            return None
+        coverage = await self._database.read_aside(work.coverage, active)
+        if coverage.done >= coverage.total:
+            return None
+        return f"meaning was compared for {coverage.done} of {coverage.total} texts so far; words were for all"
+
+
+def _name(before: EmbedderInfo, now: EmbedderInfo) -> str:
+    """The configured model, told apart from the one before even if their names are the same."""
+    if before.model != now.model:
+        return now.model
+    if before.dimension != now.dimension:
+        return f"{now.model} with {now.dimension} numbers instead of {before.dimension}"
+    return f"another version of {now.model}"
+
+
+def _situation(connection: Connection) -> tuple[list[IndexRow], list[IndexRow], bool]:
+    has_texts = any(indexes.newest_rows(connection).values())
+    return indexes.live(connection), indexes.in_state(connection, IndexState.RETIRED), has_texts
+
+
+def _has_work(connection: Connection, live: Sequence[IndexRow]) -> bool:
+    """Whether the index that is built, or else the active one, is not complete."""
+    index = live[-1]
+    is_new = index.state is IndexState.BUILDING or index.completed_at is None
+    return is_new or not work.is_covered(connection, index)
+
+
+def _progress(
+    connection: Connection, info: EmbedderInfo | None
+) -> tuple[list[IndexRow], work.Coverage, Sequence[Refusal]]:
+    """The indexes, and how far the one is that is worked on: the configured model's, or else the last begun."""
+    live = indexes.live(connection)
+    if not live:
+        return live, work.Coverage(0, sum(indexes.newest_rows(connection).values())), []
+    index = live[-1]
+    if info is not None:
+        index = next((one for one in reversed(live) if switch.matches(one, info)), index)
+    return live, work.coverage(connection, index), refusals.some(connection, index.id, REFUSALS_TOLD)

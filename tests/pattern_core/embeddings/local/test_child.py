@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pattern_core.embeddings.local.child import Answering, FoundModel, Model, serve
+from pattern_core.embeddings.local.frames import Frame, FrameReader, encode
+from pattern_core.embeddings.local.weights import ModelUnusable, Plan, Source
+from pattern_core.embeddings.prefixes import Prefixes
+from pattern_core.testing.embedder import hashed_words
+from pattern_core.testing.embedding_child import DIMENSION, PlayedModel
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def played(name: str = "played") -> Callable[[], Model]:
+    return lambda: PlayedModel(Plan(model=name), answers=2)
+
+
+def read(descriptor: int, count: int) -> list[Frame]:
+    reader, frames = FrameReader(), list[Frame]()
+    while len(frames) < count:
+        frames += reader.feed(os.read(descriptor, 65_536))
+    return frames
+
+
+@contextmanager
+def serving(find: Callable[[], Model], idle_s: float = 10.0) -> Iterator[tuple[int, int, threading.Event]]:
+    """A child in a thread: where to write, where to read, and whether it noticed the end of its parent."""
+    (source, questions), (answers, target) = os.pipe(), os.pipe()
+    orphaned = threading.Event()
+    thread = threading.Thread(
+        target=serve, args=(find, source, target), kwargs={"idle_s": idle_s, "on_orphaned": orphaned.set}
+    )
+    thread.start()
+    try:
+        yield questions, answers, orphaned
+    finally:
+        os.close(questions)
+        thread.join(10)
+        assert not thread.is_alive() and orphaned.wait(10)
+        for descriptor in (source, answers, target):
+            os.close(descriptor)
+
+
+def test_questions_are_answered_in_order() -> None:
+    with serving(played()) as (questions, answers, orphaned):
+        os.write(questions, encode({"id": 1, "do": "info"}) + encode({"id": 2, "do": "embed", "texts": ["a", "b"]}))
+        first, second = read(answers, 2)
+        assert first == ({"id": 1, "fingerprint": "ab" * 32, "model": "played", "dimension": DIMENSION}, b"")
+        vectors = hashed_words("a", DIMENSION) + hashed_words("b", DIMENSION)
+        assert second == ({"id": 2, "fingerprint": "ab" * 32}, vectors)
+        assert not orphaned.is_set()
+
+
+@pytest.mark.parametrize("name", ["unusable", "broken"])
+def test_what_cannot_be_done_is_an_answer(name: str) -> None:
+    with serving(played(name)) as (questions, answers, _):
+        os.write(questions, encode({"id": 1, "do": "embed", "texts": ["a"]}))
+        ((head, payload),) = read(answers, 1)
+        assert name in str(head["error"]) and head["id"] == 1 and not payload
+
+
+def test_garbage_ends_it() -> None:
+    with serving(played()) as (questions, _, orphaned):
+        os.write(questions, b"\xff" * 20)
+        assert orphaned.wait(10)
+
+
+def test_it_ends_when_nobody_asks() -> None:
+    with serving(played(), idle_s=0.05) as (_, answers, orphaned):
+        assert not select.select([answers], [], [], 0.2)[0] and not orphaned.is_set()
+
+
+def test_it_ends_when_nobody_reads_the_answer() -> None:
+    (source, questions), (answers, target) = os.pipe(), os.pipe()
+    os.close(answers)
+    os.write(questions, encode({"id": 1, "do": "info"}))
+    began = time.monotonic()
+    assert serve(played(), source, target, idle_s=60) == 0
+    assert time.monotonic() - began < 30
+    for descriptor in (questions, source, target):
+        os.close(descriptor)
+
+
+def test_a_model_is_found_and_loaded_once() -> None:
+    calls = []
+
+    def find() -> Model:
+        calls.append(1)
+        return PlayedModel(Plan(), answers=2)
+
+    answering = Answering(find)
+    for _ in range(3):
+        answering.answer({"id": 1, "do": "embed", "texts": ["a"], "purpose": "query"})
+    assert len(calls) == 1
+
+
+def test_a_model_that_does_not_load_is_named_with_its_place(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra [onnx]")
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    source = Source(
+        runtime="onnx",
+        model="m",
+        path=tmp_path / "model.onnx",
+        dimension=4,
+        prefixes=Prefixes(),
+        fingerprint="f",
+    )
+    with pytest.raises(ModelUnusable, match=rf"m was found at {tmp_path}.*does not load"):
+        FoundModel(source).load()
+
+
+def test_as_a_process_it_speaks_frames_only_and_ends_with_its_input() -> None:
+    question = encode({"id": 7, "do": "info"})
+    done = subprocess.run(
+        [sys.executable, "-m", "pattern_core.embeddings.local.child", Plan(model="/no/such/folder").to_json()],
+        input=question,
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    ((head, _),) = FrameReader().feed(done.stdout)
+    assert done.returncode == 0 and head["id"] == 7 and "/no/such/folder" in str(head["error"])

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from pattern_core.embeddings.local.weights import Plan
+from pattern_core.embeddings.local.worker import Worker, WorkerFailed, WorkerHung, child_command
+from pattern_core.testing.embedding_child import stand_in_command
+
+INFO = {"do": "info"}
+ROOT = Path(__file__).resolve().parents[4]
+
+
+async def test_one_child_answers_all_questions_and_is_replaced_after_its_end() -> None:
+    worker = Worker(stand_in_command())
+    head, payload = await worker.ask(INFO, timeout_s=20)
+    assert head["model"] == "played" and payload == b""
+    pid = worker.pid
+    await worker.ask(INFO, timeout_s=20)
+    assert worker.pid == pid
+    await worker.stop()
+    await worker.stop()
+    await worker.ask(INFO, timeout_s=20)
+    assert worker.pid not in (None, pid)
+    await worker.stop()
+
+
+async def test_late_answers_are_dropped() -> None:
+    worker = Worker(stand_in_command())
+    await worker.ask(INFO, timeout_s=20)
+    for _ in range(3):
+        with trio.move_on_after(0.01):
+            await worker.ask({"do": "embed", "texts": ["slow"]}, timeout_s=20)
+    head, payload = await worker.ask(INFO, timeout_s=20)
+    assert "model" in head and payload == b""
+    await worker.stop()
+
+
+async def test_a_child_that_does_not_even_read_is_given_up() -> None:
+    worker = Worker(stand_in_command())
+    await worker.ask(INFO, timeout_s=20)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerHung, match=r"within 0\.2 s"):
+        await worker.ask(INFO, timeout_s=0.2)
+    assert worker.pid is None
+
+
+async def test_last_words_are_passed_on() -> None:
+    script = "import sys; sys.stderr.write('one\\nMemoryError: no room\\n'); sys.stdin.buffer.read(1); sys.exit(3)"
+    worker = Worker([sys.executable, "-c", script])
+    with pytest.raises(WorkerFailed, match="exit code 3: MemoryError: no room"):
+        await worker.ask(INFO, timeout_s=20)
+    worker = Worker([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGABRT)"])
+    with pytest.raises(WorkerFailed, match=r"signal 6$"):
+        await worker.ask(INFO, timeout_s=20)
+
+
+def test_the_child_gets_no_network_unless_that_is_allowed() -> None:
+    plan = Plan().to_json()
+    closed, opened = (child_command(plan, allow_download=allowed) for allowed in (False, True))
+    assert "HF_HUB_OFFLINE=1" in closed and "HF_HUB_OFFLINE=0" in opened
+    assert closed[-1] == plan and "OMP_NUM_THREADS=1" in closed
+
+
+async def test_the_child_ends_with_its_parent() -> None:
+    script = (
+        "import trio, sys\n"
+        "from pattern_core.embeddings.local.worker import Worker\n"
+        "from pattern_core.testing.embedding_child import stand_in_command\n"
+        "async def main():\n"
+        "    worker = Worker(stand_in_command())\n"
+        "    await worker.ask({'do': 'info'}, timeout_s=20)\n"
+        "    print(worker.pid, flush=True)\n"
+        "    await worker.ask({'do': 'embed', 'texts': ['hang']}, timeout_s=60)\n"
+        "trio.run(main)\n"
+    )
+    async with trio.open_nursery() as nursery:
+        start = partial(trio.run_process, [sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT, check=False)
+        process = await nursery.start(start)
+        pid = int(await process.stdout.receive_some(100))
+        process.kill()
+        with trio.fail_after(20):
+            while is_running(pid):
+                await trio.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Nobody may be there to reap it; a zombie has ended.
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")

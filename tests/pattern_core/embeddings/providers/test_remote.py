@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
+from pattern_core.embeddings.providers.http import HttpWire
+from pattern_core.embeddings.providers.openai import OpenAIDialect
+from pattern_core.embeddings.providers.remote import RemoteEmbedder, RemoteLimits
+from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.models.retry import RetryPolicy
+from pattern_core.testing import StoppedClock
+from pattern_core.testing.embedder import hashed_words
+from pattern_core.testing.wire import Entry, Play, WireServer, document, serve_wire
+from pattern_core.testing.wire_embeddings import DIMENSION, numbers, openai_vectors, refusal
+
+QUICK = RetryPolicy(base_s=0.01, cap_s=0.02)
+
+
+@asynccontextmanager
+async def served(
+    *script: Entry,
+    otherwise: Entry | None = None,
+    dimensions: int | None = DIMENSION,
+    limits: RemoteLimits | None = None,
+    retry: RetryPolicy = QUICK,
+) -> AsyncIterator[tuple[RemoteEmbedder, WireServer]]:
+    """An embedder that asks a scripted server over a plain socket."""
+    async with serve_wire(script, otherwise or openai_vectors()) as server:
+        dialect = OpenAIDialect(EmbedderSettings(provider="compatible", model="m", base_url=server.url))
+        embedder = RemoteEmbedder(
+            dialect,
+            HttpWire(server.url),
+            dimensions=dimensions,
+            limits=limits or RemoteLimits(),
+            retry=retry,
+            clock=StoppedClock(),
+        )
+        try:
+            yield embedder, server
+        finally:
+            await embedder.aclose()
+
+
+async def refused(*script: Entry, otherwise: Entry | None = None) -> EmbedderUnavailable:
+    async with served(*script, otherwise=otherwise) as (embedder, _):
+        with pytest.raises(EmbedderUnavailable) as caught:
+            await embedder.embed(["a", "b"], purpose="passage")
+        return caught.value
+
+
+def answer(*vectors: object) -> Play:
+    return document({"data": [{"embedding": vector} for vector in vectors]})
+
+
+async def test_vectors_are_brought_to_unit_length_and_keep_their_order() -> None:
+    async with served(otherwise=openai_vectors(backwards=True)) as (embedder, server):
+        texts = [f"text {n}" for n in range(70)]
+        vectors = await embedder.embed(texts, purpose="passage")
+        assert len(server.requests) == 3
+        for text, vector in zip(texts, vectors, strict=True):
+            assert struct.unpack("<8f", vector) == pytest.approx(struct.unpack("<8f", hashed_words(text, 8)), abs=1e-6)
+        assert await embedder.embed([], purpose="query") == []
+
+
+async def test_long_texts_go_in_smaller_portions() -> None:
+    async with served() as (embedder, server):
+        await embedder.embed(["x" * 60_000] * 10, purpose="passage")
+        assert [len(str(request.json()["input"])) // 24_000 for request in server.requests] == [4, 4, 2]
+
+
+async def test_the_dimension_is_asked_for_once_where_nothing_tells_it() -> None:
+    async with served(dimensions=None) as (embedder, server):
+        info = await embedder.info()
+        assert (info.provider, info.model, info.dimension) == ("compatible", "m", DIMENSION)
+        assert await embedder.info() is info and len(server.requests) == 1
+
+
+async def test_the_fingerprint_is_of_address_model_and_length() -> None:
+    async with served() as (one, _), served() as (other, _), served(dimensions=4) as (shorter, _):
+        fingerprints = {(await embedder.info()).fingerprint for embedder in (one, other, shorter)}
+        assert len(fingerprints) == 3 and all(len(fingerprint) == 64 for fingerprint in fingerprints)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        refusal(429, "slow down", headers={"retry-after-ms": "10"}),
+        refusal(503, "loading"),
+        refusal(500, "oops"),
+        Play(chunks=(b'{"data": [',), stops_after=5),
+        Play(chunks=(b"<html>",)),
+        answer(numbers("a")),
+        answer(numbers("a"), [float("nan")] * 8),
+        answer(numbers("a"), [1e39] * 8 + ["x"]),
+        answer(numbers("a"), None),
+        document({"data": "none"}),
+        document({"data": [{"index": 0, "embedding": numbers("a")}, {"index": 0, "embedding": numbers("b")}]}),
+        document([1, 2]),
+    ],
+)
+async def test_what_may_pass_is_tried_again(first: Play) -> None:
+    async with served(first) as (embedder, server):
+        assert len(await embedder.embed(["a", "b"], purpose="passage")) == 2
+        assert len(server.requests) == 2
+
+
+async def test_what_does_not_pass_is_told_with_a_time_to_come_back() -> None:
+    error = await refused(otherwise=refusal(500, "oops"))
+    assert "oops" in error.message and "tried again later" in error.message
+    assert error.details["retry_after_s"] == 1.0
+    assert "1 vectors for 2 texts" in (await refused(otherwise=answer(numbers("a")))).message
+    assert "not finite" in (await refused(otherwise=answer([math.inf] * 8, [1.0] * 8))).message
+    assert "zero" in (await refused(otherwise=answer([0] * 8, [1] * 8))).message
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+async def test_a_refusal_says_what_to_check_and_is_not_repeated(status: int) -> None:
+    async with served(otherwise=refusal(status, "no such thing")) as (embedder, server):
+        with pytest.raises(EmbedderUnavailable, match=r"no such thing.*\[embeddings\]") as caught:
+            await embedder.embed(["a"], purpose="query")
+        assert caught.value.details == {"retry_after_s": None}
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_of_a_text"),
+    [
+        (refusal(400, "cannot embed this"), True),
+        (refusal(413, "too large"), True),
+        (refusal(500, "unsupported value: NaN"), True),
+        (answer([math.nan] * 8, [1.0] * 8), True),
+        (refusal(401, "no such key"), False),
+        (refusal(404, "no such model"), False),
+        (refusal(429, "slow down"), False),
+        (refusal(502, "bad gateway"), False),
+        (refusal(503, "loading"), False),
+        (answer([1.0] * 4, [1.0] * 4), False),
+    ],
+)
+async def test_what_may_come_from_a_text_is_told_apart(entry: Play, is_of_a_text: bool) -> None:
+    assert isinstance(await refused(otherwise=entry), TextsRefused) == is_of_a_text
+
+
+async def test_others_are_not_told_that_their_texts_were_refused() -> None:
+    async with served(otherwise=refusal(500, "oops")) as (embedder, _):
+        for is_of_a_text in (True, False):  # the second time it rests
+            with pytest.raises(EmbedderUnavailable) as caught:
+                await embedder.embed(["a"], purpose="passage")
+            assert isinstance(caught.value, TextsRefused) == is_of_a_text
+
+
+async def test_vectors_of_another_length_are_never_handed_on() -> None:
+    error = await refused(otherwise=answer([1.0] * 4, [1.0] * 4))
+    assert "vectors of 4 numbers where 8 were expected" in error.message
+    assert "dimensions = 4" in error.message and error.details == {"retry_after_s": None}
+    mixed = await refused(otherwise=answer([1.0] * 8, [1.0] * 4))
+    assert "4 and 8" in mixed.message
+
+
+async def test_silence_is_given_up_and_nobody_else_waits_for_it() -> None:
+    limits = RemoteLimits(timeout_s=0.2, attempts_max={"query": 1, "passage": 1})
+    silent = Play(never_answers=True)
+    async with served(otherwise=silent, limits=limits, retry=RetryPolicy(base_s=30)) as (embedder, server):
+        for _ in range(3):  # the service is left alone for half a minute, and whoever asks is told at once
+            with pytest.raises(EmbedderUnavailable, match=r"did not answer within 0\.2 s") as caught:
+                await embedder.embed(["a"], purpose="query")
+            assert 20 < float(str(caught.value.details["retry_after_s"])) <= 30
+        assert len(server.requests) <= 1  # none where loading the client took that long
+
+
+async def test_nobody_there_is_told_with_the_address() -> None:
+    async with served() as (_, server):
+        url = server.url
+    dialect = OpenAIDialect(EmbedderSettings(provider="compatible", model="m", base_url=url))
+    embedder = RemoteEmbedder(dialect, HttpWire(url), dimensions=8, retry=QUICK)
+    with pytest.raises(EmbedderUnavailable, match=url.removeprefix("http://")):
+        await embedder.embed(["a"], purpose="query")
+    await embedder.aclose()
+
+
+async def test_a_query_does_not_wait_for_a_long_wish_of_the_service() -> None:
+    async with served(refusal(429, "slow down", headers={"retry-after": "20"})) as (embedder, server):
+        with trio.fail_after(10), pytest.raises(EmbedderUnavailable) as caught:
+            await embedder.embed(["a"], purpose="query")
+        assert 19 < float(str(caught.value.details["retry_after_s"])) <= 20
+        assert len(server.requests) == 1
+
+
+async def test_a_text_that_is_too_long_is_cut_and_its_neighbours_are_not() -> None:
+    async with served(otherwise=openai_vectors(chars_max=1_000)) as (embedder, server):
+        short, long = await embedder.embed(["short", "word " * 700], purpose="passage")
+        assert [short] == await embedder.embed(["short"], purpose="passage")
+        assert [long] == await embedder.embed(["word " * 700], purpose="passage")
+        assert server.requests[0].json()["input"] == ["short", "word " * 700]
+
+
+async def test_a_service_that_refuses_every_length_is_not_asked_for_ever() -> None:
+    async with served(otherwise=openai_vectors(chars_max=0)) as (embedder, server):
+        with pytest.raises(EmbedderUnavailable, match="maximum context length"):
+            await embedder.embed(["word " * 700], purpose="passage")
+        assert len(server.requests) < 8
+
+
+async def test_blank_texts_do_not_spoil_the_others() -> None:
+    async with served() as (embedder, _):
+        assert len(await embedder.embed(["", " \n", "a"], purpose="passage")) == 3
+
+
+async def test_a_cancelled_question_closes_its_socket() -> None:
+    async with served(Play(never_answers=True)) as (embedder, server):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(embedder.embed, ["a"], purpose="query"))
+            exchange = await server.arrived()
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(10):
+            await exchange.client_gone.wait()
+        assert len(await embedder.embed(["a"], purpose="query")) == 1
+
+
+async def test_queries_do_not_stand_behind_passages() -> None:
+    slow = Play(never_answers=True)
+    async with (
+        served(slow, slow, limits=RemoteLimits(timeout_s=30)) as (embedder, server),
+        trio.open_nursery() as tasks,
+    ):
+        for _ in range(3):  # two are asked at once, the third waits
+            tasks.start_soon(partial(embedder.embed, ["passage"], purpose="passage"))
+        await server.arrived(2)
+        with trio.fail_after(10):
+            assert len(await embedder.embed(["query"], purpose="query")) == 1
+        assert len(server.requests) == 3
+        tasks.cancel_scope.cancel()

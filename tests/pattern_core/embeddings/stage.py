@@ -1,0 +1,164 @@
+"""A constellation's database in memory with texts of every kind, and embedders that misbehave."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from pattern_core.embeddings.embedder import Embedder, Purpose, TextsRefused
+from pattern_core.embeddings.embedding_queue import EmbeddingQueue
+from pattern_core.embeddings.shelf import EmbedderShelf
+from pattern_core.embeddings.texts import pieces_of
+from pattern_core.testing import DeterministicEmbedder, StoppedClock
+from pattern_db import template, vectors
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.database import Database
+from pattern_db.enums import BlockType, Role, SearchKind
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents, archival, embedding_indexes, embedding_sources, memory_blocks, messages
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.archival import ArchivalRow
+from pattern_db.tables.memory_blocks import BlockRow
+from pattern_db.tables.messages import MessageRow
+
+NOW = "2026-11-21T22:24:40.123Z"
+
+
+def connection() -> Connection:
+    """A constellation with the agent ada and nothing else."""
+    made = template.in_memory(migrations_of("constellation"), now=NOW)
+    agents.create(
+        made,
+        AgentRow(
+            id="agt_ada",
+            name="ada",
+            model_provider="embedded",
+            model_name="small",
+            system_prompt="",
+            created_at=NOW,
+            updated_at=NOW,
+        ),
+    )
+    return made
+
+
+def say(db: Connection, number: int, content: str, role: Role = Role.USER) -> str:
+    """Store a message at this position; return its id."""
+    position = f"{number:019d}"
+    row = MessageRow(
+        id=f"msg_{number}", agent_id="agt_ada", position=position, role=role, content=content, created_at=NOW
+    )
+    messages.append(db, [row])
+    return row.id
+
+
+def keep(db: Connection, number: int, content: str) -> str:
+    """Store an archival entry; return its id."""
+    archival.insert(db, ArchivalRow(id=f"arc_{number}", agent_id="agt_ada", content=content, created_at=NOW))
+    return f"arc_{number}"
+
+
+def note(db: Connection, label: str, content: str) -> str:
+    """Store a block; return its id."""
+    row = BlockRow(
+        id=f"blk_{label}",
+        agent_id="agt_ada",
+        label=label,
+        description="",
+        block_type=BlockType.CORE,
+        content_preview=content,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    memory_blocks.create(db, row)
+    return row.id
+
+
+def stored(db: Connection) -> set[tuple[str, str, int, str]]:
+    """What the newest index in use holds: kind, ref, chunk and hash."""
+    index = embedding_indexes.live(db)[-1]
+    rows = fetch_all(db, "SELECT kind, ref, chunk_index, content_hash FROM embeddings WHERE index_id = ?", (index.id,))
+    return {(row[0], row[1], row[2], row[3]) for row in rows}
+
+
+def wanted(db: Connection) -> set[tuple[str, str, int, str]]:
+    """What it should hold, told from the texts themselves."""
+    found = set()
+    for kind, table in embedding_indexes.SOURCES.items():
+        for (ref,) in fetch_all(db, f"SELECT id FROM {table}"):
+            pieces = pieces_of(embedding_sources.get(db, kind, ref))
+            found |= {(kind.value, ref, number, piece.content_hash) for number, piece in enumerate(pieces)}
+    return found
+
+
+def texts_of(embedder: DeterministicEmbedder, purpose: Purpose = "passage") -> list[str]:
+    """All that the embedder was asked for."""
+    return list(itertools.chain.from_iterable(texts for asked, texts in embedder.asked if asked == purpose))
+
+
+@asynccontextmanager
+async def running(database: Database, embedder: Embedder, *former: Embedder) -> AsyncIterator[EmbeddingQueue]:
+    """A queue at work over `database`; leaving stops it in the middle of whatever it does.
+
+    `former` are those that can be made again.
+    """
+    shelf = EmbedderShelf(embedder, lambda _wanted: former)
+    queue = EmbeddingQueue(database=database, embedders=shelf, clock=StoppedClock())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(queue.run)
+        yield queue
+        nursery.cancel_scope.cancel()
+
+
+async def settle(queue: EmbeddingQueue) -> None:
+    """Wait until the queue has nothing more to do by itself."""
+    queue.wake()
+    await trio.sleep(5)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def refs_near(
+    queue: EmbeddingQueue, db: Connection, text: str, kind: SearchKind = SearchKind.MESSAGE
+) -> list[str]:
+    """The ids of the texts whose meaning is nearest."""
+    found = await queue.query_vector(text)
+    assert found.vector is not None, found.notice
+    near = vectors.nearest(db, kind, found.vector, None, 1, fingerprint=found.fingerprint)
+    return [neighbour.ref for neighbour in near]
+
+
+class SlowEmbedder(DeterministicEmbedder):
+    """Takes `seconds` for every answer."""
+
+    def __init__(self, seconds: float, *, dimension: int = 64, fingerprint: str = "0" * 64) -> None:
+        super().__init__(dimension=dimension, fingerprint=fingerprint)
+        self._seconds = seconds
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        await trio.sleep(self._seconds)
+        return await super().embed(texts, purpose=purpose)
+
+
+class WrongEmbedder(DeterministicEmbedder):
+    """Gives vectors of another length than it says."""
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        return [vector[:8] for vector in await super().embed(texts, purpose=purpose)]
+
+
+class PickyEmbedder(DeterministicEmbedder):
+    """Fails for every call that holds a text with the word; like a process that such a text kills."""
+
+    def __init__(self, word: str, *, retry_after_s: float | None = None, fingerprint: str = "0" * 64) -> None:
+        super().__init__(fingerprint=fingerprint)
+        self.word = word
+        self._retry_after_s = retry_after_s
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        made = await super().embed(texts, purpose=purpose)
+        if any(self.word in text for text in texts):
+            raise TextsRefused(f"it cannot stand {self.word}", retry_after_s=self._retry_after_s)
+        return made

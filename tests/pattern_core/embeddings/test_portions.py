@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused, unavailable
+from pattern_core.embeddings.portions import TEXTS_PER_CALL, Made, Portions
+from pattern_core.testing import DeterministicEmbedder
+from tests.pattern_core.embeddings.stage import PickyEmbedder
+
+TEXTS = {f"h{number}": f"text {number}" for number in range(3 * TEXTS_PER_CALL)}
+BAD = {**TEXTS, "h20": "poison", "h21": "more poison"}
+
+
+async def attempts(embedder: DeterministicEmbedder, texts: dict[str, str]) -> tuple[Made, int]:
+    """Ask until it works; how often it failed."""
+    portions, info = Portions(embedder), await embedder.info()
+    for number in range(50):
+        try:
+            return await portions.embed(texts, info), number
+        except TextsRefused:
+            continue
+    raise AssertionError("it never ends")
+
+
+async def test_without_trouble_every_text_is_asked_for_once() -> None:
+    embedder = DeterministicEmbedder()
+    made, failed = await attempts(embedder, TEXTS)
+    assert (set(made.vectors), made.refused, failed) == (set(TEXTS), {}, 0)
+    assert [len(texts) for _purpose, texts in embedder.asked] == [TEXTS_PER_CALL] * 3
+
+
+async def test_the_texts_that_fail_alone_are_found_and_the_others_kept() -> None:
+    embedder = PickyEmbedder("poison")
+    made, failed = await attempts(embedder, BAD)
+    assert made.refused == dict.fromkeys(("h20", "h21"), "it cannot stand poison")
+    assert set(made.vectors) == set(BAD) - {"h20", "h21"}
+    assert failed <= 8  # 16, 16, 8, 4, 2, 1, 1
+    asked = [text for _purpose, texts in embedder.asked for text in texts]
+    assert asked.count("text 0") == 1  # what was made is not asked for again
+
+
+async def test_a_failure_by_chance_sets_nothing_aside() -> None:
+    embedder = PickyEmbedder("poison")
+    portions, info = Portions(embedder), await embedder.info()
+    with pytest.raises(TextsRefused):
+        await portions.embed(BAD, info)
+    embedder.word = "something else"
+    made = await portions.embed(BAD, info)
+    assert (set(made.vectors), made.refused) == (set(BAD), {})
+
+
+async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault() -> None:
+    embedder = PickyEmbedder("", retry_after_s=3.0)
+    portions, info = Portions(embedder), await embedder.info()
+    for _attempt in range(2):
+        with pytest.raises(TextsRefused):
+            await portions.embed({"h1": "text"}, info)
+    for _attempt in range(5):
+        with pytest.raises(EmbedderUnavailable) as refused:
+            await portions.embed({"h1": "text"}, info)
+        assert not isinstance(refused.value, TextsRefused)
+        assert refused.value.details["retry_after_s"] == 3.0
+    embedder.failure = unavailable("asleep")
+    with pytest.raises(EmbedderUnavailable, match="asleep"):
+        await portions.embed({"h1": "text"}, info)
+    embedder.failure, embedder.word = None, "poison"
+    assert (await portions.embed({"h1": "text"}, info)).refused == {}
+
+
+async def test_new_texts_in_between_do_not_make_it_forget() -> None:
+    embedder = PickyEmbedder("poison")
+    portions, info = Portions(embedder), await embedder.info()
+    bad = {"h1": "poison"}
+    for _attempt in range(2):
+        with pytest.raises(TextsRefused):
+            await portions.embed(bad, info)
+        assert set((await portions.embed({"h2": "new"}, info)).vectors) == {"h2"}
+    assert (await portions.embed(bad, info)).refused == {"h1": "it cannot stand poison"}
+    with pytest.raises(TextsRefused):  # from here on it counts anew
+        await portions.embed(bad, info)
+    portions.forget()
+    with pytest.raises(TextsRefused):
+        await portions.embed(bad, info)
