@@ -1,0 +1,290 @@
+"""Ranking messages: what they say, what was said around them, what they mean, who said it and when.
+
+A message of a conversation is short and leaves out what the one before it named: words are looked for in a window
+around it, at the time of the query, so that storing a message costs nothing more. Figures and the fitting of the
+weights: `python -m tests.bench.locomo`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import nlargest
+
+from pattern_core.search.dates import nearness
+from pattern_core.search.meaning import Meanings, compare
+from pattern_core.search.plan import SPREAD_MAX, Plan, Selection, selection
+from pattern_core.search.postings import Postings, bits, gather
+from pattern_core.search.ranked import Ranked, ranked
+from pattern_core.search.request import GroupBy
+from pattern_db import search as storage
+from pattern_db.columns import to_json
+from pattern_db.connection import Connection
+from pattern_db.enums import Role, SearchKind
+from pattern_db.search import Row, Surroundings
+
+CANDIDATES = 50  # messages whose own words fit best; never fewer than are asked for
+NEAREST = 40  # messages nearest in meaning; the last of them sets the scale of nearness
+SESSION_CANDIDATES = 150  # of either sort, where conversations are ranked by their best messages
+LEADERS = 20  # of these, the best: what stands beside them is looked at too
+BATCHES_MAX = 10  # of candidates that the filters may leave out
+FITTING_MIN = 0.1  # of a batch; with fewer the rest is not looked at: it is faster to filter all
+POSTINGS_MAX = 40_000  # rows looked at for all terms together, those of rare terms first
+
+# How much a word counts that stands so many messages before or after, and how fast further ones count less.
+BEFORE = (0.7, 0.49, 0.34)
+AFTER = (0.35, 0.25, 0.17)
+SATURATION = 1.2
+# A message with more words than this is a document; that it holds many words is no merit.
+LONG_WORDS = 64
+CAPTION_CHARS_MAX = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What speaks for a message, besides its words (1.0 for the best). Fitted by `tests/bench/locomo.py`."""
+
+    meaning: float = 0.36
+    answer_meaning: float = 0.24  # the next message, whose vector holds this one too
+    question: float = -0.26  # who asks does not tell
+    length: float = 0.3  # of a message of 64 words or more; a short one says little
+    speaker: float = 0.23  # the query names who said it
+    date: float = 0.5  # the query names when
+
+
+WEIGHTS = Weights()
+TOOL_RESULT_FACTOR = 0.7  # what a tool answered repeats what stands elsewhere, often from an earlier search
+
+_SPEAKER = re.compile(r"([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*)?):\s")
+_CAPTION = re.compile(r"\s*[\[(][^\[\]()]*[\])]\s*$")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The messages that are compared, and what is known about them."""
+
+    postings: Postings
+    rows: dict[int, Row] = field(default_factory=dict)
+    around: dict[int, Surroundings] = field(default_factory=dict)
+    near: dict[int, float] = field(default_factory=dict)
+    masks: dict[int, int] = field(default_factory=dict)  # of these and what is around them; bit n: it holds term n
+    heard: dict[int, Sequence[tuple[int, float]]] = field(default_factory=dict)  # in and around: term, how much
+
+
+def rank(connection: Connection, plan: Plan) -> tuple[list[Ranked], Meanings]:
+    """The messages that speak to the query, best first, and how near the nearest are in meaning."""
+    chosen = selection(connection, plan, SearchKind.MESSAGE)
+    meanings = compare(connection, plan, SearchKind.MESSAGE, _breadth(plan, NEAREST))
+    pool = _by_own_words(connection, plan, chosen)
+    named = storage.rows_of_refs(connection, SearchKind.MESSAGE, list(meanings.nearness), plan.filters)
+    _keep(plan, pool, chosen, named.values())
+    pool.near = {number: meanings.nearness[row.ref] for number, row in named.items()}
+    _look_around(connection, pool, list(pool.rows))
+    if plan.takes_neighbours:
+        _add_neighbours(connection, plan, pool, chosen)
+    return _ranked(plan, pool), meanings
+
+
+def _by_own_words(connection: Connection, plan: Plan, chosen: Selection) -> _Pool:
+    """A pool with the messages whose own words fit best."""
+    if not plan.compares_words:
+        return _Pool(gather([]))
+    is_narrow = storage.is_narrow(plan.filters)
+    if is_narrow and plan.posted:
+        # Most filters leave a good part: taking the best that fit is then much faster than to filter all there are.
+        posted, is_complete = _posted(connection, plan, chosen, None)
+        pool = _Pool(gather(posted))
+        if _fill(connection, plan, pool, chosen, is_complete=is_complete, fitting_min=FITTING_MIN):
+            return pool
+    posted, is_complete = _posted(connection, plan, chosen, plan.filters if is_narrow else None)
+    pool = _Pool(gather(posted))
+    _fill(connection, plan, pool, chosen, is_complete=is_complete)
+    return pool
+
+
+def _posted(
+    connection: Connection, plan: Plan, chosen: Selection, filters: storage.Filters | None
+) -> tuple[list[tuple[int, str]], bool]:
+    """The messages that hold each term, and whether these are all. Of very common terms only the newest count."""
+    spreads = plan.spreads[SearchKind.MESSAGE]
+    found: list[tuple[int, str]] = []
+    left = POSTINGS_MAX
+    is_complete = True
+    for number in sorted(range(len(spreads)), key=lambda number: spreads[number]):
+        most = min(left, SPREAD_MAX)
+        is_complete = is_complete and spreads[number] < most
+        if spreads[number] <= 0 or most <= 0:
+            continue
+        if number in plan.posted and filters is None:
+            posted = storage.newest_posted(plan.posted[number], most)
+        else:
+            term = plan.wanted.terms[number]
+            posted = storage.posted(connection, SearchKind.MESSAGE, term, most, filters=filters)
+        left -= storage.count_posted(posted)
+        if chosen.required is not None or chosen.excluded:
+            posted = to_json([row for row in json.loads(posted) if chosen.holds(row)])
+        found.append((number, posted))
+    return found, is_complete
+
+
+def _look_around(connection: Connection, pool: _Pool, numbers: Sequence[int]) -> None:
+    """Find out what stands around these messages of the pool, and which terms are heard there."""
+    around = storage.surroundings(connection, numbers, len(BEFORE))
+    pool.around |= around
+    wanted = set(numbers).union(*[(*one.before, *one.after) for one in around.values()])
+    pool.masks |= pool.postings.masks(wanted - pool.masks.keys())
+    for number in numbers:
+        pool.heard[number] = _heard(number, pool)
+
+
+def _fill(
+    connection: Connection, plan: Plan, pool: _Pool, chosen: Selection, *, is_complete: bool, fitting_min: float = 0.0
+) -> bool:
+    """Take the best that fit into the pool. False if others may fit that are not among them, and as soon as a smaller
+    share than `fitting_min` fits.
+    """
+    count = _breadth(plan, CANDIDATES)
+    ordered = pool.postings.best(plan.weights, count * BATCHES_MAX)
+    are_all = is_complete and len(ordered) < count * BATCHES_MAX
+    for at in range(0, len(ordered), count):
+        before = len(pool.rows)
+        found = storage.rows(connection, SearchKind.MESSAGE, ordered[at : at + count], plan.filters)
+        _keep(plan, pool, chosen, found.values())
+        if len(pool.rows) >= count:
+            return True
+        if not are_all and len(pool.rows) - before < count * fitting_min:
+            return False
+    return are_all
+
+
+def _breadth(plan: Plan, least: int) -> int:
+    """How many messages are compared where `least` would do for a few hits."""
+    if plan.request.group_by is GroupBy.SESSION:
+        least = SESSION_CANDIDATES
+    return max(least, plan.request.limit)
+
+
+def _add_neighbours(connection: Connection, plan: Plan, pool: _Pool, chosen: Selection) -> None:
+    """Take in what stands directly beside the best finds: often the answer to them."""
+    words = _windows(pool, plan.weights)
+    greatest = max(words.values(), default=0.0) or 1.0
+    value = {number: words[number] / greatest + WEIGHTS.meaning * pool.near.get(number, 0.0) for number in pool.rows}
+    leaders = [pool.around[number] for number in nlargest(LEADERS, value, key=value.__getitem__)]
+    beside = {row for around in leaders for row in (*around.before[:1], *around.after[:1])}
+    found = storage.rows(connection, SearchKind.MESSAGE, sorted(beside - pool.rows.keys()), plan.filters)
+    _keep(plan, pool, chosen, found.values())
+    _look_around(connection, pool, [number for number in found if number in pool.rows])
+
+
+def _keep(plan: Plan, pool: _Pool, chosen: Selection, rows: Iterable[Row]) -> None:
+    before = plan.request.before
+    for row in rows:
+        is_too_new = before is not None and row.position is not None and row.position >= before
+        if chosen.holds(row.row) and not is_too_new:
+            pool.rows[row.row] = row
+
+
+def _ranked(plan: Plan, pool: _Pool) -> list[Ranked]:
+    asked = {word for term in plan.wanted.terms for part in term.words for word in _WORD.findall(part)}
+    speakers = {number: speaker(row) for number, row in pool.rows.items()}
+    names = {word for name in set(speakers.values()) for word in name_words(name)}
+    weights = _without_names(plan, names)
+    words = _windows(pool, weights)
+    greatest = max(words.values(), default=0.0) or 1.0
+    found: list[Ranked] = []
+    for number, row in pool.rows.items():
+        parts = _meaning(plan, pool, number)
+        if words[number] > 0:
+            parts["words"] = words[number] / greatest
+        if parts:
+            is_named = bool(asked & name_words(speakers[number]))
+            factor = TOOL_RESULT_FACTOR if row.role is Role.TOOL else 1.0
+            parts |= _priors(plan, row, is_named=is_named)
+            found.append(ranked(row, parts, factor, held=bits(pool.masks.get(number, 0))))
+    return sorted(found, key=lambda one: (-one.value, -one.row.row))
+
+
+def _meaning(plan: Plan, pool: _Pool, number: int) -> dict[str, float]:
+    parts: dict[str, float] = {}
+    scale = 1.0 if plan.compares_words else 1.0 / WEIGHTS.meaning
+    near = pool.near.get(number, 0.0)
+    if near > 0:
+        parts["meaning"] = scale * WEIGHTS.meaning * near
+    after = pool.around[number].after if number in pool.around else ()
+    answer = pool.near.get(after[0], 0.0) if after else 0.0
+    if answer > 0:
+        parts["answer"] = scale * WEIGHTS.answer_meaning * answer
+    return parts
+
+
+def _priors(plan: Plan, row: Row, *, is_named: bool) -> dict[str, float]:
+    parts = {"length": WEIGHTS.length * min(math.log1p(row.content.count(" ") + 1) / math.log1p(LONG_WORDS), 1.0)}
+    if is_question(row.content):
+        parts["question"] = WEIGHTS.question
+    if is_named:
+        parts["speaker"] = WEIGHTS.speaker
+    near = nearness(plan.dates, row.created_at)
+    if near > 0:
+        parts["date"] = WEIGHTS.date * near
+    return parts
+
+
+def _heard(number: int, pool: _Pool) -> Sequence[tuple[int, float]]:
+    """The terms in the message and around it, and how much each counts: less with every time that it recurs."""
+    counts: dict[int, float] = {}
+    masks = pool.masks
+    for term in bits(masks.get(number, 0)):
+        counts[term] = 1.0
+    around = pool.around.get(number)
+    if around is not None:
+        for shares, rows in ((BEFORE, around.before), (AFTER, around.after)):
+            for share, row in zip(shares, rows, strict=False):
+                for term in bits(masks.get(row, 0)):
+                    counts[term] = counts.get(term, 0.0) + share
+    if not counts:
+        return ()
+    saturation = SATURATION * math.sqrt(max(1.0, pool.rows[number].content.count(" ") / LONG_WORDS))
+    return [(term, count * (1 + SATURATION) / (count + saturation)) for term, count in counts.items()]
+
+
+def _windows(pool: _Pool, weights: Sequence[float]) -> dict[int, float]:
+    """For each message of the pool the weight of the terms in it and around it."""
+    heard = pool.heard
+    return {number: sum([weights[term] * share for term, share in heard[number]]) for number in pool.rows}
+
+
+def _without_names(plan: Plan, names: set[str]) -> Sequence[float]:
+    """Names of those who speak tell who is asked about, not what: they count by the speaker, unless nothing else is
+    asked.
+    """
+    is_name = [bool(term.words) and names.issuperset(term.words) for term in plan.wanted.terms]
+    if all(is_name):
+        return plan.weights
+    return [0.0 if name else weight for name, weight in zip(is_name, plan.weights, strict=True)]
+
+
+def speaker(row: Row) -> str:
+    """Who said it: the name it was stored under, or one that stands before it (`Ada: …`); empty if unknown."""
+    if row.speaker:
+        return row.speaker
+    named = _SPEAKER.match(row.content)
+    return named[1] if named is not None else ""
+
+
+def is_question(text: str) -> bool:
+    """True if the text ends with a question, an appended note in brackets aside."""
+    text = text.rstrip()
+    if text.endswith(("]", ")")):
+        text = _CAPTION.sub("", text[-CAPTION_CHARS_MAX:]).rstrip()
+    return text.endswith(("?", "？"))
+
+
+@lru_cache(maxsize=1024)
+def name_words(name: str) -> frozenset[str]:
+    """The words of a name, in lower case."""
+    return frozenset(_WORD.findall(name.lower()))

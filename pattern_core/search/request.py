@@ -1,0 +1,131 @@
+"""What a search is asked and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pattern_core.errors import InvalidInput
+from pattern_db import search as storage
+from pattern_db.columns import Json
+from pattern_db.enums import Role, SearchKind
+from pattern_db.timestamps import canonical
+
+LIMIT_MAX = 500
+QUERY_CHARS_MAX = 16_000
+FILTER_VALUES_MAX = 200  # agents, tags or sessions in one request
+SPOKEN = storage.SPOKEN
+KINDS = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.FILE)
+
+
+class Mode(StrEnum):
+    """How to compare: by words, by meaning, or by both."""
+
+    WORDS = "words"
+    MEANING = "meaning"
+    HYBRID = "hybrid"
+
+
+class GroupBy(StrEnum):
+    """What one hit stands for, where it is not a find itself."""
+
+    SESSION = "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """What to look for and where.
+
+    `agents`: whose messages, blocks (also those lent to them), entries and attached files count; None for
+    everybody's. `roles` and `sessions` hold for messages; None for `roles` means what people and agents said, without
+    what tools answered. `since` (included) and `until` (excluded) are RFC 3339 times with an offset. `tags`: at least
+    one of them. `before` leaves out messages from that position on. `now` is a column time: entries that were
+    superseded by then are left out, without it all superseded ones. `group_by` session ranks conversations: each hit
+    is the best message of one.
+    """
+
+    query: str
+    kinds: Sequence[SearchKind] = KINDS
+    agents: Sequence[str] | None = None
+    roles: Sequence[Role] | None = None
+    since: str | None = None
+    until: str | None = None
+    tags: Sequence[str] | None = None
+    workspace: str | None = None
+    sessions: Sequence[str] | None = None
+    include_superseded: bool = False
+    group_by: GroupBy | None = None
+    before: str | None = None
+    now: str | None = None
+    limit: int = 20
+    mode: Mode = Mode.HYBRID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One find. `score` is 1.0 for the best and falls towards 0; `parts` tells what it is made of, and `reason` says
+    it in words. `agent_id` is the owner, None for files. `count` says how many finds the hit stands for.
+    """
+
+    kind: SearchKind
+    id: str
+    agent_id: str | None
+    content: str
+    snippet: str
+    score: float
+    parts: Mapping[str, float]
+    reason: str
+    created_at: str
+    label: str | None = None
+    role: Role | None = None
+    session_id: str | None = None
+    metadata: Json = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The hits, best first, and a notice if the search was not quite the one that was asked for."""
+
+    hits: Sequence[Hit]
+    notice: str | None = None
+
+
+def check(request: SearchRequest) -> storage.Filters:
+    """The filters of a request that can be answered.
+
+    Raises:
+        InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
+    """
+    if not request.query.strip():
+        raise InvalidInput("say what to look for: the query is empty")
+    if len(request.query) > QUERY_CHARS_MAX:
+        raise InvalidInput(f"the query has {len(request.query)} characters; at most {QUERY_CHARS_MAX} are taken")
+    if not 1 <= request.limit <= LIMIT_MAX:
+        raise InvalidInput(f"the limit is between 1 and {LIMIT_MAX}, not {request.limit}")
+    if not request.kinds:
+        raise InvalidInput(f"name at least one kind: {', '.join(SearchKind)}")
+    for name, values in (("agents", request.agents), ("tags", request.tags), ("sessions", request.sessions)):
+        if values is not None and len(values) > FILTER_VALUES_MAX:
+            raise InvalidInput(f"at most {FILTER_VALUES_MAX} {name} can be named, these are {len(values)}")
+    return storage.Filters(
+        agents=request.agents,
+        roles=SPOKEN if request.roles is None else request.roles,
+        since=_time(request.since, "since"),
+        until=_time(request.until, "until"),
+        tags=request.tags,
+        workspace=request.workspace,
+        sessions=request.sessions,
+        include_superseded=request.include_superseded,
+        now=request.now,
+    )
+
+
+def _time(text: str | None, name: str) -> str | None:
+    if text is None:
+        return None
+    try:
+        return canonical(text)
+    except ValueError as error:
+        raise InvalidInput(f"`{name}` cannot be read: {error}") from None

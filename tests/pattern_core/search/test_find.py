@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pattern_core.errors import InvalidInput
+from pattern_core.search import KINDS, GroupBy, Mode, SearchRequest, search
+from pattern_core.search.find import find, query_vector
+from pattern_core.search.request import check
+from pattern_core.testing.embedder import hashed_words
+from pattern_db import template, vector_tables, vectors
+from pattern_db.connection import Connection
+from pattern_db.database import Database, DatabaseThreads
+from pattern_db.enums import IndexState, Role, SearchKind
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import embedding_indexes, messages
+from pattern_db.tables.embedding_indexes import NewIndex
+from pattern_db.tables.messages import MessageRow
+from pattern_db.vectors import Embedding
+from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents, constellation
+from tests.pattern_core.tools.builtin.rig import ToolRig
+
+DIMENSION = 64
+
+
+@pytest.fixture
+async def past() -> AsyncIterator[ToolRig]:
+    async with Database.in_memory(constellation()) as database:
+        yield ToolRig(Rig(database))
+
+
+@dataclass
+class Vectors:
+    """Queries as vectors of hashed words, or a notice that there are none."""
+
+    notice: str | None = None
+    fingerprints: list[str] = field(default_factory=list)  # of the answers to come; without any it is not told
+
+    async def query_vector(self, text: str) -> Answer:
+        fingerprint = self.fingerprints.pop(0) if self.fingerprints else None
+        return Answer(None if self.notice else hashed_words(text, DIMENSION), self.notice, fingerprint)
+
+
+@dataclass
+class Answer:
+    vector: bytes | None
+    notice: str | None
+    fingerprint: str | None = None
+
+
+async def embed(past: ToolRig, ref: str, text: str) -> None:
+    """Store a vector for a message."""
+
+    def store(connection: Connection) -> None:
+        if embedding_indexes.active(connection) is None:
+            new = NewIndex(fingerprint="f", provider="p", model="m", dimension=DIMENSION, created_at=NOW)
+            embedding_indexes.begin(connection, new, IndexState.ACTIVE)
+            vector_tables.ensure(connection)
+        vector = hashed_words(text, DIMENSION)
+        row = Embedding(kind=SearchKind.MESSAGE, ref=ref, scope=ADA, vector=vector, content_hash=ref, created_at=NOW)
+        vectors.insert(connection, row)
+
+    await past.rig.database.write(store)
+
+
+async def test_hits_say_why_and_the_best_has_one(past: ToolRig) -> None:
+    await past.said("green tea and green apples")
+    await past.said("some tea")
+    await past.said("nothing of the kind")
+    result = await search(past.rig.database, SearchRequest(query="green tea", mode=Mode.WORDS))
+    assert [hit.content for hit in result.hits] == ["green tea and green apples", "some tea"]
+    assert result.hits[0].score == 1.0
+    assert result.hits[0].parts["words"] == 1.0
+    assert "its words fit (+1.00)" in result.hits[0].reason
+    assert result.notice is None
+
+
+async def test_a_tools_result_comes_after_what_it_repeats(past: ToolRig) -> None:
+    await past.said("tea", role=Role.TOOL)
+    said = await past.said("tea")
+    assert [hit.id for hit in (await search(past.rig.database, SearchRequest(query="tea"))).hits] == [said]
+    result = await search(past.rig.database, SearchRequest(query="tea", roles=list(Role)))
+    assert result.hits[0].id == said
+    assert result.hits[1].score < 0.9
+    assert "a tool's result (×0.7)" in result.hits[1].reason
+
+
+async def test_meaning_finds_what_words_do_not(past: ToolRig) -> None:
+    other = await past.said("the sea")
+    meant = await past.said("about sailing")
+    await embed(past, other, "mountain")
+    await embed(past, meant, "boats")
+    for mode in (Mode.HYBRID, Mode.MEANING):
+        result = await search(past.rig.database, SearchRequest(query="boats", mode=mode), Vectors())
+        assert result.hits[0].id == meant
+        assert result.hits[0].parts["meaning"] > 0
+        assert result.notice is None
+    assert (await search(past.rig.database, SearchRequest(query="boats", mode=Mode.WORDS), Vectors())).hits == []
+
+
+async def test_a_model_that_is_not_there_leaves_the_words_and_its_notice(past: ToolRig) -> None:
+    said = await past.said("boats")
+    for mode in (Mode.HYBRID, Mode.MEANING):
+        result = await search(past.rig.database, SearchRequest(query="boats", mode=mode), Vectors("still loading"))
+        assert [hit.id for hit in result.hits] == [said]
+        assert result.notice == "still loading"
+
+
+async def test_a_vector_of_another_model_is_not_compared(past: ToolRig) -> None:
+    said = await past.said("boats")
+    await embed(past, said, "boats")
+    request = SearchRequest(query="boats")
+    (hit,) = await past.rig.database.read(find, request, check(request), hashed_words("boats", DIMENSION // 2))
+    assert "meaning" not in hit.parts
+
+
+async def test_a_switch_between_embedding_and_searching_is_noticed(past: ToolRig) -> None:
+    said = await past.said("boats")
+    await embed(past, said, "boats")
+    queries = Vectors(fingerprints=["of the model before", "f"])
+    request = SearchRequest(query="boats", mode=Mode.MEANING)
+    (hit,) = (await search(past.rig.database, request, queries)).hits
+    assert "meaning" in hit.parts
+    assert queries.fingerprints == []
+    queries = Vectors(fingerprints=["of another model"] * 9)
+    result = await search(past.rig.database, request, queries)
+    assert [hit.id for hit in result.hits] == [said]
+    assert "meaning" not in result.hits[0].parts
+    assert "takes over" in str(result.notice)
+
+
+async def test_sessions_are_ranked_by_their_best_messages(past: ToolRig) -> None:
+    def store(connection: Connection) -> None:
+        for number, (session, text) in enumerate(
+            [("a", "tea and cake"), ("a", "more tea"), ("b", "tea"), ("c", "weather"), (None, "cake with tea")], start=1
+        ):
+            row = MessageRow(
+                id=f"m{number}", agent_id=ADA, position=f"{number:019}", role=Role.USER, created_at=NOW,
+                content=text, session_id=session,
+            )  # fmt: skip
+            messages.append(connection, [row])
+
+    await past.rig.database.write(store)
+    request = SearchRequest(query="tea cake", group_by=GroupBy.SESSION)
+    hits = (await search(past.rig.database, request)).hits
+    assert [(hit.session_id, hit.id, hit.count) for hit in hits] == [("a", "m1", 2), (None, "m5", 1), ("b", "m3", 1)]
+
+
+async def test_what_holds_the_words_comes_before_the_best_of_a_kind_that_does_not(past: ToolRig) -> None:
+    await past.rig.block("green tea from the hills of Assam")
+    await past.said("some tea perhaps")
+    hits = (await search(past.rig.database, SearchRequest(query="green tea Assam"))).hits
+    assert [hit.kind for hit in hits] == [SearchKind.BLOCK, SearchKind.MESSAGE]
+    assert hits[1].score < 0.6
+
+
+async def test_phrases_and_what_is_left_out_hold_for_every_kind(past: ToolRig) -> None:
+    await past.said("hot green tea")
+    await past.said("green hot tea")
+    await past.rig.block("green hot tea with milk")
+    await past.rig.block("hot green tea with milk", label="other")
+
+    async def found(query: str) -> set[str]:
+        return {hit.content for hit in (await search(past.rig.database, SearchRequest(query=query))).hits}
+
+    assert await found('"green tea"') == {"hot green tea", "hot green tea with milk"}
+    assert await found("tea -milk") == {"hot green tea", "green hot tea"}
+    assert await found('tea -"green tea"') == {"green hot tea", "green hot tea with milk"}
+
+
+async def test_text_without_blanks_is_found(past: ToolRig) -> None:
+    said = await past.said("我最喜欢的动物是猫。")
+    await past.said("今天天气很好")
+    await past.rig.block("猫の名前")
+    result = await search(past.rig.database, SearchRequest(query="猫"))
+    assert {hit.content for hit in result.hits} == {"我最喜欢的动物是猫。", "猫の名前"}
+    assert (await search(past.rig.database, SearchRequest(query="喜欢什么动物?"))).hits[0].id == said
+
+
+async def test_filters(past: ToolRig) -> None:
+    await past.said("tea of ada")
+    past.rig.clock.advance(1000)
+    late = await past.said("tea of bob", agent_id=BOB, role=Role.ASSISTANT)
+    await past.rig.block("tea block")
+
+    async def found(**fields: object) -> set[str]:
+        request = SearchRequest(query="tea", **fields)  # type: ignore[arg-type]  # the tests know the fields
+        return {hit.content for hit in (await search(past.rig.database, request)).hits}
+
+    everything = {"tea of ada", "tea of bob", "tea block"}
+    assert await found() == everything
+    assert await found(agents=[ADA]) == {"tea of ada", "tea block"}
+    assert await found(agents=[]) == set()
+    assert await found(roles=[Role.ASSISTANT], kinds=[SearchKind.MESSAGE]) == {"tea of bob"}
+    assert await found(kinds=[SearchKind.BLOCK]) == {"tea block"}
+    assert await found(before=late.removeprefix("msg_")) == {"tea of ada", "tea block"}
+    assert len(await found(limit=1)) == 1
+    assert await found(since="2030-01-01T00:00:00+01:00") == set()
+    assert await found(until="2030-01-01T00:00:00+01:00") == everything
+
+
+@pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.MEANING])
+async def test_without_an_embedder_words_are_compared_and_the_notice_says_so(past: ToolRig, mode: Mode) -> None:
+    await past.said("tea")
+    result = await search(past.rig.database, SearchRequest(query="tea", mode=mode))
+    assert len(result.hits) == 1
+    assert result.notice == f"searched by words only, not by {mode.value}: no embedder is configured"
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (SearchRequest(query="  "), "the query is empty"),
+        (SearchRequest(query="x" * 16_001), "at most 16000"),
+        (SearchRequest(query="x", limit=0), "between 1 and 500"),
+        (SearchRequest(query="x", limit=501), "between 1 and 500"),
+        (SearchRequest(query="x", kinds=[]), "name at least one kind: message, block"),
+        (SearchRequest(query="x", tags=["t"] * 201), "at most 200 tags"),
+        (SearchRequest(query="x", since="2026-01-01T00:00:00"), "`since` cannot be read: .* has no offset"),
+        (SearchRequest(query="x", until="soon"), "`until` cannot be read"),
+    ],
+)
+async def test_what_cannot_be_asked(past: ToolRig, request_: SearchRequest, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        await search(past.rig.database, request_)
+
+
+async def test_a_query_without_words_finds_nothing(past: ToolRig) -> None:
+    await past.said("tea")
+    assert (await search(past.rig.database, SearchRequest(query="?!"))).hits == []
+    assert KINDS
+
+
+async def test_on_a_file_what_was_acknowledged_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "pattern.db"
+    template.create(path, migrations_of("constellation"), now=NOW)
+    with DatabaseThreads() as threads:
+        async with await Database.open(path, threads) as database:
+            await database.write(add_agents)
+            past = ToolRig(Rig(database))
+            await past.said("tea")
+            assert len((await search(database, SearchRequest(query="tea"))).hits) == 1
+            await past.said("more tea")
+            assert len((await search(database, SearchRequest(query="tea"))).hits) == 2
+
+
+async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: ToolRig) -> None:
+    about = await past.said("hello", source_metadata={"name": "Ruth"})
+    meant = await past.said("harbour", source_metadata={"name": "Ruth"})
+    await embed(past, about, "Ruth Ruth Ruth Ruth of")
+    await embed(past, meant, "boats Tim Amy")
+    for query in ("Ruth boats", "Who is Ruth?"):
+        request = SearchRequest(query=query, mode=Mode.MEANING)
+        whole = (await query_vector(past.rig.database, request, Vectors())).vector
+        is_blended = whole != hashed_words(query, DIMENSION)
+        assert is_blended == (query == "Ruth boats")
+        documents = SearchRequest(query=query, kinds=[SearchKind.ARCHIVAL])
+        alone = (await query_vector(past.rig.database, documents, Vectors())).vector
+        assert alone == hashed_words(query, DIMENSION)
+    result = await search(past.rig.database, SearchRequest(query="Ruth boats", mode=Mode.MEANING), Vectors())
+    assert result.hits[0].id == meant

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.search import messages
+from pattern_core.search.messages import is_question, rank, speaker
+from pattern_core.search.plan import plan
+from pattern_core.search.request import Mode, check
+from pattern_core.testing.embedder import hashed_words
+from pattern_db.enums import SearchKind
+from pattern_db.search import Row
+from tests.pattern_core.search.rig import DIMENSION, Past, asked, past
+
+
+def ranking(rig: Past, query: str, *, mode: Mode = Mode.HYBRID, meant: str | None = None) -> list[str]:
+    request = asked(query, mode=mode)
+    vector = None if meant is None else hashed_words(meant, DIMENSION)
+    found, _ = rank(rig.connection, plan(rig.connection, request, check(request), vector))
+    return [one.row.id for one in found]
+
+
+def chatter(rig: Past, count: int = 12) -> None:
+    for number in range(count):
+        rig.say(f"something else entirely {number}", session=f"other {number}")
+
+
+def test_an_answer_is_found_by_the_question_before_it() -> None:
+    rig = past()
+    chatter(rig)
+    asked_ = rig.say("Where did you buy that lovely pottery?")
+    answer = rig.say("At the market in Lisbon, on the last day.")
+    assert ranking(rig, "where was the pottery bought")[:2] == [answer, asked_]
+    assert ranking(rig, "where was the pottery bought", mode=Mode.WORDS) == [asked_]
+
+
+def test_what_stands_beside_counts_within_a_session_only() -> None:
+    rig = past()
+    chatter(rig)
+    rig.say("pottery from the market", session="one")
+    other = rig.say("see you", session="two")
+    assert other not in ranking(rig, "pottery market")
+
+
+def test_the_speaker_that_is_named_comes_first() -> None:
+    rig = past()
+    chatter(rig)
+    rig.say("I like running a lot", name="Tim", session="a")
+    ruth = rig.say("I like running a lot", name="Ruth", session="b")
+    tim = rig.say("I like running a lot", name="Tim", session="c")
+    assert ranking(rig, "Does Ruth like running?")[0] == ruth
+    assert ranking(rig, "Does Tim like running?")[0] == tim
+    assert set(ranking(rig, "Ruth", mode=Mode.WORDS)) == set()
+
+
+def test_the_day_that_is_named_comes_first() -> None:
+    rig = past()
+    chatter(rig)
+    first = rig.say("we had a picnic", when="2023-05-23T10:00:00.000Z", session="a")
+    second = rig.say("we had a picnic", when="2023-08-23T10:00:00.000Z", session="b")
+    assert ranking(rig, "the picnic in May 2023")[0] == first
+    assert ranking(rig, "the picnic on 23 August 2023")[0] == second
+
+
+def test_meaning_adds_what_words_miss_and_counts_alone_if_asked() -> None:
+    rig = past()
+    chatter(rig)
+    said = rig.say("we set sail", session="a")
+    word = rig.say("boat and trip", session="b")
+    rig.embed(SearchKind.MESSAGE, said, "boat trip")
+    rig.embed(SearchKind.MESSAGE, word, "engine")
+    assert set(ranking(rig, "boat trip", meant="boat trip")) >= {said, word}
+    assert ranking(rig, "boat trip", mode=Mode.MEANING, meant="boat trip")[0] == said
+
+
+def test_a_long_text_is_not_better_for_holding_every_word() -> None:
+    rig = past()
+    chatter(rig)
+    long = rig.say("apples " + "and other fruit " * 400 + "pears", session="a")
+    short = rig.say("apples and pears " + "and other fruit " * 20, session="b")
+    assert ranking(rig, "apples pears", mode=Mode.WORDS) == [short, long]
+
+
+def test_of_very_common_words_the_newest_messages_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = past()
+    old = rig.say("tea of old", session="a")
+    for number in range(6):
+        rig.say("tea", session=f"s{number}")
+    monkeypatch.setattr(messages, "POSTINGS_MAX", 3)
+    found = ranking(rig, "tea", mode=Mode.WORDS)
+    assert len(found) == 3
+    assert old not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("why?", True),
+        ("why? [a photo of a dog]", True),
+        ("为什么？", True),
+        ("why? Because.", False),
+        ("(why?)", False),
+        ("", False),
+    ],
+)
+def test_what_asks(text: str, expected: bool) -> None:
+    assert is_question(text) is expected
+
+
+def test_the_speaker_stands_in_the_metadata_or_before_the_text() -> None:
+    def row(content: str, name: str | None = None) -> Row:
+        return Row(
+            kind=SearchKind.MESSAGE, row=1, ref="m", id="m", agent_id="a", content=content, created_at="", speaker=name
+        )
+
+    assert speaker(row("hello", "Ruth")) == "Ruth"
+    assert speaker(row("Tim Miller: hello")) == "Tim Miller"
+    assert speaker(row("at 10:30: hello")) == ""
+
+
+def test_what_a_filter_leaves_is_found_however_many_others_fit_better() -> None:
+    rig = past()
+    wanted = rig.say("the pottery was from the market, as far as I know", session="mine")
+    for number in range(600):
+        rig.say("pottery market", session=f"other {number % 7}")
+    request = asked("pottery market", sessions=["mine"])
+    found, _ = rank(rig.connection, plan(rig.connection, request, check(request), None))
+    assert [one.row.id for one in found] == [wanted]
+    half = asked("pottery market", sessions=[f"other {number}" for number in range(4)])
+    found, _ = rank(rig.connection, plan(rig.connection, half, check(half), None))
+    assert len(found) >= messages.CANDIDATES
+    assert {one.row.session_id for one in found} <= set(half.sessions or [])
