@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
 from pattern_core.events import Draft, Event, append
 from pattern_core.limits import Limits
-from pattern_core.memory.schema import check_text
+from pattern_core.memory.shapes.schema import check_text
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus

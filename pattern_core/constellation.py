@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import trio
@@ -10,24 +11,35 @@ from pattern_core import admission
 from pattern_core.admission import Accepted, Incoming, Ticket
 from pattern_core.agents.active import ActiveTurn, Ending
 from pattern_core.agents.actor import Actors, NextTurn
+from pattern_core.agents.imported import HistoryImports
 from pattern_core.agents.journal import Journal
 from pattern_core.agents.recovery import cancelled
 from pattern_core.agents.roster import Roster
 from pattern_core.agents.rows import turn_ended
 from pattern_core.agents.services import TurnServices
+from pattern_core.approvals import Approvals
+from pattern_core.archive.store import Archive
 from pattern_core.clock import now_text
+from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.events import Event, EventLog, append
+from pattern_core.files.folders import Folders
 from pattern_core.ids import Ids
 from pattern_core.limits import Limits
+from pattern_core.memory.past.history import BlockHistory
+from pattern_core.memory.past.repairing import Repairs
+from pattern_core.memory.past.revising import Revisions
+from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
 from pattern_core.runtime import Runtime
+from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_db.connection import Connection
 from pattern_db.database import Database
+from pattern_db.enums import ApprovalKind
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import events as event_table
 from pattern_db.journal import inbox, turns
@@ -92,6 +104,8 @@ class Constellation:
             for agent_id in opened.agents_with_work:
                 self._actors.wake(agent_id)
             nursery.start_soon(self.memory.run, name="memory consolidation")
+            nursery.start_soon(self.embeddings.run, name="embeddings")
+            nursery.start_soon(self.folders.run, name="folders")
             task_status.started()
             await self.database.watch(self._limits.commit_timeout_s)
 
@@ -101,11 +115,19 @@ class Constellation:
         ids = Ids(clock, runtime.randomness, last=opened.newest_position)
         self.events = EventLog(database, buffer_max=limits.event_buffer_max, latest=opened.newest_event)
         self._ids = ids
-        self._journal = Journal(database=database, events=self.events, clock=clock, ids=ids, epoch=opened.epoch)
-        commit = self._journal.commit_work
-        self.memory = MemoryStore(
-            database=database, clock=clock, ids=ids, randomness=runtime.randomness, limits=limits, commit=commit
+        self.embeddings = EmbeddingQueue(
+            database=database, embedders=runtime.embedders, clock=clock, patience_s=limits.question_timeout_s
         )
+        self._journal = Journal(
+            database=database,
+            events=self.events,
+            clock=clock,
+            ids=ids,
+            epoch=opened.epoch,
+            on_commit=self.embeddings.wake,
+        )
+        commit = self._journal.commit_work
+        self._wire_memory(ids, commit)
         self.roster = Roster(
             database=database,
             memory=self.memory,
@@ -115,6 +137,14 @@ class Constellation:
             limits=limits,
             commit=commit,
         )
+        self.imports = HistoryImports(
+            roster=self.roster,
+            commit=self._journal.commit,
+            forget=lambda agent_id: self._actors.forget(agent_id),
+            ids=ids,
+            clock=clock,
+            limits=limits,
+        )
         self._services = TurnServices(
             constellation_id=self.id,
             database=database,
@@ -122,12 +152,39 @@ class Constellation:
             models=self._models,
             tools=self._tools,
             memory=self.memory,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
             clock=clock,
             ids=ids,
             limits=limits,
             deliver=self._deliver,
             is_draining=lambda: self._is_draining,
         )
+
+    def _wire_memory(self, ids: Ids, commit: Commit) -> None:
+        runtime, limits, database = self._runtime, self._limits, self.database
+        clock = runtime.clock
+        self.approvals = Approvals(database=database, clock=clock, ids=ids, limits=limits, commit=commit)
+        self.memory = MemoryStore(
+            database=database,
+            clock=clock,
+            ids=ids,
+            randomness=runtime.randomness,
+            limits=limits,
+            commit=commit,
+            ask=self.approvals.ask,
+        )
+        self.approvals.on_grant(ApprovalKind.MEMORY, self.memory.grant)
+        blocks = self.memory.blocks
+        self.sharing = Sharing(database=database, clock=clock, seen=blocks.seen, commit=commit)
+        self.history = BlockHistory(database)
+        self.revisions = Revisions(database=database, clock=clock, blocks=blocks, history=self.history, commit=commit)
+        self.repairs = Repairs(
+            database=database, clock=clock, randomness=runtime.randomness, blocks=blocks, commit=commit
+        )
+        self.archive = Archive(database=database, clock=clock, ids=ids, commit=commit)
+        self.folders = Folders(database=database, clock=clock, ids=ids, on_change=self.embeddings.wake)
 
     @property
     def is_idle(self) -> bool:
@@ -209,6 +266,15 @@ class Constellation:
                 "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
             )
 
+    def transaction(self) -> AbstractAsyncContextManager[UnitOfWork]:
+        """A unit of work for several changes: committed together at the end of the block, or not at all.
+
+        Raises:
+            Conflict: another writer was first.
+            NotFound: what it was about was deleted meanwhile.
+        """
+        return given_or_alone(None, self._journal.commit_work)
+
     async def turn(self, turn_id: str) -> TurnView:
         """The turn as it is now.
 
@@ -282,6 +348,14 @@ class Constellation:
         """
         found = await self.roster.get(agent)
         return await self.database.read(messages.recent, found.id, limit=limit, before=before, include_archived=True)
+
+    async def search(self, request: SearchRequest) -> SearchResult:
+        """Find what fits best, by words and by meaning as far as there are vectors.
+
+        Raises:
+            InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
+        """
+        return await search(self.database, request, self.embeddings)
 
     async def drain(self) -> None:
         """Accept nothing more and wait until every turn under way rests at a step border or has ended.

@@ -73,6 +73,15 @@ class Ids:
         self._last = max(candidate, self._last + 1)
         return f"{self._last:0{POSITION_DIGITS}d}"
 
+    def pass_by(self, position: int) -> int:
+        """See to it that every later position is greater than `position`, which somebody else gives out.
+
+        Returns the last one that was given out before.
+        """
+        before = self._last
+        self._last = max(before, position)
+        return before
+
     def seed(self) -> int:
         """A 63-bit seed that a turn stores, so that what it draws is drawn again after a crash."""
         return self._randomness.getrandbits(63)

@@ -41,7 +41,11 @@ class Limits:
     message_chars_max: int = 200_000
     block_chars_default: int = 5_000
     block_chars_max: int = 1_000_000
+    open_documents_max: int = 256  # kept open beside those in use: some 25 KiB each
+    approvals_pending_max: int = 1_000  # open questions to people
+    approval_expiry_s: float = 7 * 24 * 3600.0
     event_buffer_max: int = 1_000  # newest events kept in memory for live streams
     delta_flush_s: float = 0.1  # streamed text becomes a row at least this often …
     delta_flush_chars: int = 2_000  # … or after this much text
+    question_timeout_s: float = 2.0  # for a question's vector; a search without it goes by words alone
     commit_timeout_s: float = 30.0  # a shielded commit that takes longer is disk trouble

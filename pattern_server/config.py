@@ -20,8 +20,11 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from pattern_core.embeddings.providers import EMBEDDERS
+from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.errors import PatternError
 from pattern_core.limits import Limits
+from pattern_core.models.providers.settings import Secret
 
 BOOTSTRAP_TOKEN_CHARS_MIN = 32
 FILE_NAME = "pattern.toml"
@@ -61,12 +64,59 @@ class ProviderConfig(_Section):
     omit: tuple[str, ...] = Field(default=(), description="fields that a compatible server does not accept")
 
 
-class EmbeddingsConfig(_Section):
-    """How texts become vectors, `[embeddings]`. The dimension is fixed when a constellation's file is made."""
+class EmbedderConfig(_Section):
+    """One model that makes vectors.
 
-    provider: str = "none"
-    model: str = ""
-    dimensions: Annotated[int, Field(ge=1, le=8192)] = 384
+    `provider` is one of `pattern_core.embeddings.providers`, or the name of a section `[providers.<name>]` of kind
+    openai or google, whose address and key are then used. What is left out is the provider's own.
+    """
+
+    provider: str = Field(default="local", description="local openai compatible google ollama none deterministic")
+    model: str = Field(default="", description="the model's name, for local also a folder")
+    dimensions: Annotated[int, Field(ge=1, le=8192)] | None = Field(default=None, description="length of the vectors")
+    base_url: str | None = Field(default=None, description="address of the service")
+    api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
+    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    runtime: Literal["auto", "sentence-transformers", "onnx"] = Field(default="auto", description="what runs `local`")
+    allow_download: bool = Field(default=False, description="fetch a local model that is missing, once")
+    idle_unload_s: Annotated[float, Field(gt=0)] = Field(default=600.0, description="then its memory is given back")
+    threads: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="for `local`; more only help if idle")
+    query_prefix: str | None = Field(default=None, description="before a question, instead of the model's own")
+    passage_prefix: str | None = Field(default=None, description="before a passage, instead of the model's own")
+
+
+class EmbeddingsConfig(EmbedderConfig):
+    """How texts become vectors, `[embeddings]`, and how they did before, `[embeddings.former]`.
+
+    The former model answers questions until the configured one has taken over. It is needed only where the server
+    cannot tell by itself how to ask it: a model's folder, a service at another address.
+    """
+
+    former: EmbedderConfig | None = Field(default=None, description="the model before, until a switch is complete")
+
+
+def embedder_settings(config: Config, former: EmbedderConfig | None = None) -> EmbedderSettings:
+    """What `[embeddings]` says (or `former`), with the address and key of the section of `[providers]` it names."""
+    section = former or config.embeddings
+    named = config.providers.get(section.provider)
+    is_ours = section.provider in EMBEDDERS
+    key = section.api_key or (None if named is None else named.api_key)
+    return EmbedderSettings(
+        # A provider of its own name speaks the format of its kind.
+        provider=section.provider if is_ours or named is None else named.kind,
+        model=section.model,
+        dimensions=section.dimensions,
+        base_url=section.base_url or (None if named is None else named.base_url),
+        api_key=None if key is None else Secret(key.get_secret_value()),
+        timeout_s=section.timeout_s,
+        runtime=section.runtime,
+        allow_download=section.allow_download,
+        idle_unload_s=section.idle_unload_s,
+        threads=section.threads,
+        query_prefix=section.query_prefix,
+        passage_prefix=section.passage_prefix,
+    )
 
 
 def descriptors_max() -> int:
@@ -109,6 +159,9 @@ class Config(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
     bootstrap_token: SecretStr | None = Field(default=None, description="the first admin token")
     body_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=2 * 1024 * 1024, description="longest request body")
+    files_roots: tuple[Path, ...] = Field(
+        default=(), description="directories of which everybody who may write can make folders for agents"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "text"] = Field(default="auto", description="auto: text on a terminal")
     default_provider: str = Field(default="", description="`model_provider` of agents that name none")
@@ -143,6 +196,13 @@ class Config(BaseSettings):
         _refuse_useless(value)
         return value
 
+    @field_validator("files_roots")
+    @classmethod
+    def _roots_are_whole_paths(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        if not all(root.is_absolute() for root in value):
+            raise ValueError("name each directory by its whole path, such as /srv/notes")
+        return value
+
     @field_validator("bootstrap_token")
     @classmethod
     def _token_is_long(cls, value: SecretStr | None) -> SecretStr | None:
@@ -153,7 +213,23 @@ class Config(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _vendors(cls, data: dict[str, Any]) -> dict[str, Any]:
-        return _with_defaults({**data, "providers": _with_vendors(data.get("providers", {}))})
+        completed = {**data, "providers": _with_vendors(data.get("providers", {}))}
+        return _with_defaults({**completed, "embeddings": _with_key(data.get("embeddings", {}))})
+
+    @model_validator(mode="after")
+    def _embeddings_are_known(self) -> Config:
+        former = self.embeddings.former
+        for place, section in (("embeddings", self.embeddings), ("embeddings.former", former)):
+            if section is None:
+                continue
+            name = section.provider
+            kind = name if name in EMBEDDERS else self.providers[name].kind if name in self.providers else ""
+            if kind not in EMBEDDERS:
+                raise ValueError(
+                    f"{place}.provider is {name!r}; there are {', '.join(sorted(EMBEDDERS))}, and the sections of "
+                    "[providers] of kind openai or google"
+                )
+        return self
 
 
 def default_model_of(config: Config, provider: str) -> str:
@@ -222,6 +298,17 @@ def _with_vendors(configured: object) -> object:
             entry["api_key"] = os.environ.get(str(entry["api_key_env"])) or None
     providers.setdefault("embedded", {"kind": "embedded"})
     return providers
+
+
+def _with_key(section: object) -> object:
+    """The section `[embeddings]` with the keys from the environment variables that it and `former` name."""
+    if not isinstance(section, dict):
+        return section
+    if "former" in section:
+        section = {**section, "former": _with_key(section["former"])}
+    if not section.get("api_key_env") or section.get("api_key"):
+        return section
+    return {**section, "api_key": os.environ.get(str(section["api_key_env"])) or None}
 
 
 def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:

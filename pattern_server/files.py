@@ -30,12 +30,11 @@ UNFINISHED_NAME = "unfinished"  # lies beside a database that was closed while t
 class ConstellationFiles:
     """One folder per constellation: `<data dir>/constellations/<id>/`."""
 
-    def __init__(self, data_dir: Path, runtime: Runtime, ownership: Ownership, *, dimensions: int) -> None:
+    def __init__(self, data_dir: Path, runtime: Runtime, ownership: Ownership) -> None:
         self._data_dir = data_dir
         self._clock = runtime.clock
         self._ids = Ids(runtime.clock, runtime.randomness)
         self._ownership = ownership
-        self._dimensions = dimensions
 
     def new_id(self) -> str:
         """An id for a constellation to be made."""
@@ -57,7 +56,7 @@ class ConstellationFiles:
         """
         path = self._data_dir / self.relative_path(constellation_id)
         now = now_text(self._clock)
-        make = partial(template.create, path, migrations_of("constellation"), now=now, dimension=self._dimensions)
+        make = partial(template.create, path, migrations_of("constellation"), now=now)
         await trio.to_thread.run_sync(make)
 
     async def adopt(self, copy: Path, constellation_id: str) -> None:

@@ -14,7 +14,7 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from fastapi import FastAPI
 
 from pattern_core.clock import now_text
 from pattern_core.constellation import Constellation
+from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.errors import Unavailable
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelNotConfigured
@@ -43,6 +44,7 @@ from pattern_server import logs
 from pattern_server.accounts import Accounts, Unauthorized
 from pattern_server.config import Config, raise_descriptor_limit, unknown_variables
 from pattern_server.constellations import Constellations
+from pattern_server.embedders import embedder_shelf
 from pattern_server.files import ConstellationFiles
 from pattern_server.global_database import open_global
 from pattern_server.http.app import build_app
@@ -52,6 +54,7 @@ from pattern_server.supervisor import Supervisor
 
 SERVER_FILE = "server.json"
 WAKES_AT_ONCE = 4  # constellations that go on with their work after a start
+COLD_QUESTION_S = 30.0  # for the vector of a question where the model is not loaded yet
 GRACE_S = 2.0  # for answers under way, after all constellations have stopped
 
 _log = structlog.stdlib.get_logger("pattern.serve")
@@ -133,7 +136,9 @@ async def open_app(config: Config) -> AsyncIterator[tuple[FastAPI, str]]:
         DatabaseError: the files cannot be opened.
     """
     logs.configure("error", config.log_format)
-    async with assembled(config, {}) as parts:
+    # A command loads the model anew and its one search is what somebody waits for: it may take as long as that takes.
+    limits = replace(config.limits, question_timeout_s=max(config.limits.question_timeout_s, COLD_QUESTION_S))
+    async with assembled(config.model_copy(update={"limits": limits}), {}) as parts:
         await parts.state.accounts.bootstrap(with_token=False)
         yield build_app(parts.state), parts.local_token
         await parts.state.supervisor.drain()
@@ -147,18 +152,18 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
         OwnedElsewhere: another server works on the data directory; the message names its process.
         DatabaseError: the files cannot be opened.
     """
-    runtime = Runtime()
+    embedders = embedder_shelf(config)
+    runtime = Runtime(embedders=embedders)
     with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
         # What a killed server left would name a process that is no server, or by now another's.
         (config.data_dir / SERVER_FILE).unlink(missing_ok=True)
         async with (
             open_global(config.data_dir / "global.db", threads, now=now_text(runtime.clock)) as database,
             _asking(config, runtime, providers) as models,
+            _given_back(embedders),
             trio.open_nursery() as nursery,
         ):
-            files = ConstellationFiles(
-                config.data_dir, runtime, FileOwnership(), dimensions=config.embeddings.dimensions
-            )
+            files = ConstellationFiles(config.data_dir, runtime, FileOwnership())
             registry = LocalRegistry(database)
             run = partial(_run_constellation, _Kit(config, runtime, registry, files, threads, models))
             supervisor = Supervisor(run, config.supervisor)
@@ -213,6 +218,16 @@ async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider
         with trio.CancelScope(shield=True):
             for provider in made.values():
                 await provider.aclose()
+
+
+@asynccontextmanager
+async def _given_back(embedders: EmbedderShelf) -> AsyncIterator[None]:
+    """The embedders' processes and connections end with the block."""
+    try:
+        yield
+    finally:
+        with trio.CancelScope(shield=True):
+            await embedders.aclose()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from pattern_db.migrate import migrations_of
 from pattern_db.tables import meta
 
 START = "2026-01-01T00:00:00.000Z"  # where StoppedClock begins
-DIMENSION = 384
 USER = "user:usr_ada"
 PATIENCE_S = 20.0  # a turn that takes longer than this hangs
 
@@ -145,13 +144,13 @@ async def _opened(path: Path | None) -> AsyncIterator[Database]:
 
 def in_memory() -> Database:
     """A new constellation's database in memory, whose work runs inline: the one for tests of time."""
-    return Database.in_memory(template.in_memory(migrations_of("constellation"), now=START, dimension=DIMENSION))
+    return Database.in_memory(template.in_memory(migrations_of("constellation"), now=START))
 
 
 async def on_file(path: Path, threads: DatabaseThreads) -> Database:
     """The database at `path`, made if it is missing."""
     if not await trio.Path(path).exists():
-        template.create(path, migrations_of("constellation"), now=START, dimension=DIMENSION)
+        template.create(path, migrations_of("constellation"), now=START)
     return await Database.open(path, threads)
 
 

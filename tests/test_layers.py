@@ -36,10 +36,14 @@ RULES = (
     Rule(("fastapi", "starlette"), ("pattern_server/http/", "pattern_server/serve.py"), "HTTP ends at the http folder"),
     Rule(("hypercorn",), ("pattern_server/listener.py",), "the listener hides the HTTP engine"),
     Rule(("click", "rich"), ("pattern_server/cli/",), "the terminal is the command line's business"),
-    Rule(("httpx2",), ("pattern_core/models/", "pattern_core/testing/", "pattern_server/cli/"), "HTTP clients"),
+    Rule(
+        ("httpx2",),
+        ("pattern_core/models/", "pattern_core/embeddings/", "pattern_core/testing/", "pattern_server/cli/"),
+        "HTTP clients",
+    ),
     Rule(
         ("openai",),
-        ("pattern_core/models/providers/openai.py",),
+        ("pattern_core/models/providers/openai.py", "pattern_core/embeddings/providers/openai.py"),
         "a vendor's library is known to its provider alone",
     ),
     Rule(
@@ -52,10 +56,23 @@ RULES = (
         ("pattern_server/http/", "pattern_server/config.py", "pattern_core/tools/"),
         "inside, data is frozen dataclasses; pydantic checks what comes from outside",
     ),
+    Rule(
+        ("torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
+        ("pattern_core/embeddings/local/",),
+        "models are loaded in the child process only; the server stays small and responsive",
+    ),
+    Rule(
+        ("numpy",),
+        ("pattern_db/vector_scan.py", "pattern_core/search/postings.py", "pattern_core/embeddings/local/"),
+        "many numbers at once are the business of the scan, of common words and of the models",
+    ),
     Rule(("multiprocessing", "concurrent"), (), "work in parallel is trio's tasks and the database's threads"),
 )
 # Heavy libraries that must not delay the start of a server or of `pattern --help`.
-LATE = ("openai", "anthropic")
+LATE = (
+    *("openai", "anthropic"),
+    *("numpy", "torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
+)
 SQL = re.compile(
     r"^\s*(SELECT\s.+\sFROM\s|INSERT (OR \w+ )?INTO\s|UPDATE \w+\s+SET\s|DELETE FROM\s"
     r"|CREATE (\w+ )?(TABLE|INDEX|TRIGGER)\s|DROP (TABLE|INDEX)\s|ALTER TABLE\s"

@@ -112,8 +112,9 @@ def _parameters(node: Function) -> int:
 
 
 def _is_fed_by_a_framework(node: Function) -> bool:
-    """Commands of click take one parameter per option; nobody calls them by hand."""
-    return any(".option" in ast.unparse(decorator) for decorator in node.decorator_list)
+    """Commands of click take one parameter per option, tools one per argument; nobody calls them by hand."""
+    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    return any(".option" in one or one.startswith("tool(") for one in decorators)
 
 
 def test_nesting_is_shallow() -> None:

@@ -22,7 +22,8 @@ def clamp(limit: int) -> int:
 def found(result: SearchResult, one: str, many: str) -> dict[str, object]:
     """The answer `{"success", "message", "hits": [{"kind", "id", "content", "snippet", "score", "created_at", …}]}`.
 
-    Hits that would make it too long are left out, and the message says so.
+    Hits that would make it too long are left out, and the message says so. A search that could not compare meanings
+    has a `notice`.
     """
     shown: list[dict[str, object]] = []
     chars = 0
@@ -36,9 +37,10 @@ def found(result: SearchResult, one: str, many: str) -> dict[str, object]:
     message = f"Found {count} {one if count == 1 else many}" if count else f"Found no {many}; try other words"
     if len(shown) < count:
         message += f"; the first {len(shown)} are shown, ask more narrowly for others"
+    answer: dict[str, object] = {"success": True, "message": message, "hits": shown}
     if result.notice:
-        message += f" ({result.notice})"
-    return {"success": True, "message": message, "hits": shown}
+        answer["notice"] = result.notice
+    return answer
 
 
 def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
@@ -55,6 +57,8 @@ def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
         entry["role"] = hit.role.value
     if hit.label is not None:
         entry["label"] = hit.label
+    if hit.session_id is not None:
+        entry["session_id"] = hit.session_id
     return entry
 
 

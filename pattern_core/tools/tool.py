@@ -24,7 +24,10 @@ from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 
 if TYPE_CHECKING:
+    from pattern_core.memory.past.revising import Revisions
+    from pattern_core.memory.sharing import Sharing
     from pattern_core.memory.store import MemoryStore
+    from pattern_core.search import SearchRequest, SearchResult
 
 Probe = Literal["done", "absent", "unknown"]
 
@@ -59,6 +62,9 @@ class ToolContext:
     idempotency_key: str
     work: UnitOfWork
     memory: MemoryStore
+    sharing: Sharing
+    revisions: Revisions
+    search: Callable[[SearchRequest], Awaitable[SearchResult]]
     database: Database
     clock: Clock
     ids: Ids

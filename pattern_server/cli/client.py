@@ -122,6 +122,11 @@ class Api:
         answer = await self._send(method, where, body=body, params=params, headers=headers)
         return answer.json() if answer.content else None
 
+    async def put_bytes(self, where: str, data: bytes) -> Any:
+        """Store bytes at a path as they are; the answer's JSON."""
+        headers = {"Content-Type": "application/octet-stream"}
+        return (await self._answered(self._http.build_request("PUT", where, content=data, headers=headers))).json()
+
     async def find(self, where: str) -> tuple[Json, str] | None:
         """The thing at a path with its version (the ETag), or None if there is none."""
         try:
@@ -185,6 +190,9 @@ class Api:
     ) -> httpx2.Response:
         query = {name: str(value) for name, value in (params or {}).items() if value is not None}
         request = self._http.build_request(method, where, json=body, params=query, headers=dict(headers or {}))
+        return await self._answered(request)
+
+    async def _answered(self, request: httpx2.Request) -> httpx2.Response:
         try:
             answer = await self._http.send(request)
         except httpx2.TransportError as error:

@@ -7,18 +7,23 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 
 import click
+import trio
 
 from pattern_core.clock import SystemClock, now_text
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.past.damage import damaged_blocks
 from pattern_db import maintenance
 from pattern_db.backup import hot_backup
-from pattern_db.connection import open_connection
+from pattern_db.connection import Connection, open_connection
+from pattern_db.database import Database, DatabaseThreads
+from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.errors import BackupInvalid, DatabaseError, NotFound, OwnedElsewhere, StorageFailed, translated
 from pattern_db.migrate import Kind, Migrations, migrations_of
 from pattern_db.ownership import DataDirLock, holder_of
-from pattern_db.tables import constellations
+from pattern_db.tables import agents, constellations
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import Config
@@ -173,7 +178,7 @@ def _verdict(results: list[dict[str, object]]) -> int:
 @constellation_option
 @local
 def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
-    """Read the files whole and say what is wrong with them; of a file in use, a copy is read."""
+    """Read the files whole, open every memory block, and say what is wrong; of a file in use, a copy is read."""
     found = targets(config.data_dir, constellation)
     results = []
     with output.progress("Checking", len(found)) as advance:
@@ -191,31 +196,58 @@ def check(config: Config, output: Output, constellation: str | None) -> ExitCode
 def _problems(target: Target) -> list[str]:
     try:
         with DataDirLock.acquire(target.directory):
-            return _problems_of(target.path)
+            return _problems_of(target, target.path)
     except OwnedElsewhere:
-        return _problems_of_copy(target.path)
+        return _problems_of_copy(target)
     except DatabaseError as error:
         return [error.message]
 
 
-def _problems_of(path: Path) -> list[str]:
+def _problems_of(target: Target, path: Path) -> list[str]:
+    """What is wrong with the file of `target`, or a copy of it at `path`."""
     try:
         with closing(open_connection(path)) as connection, translated():
-            return maintenance.check(connection)
-    except StorageFailed as error:  # so damaged that the check itself cannot read it
+            problems = maintenance.check(connection)
+            is_current = not target.migrations.plan(connection)
+        # Blocks are looked at in a file that is sound, so that a bad page is told once and as what it is.
+        has_blocks = target.kind == "constellation" and is_current and not problems
+        return trio.run(_damaged_blocks, target.name, path) if has_blocks else problems
+    except DatabaseError as error:  # so damaged that the check itself cannot read it
         return [error.message]
 
 
-def _problems_of_copy(path: Path) -> list[str]:
+async def _damaged_blocks(constellation: str, path: Path) -> list[str]:
+    """The memory blocks that cannot be opened, and how to bring each back."""
+    with DatabaseThreads(writers=1, readers=1) as threads:
+        async with await Database.open(path, threads) as database:
+            found = await damaged_blocks(database)
+            owners = [await database.read(_owner_option, one.block.agent_id) for one in found]
+    return [
+        f"the block {one.block.label} is damaged: {one.reason}; to bring it back: "
+        f"pattern memory repair {quote(one.block.label)} -c {constellation} {owner}"
+        for one, owner in zip(found, owners, strict=True)
+    ]
+
+
+def _owner_option(connection: Connection, owner: str) -> str:
+    if owner == EVERYONE:
+        return "--everyone"
+    try:
+        return f"-a {agents.get(connection, owner).name}"
+    except NotFound:  # a group, for one
+        return f"-a {owner}"
+
+
+def _problems_of_copy(target: Target) -> list[str]:
     """The owner may write at any moment: a copy holds still, and has every damage of the original."""
     with tempfile.TemporaryDirectory(prefix="pattern-check-") as folder:
         copy = Path(folder) / "copy.db"
         try:
-            with closing(open_connection(path, readonly=True)) as connection:
+            with closing(open_connection(target.path, readonly=True)) as connection:
                 hot_backup(connection, copy)
         except (BackupInvalid, StorageFailed) as error:
             return [error.message]
-        return _problems_of(copy)
+        return _problems_of(target, copy)
 
 
 @db.command("vacuum")

@@ -8,19 +8,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import click
 import trio
 
-from pattern_core.errors import InvalidInput, PatternError
+from pattern_core.errors import InvalidInput
 from pattern_server.cli.backup import back_up, restore_file
 from pattern_server.cli.child import Child
-from pattern_server.cli.client import Api, Json, path
+from pattern_server.cli.client import path
 from pattern_server.cli.command import ExitCode, reported
 from pattern_server.cli.demo_kill import kill_in_mid_work
+from pattern_server.cli.demo_memory import consent, explain, find
+from pattern_server.cli.demo_tour import Tour, answer_of, claim, exchange, say
 from pattern_server.cli.output import DONE, Output
 
 TIME_MAX_S = 110.0  # far beyond the minute that it may take: better a failure than a tour that hangs
@@ -36,36 +37,6 @@ ASKED = (
 )
 
 
-class ClaimFailed(PatternError):
-    """Something that the tour promised did not hold."""
-
-    code = "claim_failed"
-
-
-def claim(holds: object, what: str) -> None:
-    """Check a promise.
-
-    Raises:
-        ClaimFailed: it does not hold.
-    """
-    if not holds:
-        raise ClaimFailed(f"The tour stops, because this did not hold: {what}. Please report it.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tour:
-    """What the stations of the tour share."""
-
-    folder: Path
-    child: Child
-    output: Output
-
-    def title(self, text: str) -> None:
-        """Begin a station."""
-        self.output.say()
-        self.output.heading(text)
-
-
 @click.command()
 @click.option(
     "--data-dir",
@@ -73,7 +44,7 @@ class Tour:
     help="A new folder to do it in, kept afterwards.  [default: a temporary one, removed]",
 )
 def demo(data_dir: Path | None) -> None:
-    """A guided tour that really runs: a server, an agent, memory, search, kill -9, backup.
+    """A guided tour that really runs: a server, an agent, memory, consent, search, kill -9, backup.
 
     Under a minute, without a key, without a network. Exit code 1 if anything does not hold.
     """
@@ -103,7 +74,7 @@ async def _demo(data_dir: Path | None, output: Output) -> ExitCode:
 async def _tour(tour: Tour) -> None:
     tour.output.heading("Pattern: a guided tour. All of this really happens, in " + str(tour.folder))
     stations: tuple[Callable[[Tour], Awaitable[None]], ...] = (
-        _meet, _remember, _find, _survive, _copy, _stop,
+        _meet, _remember, explain, consent, find, _survive, _copy, _stop,
     )  # fmt: skip
     for station in stations:
         await station(tour)
@@ -127,31 +98,13 @@ async def _meet(tour: Tour) -> None:
     tour.output.say("   language model; with a key it would be one, and everything below would be the same")
 
 
-async def say(api: Api, agent: str, content: str, *, constellation: str = "home", key: str | None = None) -> Json:
-    """Send a message and wait for the turn to complete; the turn.
-
-    Raises:
-        ClaimFailed: the turn ended otherwise.
-    """
-    where = path("constellations", constellation, "agents", agent, "messages")
-    headers = {} if key is None else {"Idempotency-Key": key}
-    turn: Json = await api.call("POST", where, body={"content": content}, headers=headers)
-    claim(turn["status"] == "completed", f"the turn of {content!r} completes (it ended as {turn['status']})")
-    return turn
-
-
-def answer_of(turn: Json) -> str:
-    """The agent's words in a turn."""
-    return "\n".join(said["content"] for said in turn["messages"] if said["role"] == "assistant" and said["content"])
-
-
 async def _remember(tour: Tour) -> None:
     tour.title("2. It remembers what it is told")
     async with tour.child.api() as api:
         for text in TOLD:
-            await _exchange(tour, api, text)
+            await exchange(tour, api, text)
         for question, expected in ASKED:
-            answer = await _exchange(tour, api, question)
+            answer = await exchange(tour, api, question)
             for word in expected:
                 claim(word in answer, f"the answer to {question!r} holds {word!r}")
         block = await api.get(path("constellations", "home", "agents", "ada", "memory", "human"))
@@ -161,33 +114,13 @@ async def _remember(tour: Tour) -> None:
     claim("Lisbon" in block["content"], "what it was told stands in its memory")
 
 
-async def _exchange(tour: Tour, api: Api, text: str) -> str:
-    answer = answer_of(await say(api, "ada", text))
-    tour.output.say(f"   you> {text}")
-    tour.output.say("   ada> " + "\n        ".join(answer.splitlines()))
-    claim(answer.strip(), f"there is an answer to {text!r}")
-    return answer
-
-
-async def _find(tour: Tour) -> None:
-    tour.title("3. It finds what was said")
-    async with tour.child.api() as api:
-        body = {"query": "walnuts", "limit": 4}
-        answer = await api.call("POST", path("constellations", "home", "search"), body=body)
-    tour.output.say("   pattern search -c home walnuts")
-    for hit in answer["hits"]:
-        text = " ".join(str(hit["content"]).split())
-        tour.output.say(f"   {hit['score']:5.2f}  {hit['kind']:<9} {text[:70]}")
-    claim(any("walnuts" in hit["content"] for hit in answer["hits"]), "the search finds the walnuts")
-
-
 async def _survive(tour: Tour) -> None:
-    tour.title("4. kill -9, in the middle of work")
+    tour.title("6. kill -9, in the middle of work")
     await kill_in_mid_work(tour.child, tour.output, claim)
 
 
 async def _copy(tour: Tour) -> None:
-    tour.title("5. A backup while it works, and what it is worth")
+    tour.title("7. A backup while it works, and what it is worth")
     file = tour.folder.resolve() / "home.db"
     async with tour.child.api() as api:
         async with trio.open_nursery() as nursery:

@@ -8,7 +8,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,20 +18,25 @@ import click
 import httpx2
 import trio
 
+from pattern_core.condition import Condition, condition
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
+from pattern_core.embeddings.providers import make_embedder
+from pattern_core.embeddings.switch import matches
 from pattern_db.connection import open_connection, open_in_memory
-from pattern_db.errors import DatabaseError
+from pattern_db.errors import DatabaseError, translated
 from pattern_db.migrate import migrations_of
 from pattern_db.ownership import holder_of
 from pattern_server.cli.client import RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local
-from pattern_server.cli.db import targets
+from pattern_server.cli.db import Target, targets
 from pattern_server.cli.output import DONE, FAILED, Output
-from pattern_server.config import Config, unknown_variables
+from pattern_server.config import Config, EmbeddingsConfig, embedder_settings, unknown_variables
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
 DISK_BYTES_EASY = 1024 * 1024 * 1024
 DESCRIPTORS_EASY = 1024
 ANSWER_TIMEOUT_S = 5.0
+EMBEDDER_TIMEOUT_S = 20.0  # it may have to find and check its weights
 
 State = Literal["ok", "note", "problem"]
 
@@ -59,7 +64,9 @@ def doctor(config: Config, output: Output) -> ExitCode:
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Look at the program, the machine, the data directory, the server, the databases and the models, in this order."""
+    """Look at the program, the machine, the data directory, the server, the databases, the models, the embedder, and
+    what the constellations say of their folders and vectors, in this order.
+    """
     yield from _program()
     yield from _machine(config.data_dir)
     folder = _folder(config.data_dir)
@@ -68,6 +75,13 @@ def examine(config: Config) -> Iterator[Finding]:
         yield from _server(config.data_dir)
         yield from _databases(config.data_dir)
     yield from _models(config)
+    answer = trio.run(_embedder_info, config)
+    yield _embedder(config, answer)
+    if folder.state != "problem":
+        for name, found in _conditions(config.data_dir):
+            yield from _folders(name, found)
+            if isinstance(answer, EmbedderInfo):
+                yield from _vectors(name, found, answer)
 
 
 def _program() -> Iterator[Finding]:
@@ -163,7 +177,8 @@ def _databases(data_dir: Path) -> Iterator[Finding]:
             sound += 1
         except DatabaseError as error:
             yield Finding(check=f"database {target.name}", state="problem", message=error.message)
-    yield Finding(check="databases", state="ok", message=f"{sound} of {len(found)} can be opened at this version")
+    message = f"{sound} of {len(found)} can be opened at this version; `pattern db check` reads them whole"
+    yield Finding(check="databases", state="ok", message=message)
     known = {target.directory.name for target in found}
     for folder in sorted((data_dir / "constellations").glob("*/pattern.db")):
         if folder.parent.name not in known:
@@ -182,3 +197,66 @@ def _models(config: Config) -> Iterator[Finding]:
     for name in unknown_variables():
         advice = f"the environment variable {name} is no setting of Pattern's: a typing error?"
         yield Finding(check="settings", state="note", message=advice)
+
+
+async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:
+    """What the configured embedder says it is, or why it says nothing."""
+    embedder = make_embedder(embedder_settings(config))
+    try:
+        with trio.move_on_after(EMBEDDER_TIMEOUT_S):
+            return await embedder.info()
+        return EmbedderUnavailable(f"it does not answer within {EMBEDDER_TIMEOUT_S:.0f} s")
+    except EmbedderUnavailable as error:
+        return error
+    finally:
+        with trio.CancelScope(shield=True):
+            await embedder.aclose()
+
+
+def _embedder(config: Config, answer: EmbedderInfo | EmbedderUnavailable) -> Finding:
+    """What is not there though it was asked for is a problem; search by words alone is a way to live."""
+    if isinstance(answer, EmbedderInfo):
+        message = f"{answer.provider}/{answer.model} can work, {answer.dimension} numbers a vector"
+        return Finding(check="embeddings", state="ok", message=message)
+    is_wished = config.embeddings.provider == "none" or config.embeddings == EmbeddingsConfig()
+    message = f"search goes by words alone: {answer.message}"
+    return Finding(check="embeddings", state="note" if is_wished else "problem", message=message)
+
+
+def _conditions(data_dir: Path) -> Iterator[tuple[str, Condition]]:
+    """The constellations whose files can be opened, by name; about the others `_databases` has spoken."""
+    with suppress(DatabaseError):
+        for target in targets(data_dir):
+            if target.kind == "constellation":
+                with (
+                    suppress(DatabaseError),
+                    closing(open_connection(target.path, readonly=True)) as opened,
+                    translated(),
+                ):
+                    target.migrations.check(opened)
+                    yield target.name, condition(opened)
+
+
+def _condition(target: Target) -> Condition:
+    with closing(open_connection(target.path, readonly=True)) as opened:
+        target.migrations.check(opened)
+        return condition(opened)
+
+
+def _folders(name: str, found: Condition) -> Iterator[Finding]:
+    for folder in found.unavailable:
+        advice = f"bring it back, then: pattern folder index {folder.name} -c {name}"
+        message = f"{folder.name} of {name} could not be read: {folder.status_reason}; {advice}"
+        yield Finding(check="folders", state="problem", message=message)
+
+
+def _vectors(name: str, found: Condition, configured: EmbedderInfo) -> Iterator[Finding]:
+    if found.index is not None and not matches(found.index, configured):
+        message = (
+            f"{name} has vectors of {found.index.provider}/{found.index.model}, and another model or form of it is "
+            f"configured now; to go over to it: pattern embeddings switch -c {name}"
+        )
+        yield Finding(check="embeddings", state="note", message=message)
+    elif found.done < found.total:
+        message = f"{name} has {found.done} of {found.total} texts embedded; the others follow when it is next in use"
+        yield Finding(check="embeddings", state="note", message=message)

@@ -32,12 +32,31 @@ from pattern_server.http.request_body import (
     read_body,
     replay,
 )
-from pattern_server.http.routes import agents, backup, constellations, health, memory, messages, search, turns
+from pattern_server.http.routes import (
+    agents,
+    approvals,
+    archival,
+    backup,
+    constellations,
+    embeddings,
+    folders,
+    health,
+    history,
+    memory,
+    memory_history,
+    memory_sharing,
+    messages,
+    search,
+    turns,
+)
 from pattern_server.http.state import ServerState
 
 API = "/api/v1"
 REQUESTS_MAX = 2_000  # under way at once, streams included
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
+
+# Paths whose bodies may be longer than the setting body_bytes_max, with their own bound in bytes.
+LONG_BODIES = ((re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), history.BODY_BYTES_MAX),)
 
 # The whole API: one line per resource.
 ROUTERS = (
@@ -46,7 +65,14 @@ ROUTERS = (
     messages.router,
     turns.router,
     memory.router,
+    memory_history.router,
+    memory_sharing.router,
+    folders.router,
+    approvals.router,
+    archival.router,
+    history.router,
     search.router,
+    embeddings.router,
     backup.router,
 )
 
@@ -123,9 +149,14 @@ class Border:
                 raise Overloaded(f"{REQUESTS_MAX} requests are under way; try again soon", retry_after_s=1)
             principal = await authenticate(self._server.accounts, scope["headers"])
             scope.setdefault("state", {})["principal"] = principal
-        body = await read_body(scope, receive, self._server.config.body_bytes_max)
+        body = await read_body(scope, receive, self._body_bytes_max(scope["path"]))
         answer.has_whole_body = True
         await self._app(scope, replay(body, receive), answer.send)
+
+    def _body_bytes_max(self, path: str) -> int:
+        """How long the body of a request for this path may be; some routes take more than others."""
+        longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
+        return max(self._server.config.body_bytes_max, longer)
 
     async def _refuse(self, scope: Scope, receive: Receive, answer: _Answer, response: Response) -> None:
         """Answer what was not answered yet, and let a client that still sends its body come to read it."""

@@ -6,13 +6,13 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from pattern_core.errors import InvalidInput
-from pattern_db.enums import AgentStatus, BlockType, Permission, Role, SearchKind
+from pattern_db.enums import AgentStatus, BlockType, Permission
 
 PAGE_MAX = 500
 
@@ -22,8 +22,6 @@ T = TypeVar("T")
 _AgentStatus = Annotated[AgentStatus, Field(strict=False)]
 _BlockType = Annotated[BlockType, Field(strict=False)]
 _Permission = Annotated[Permission, Field(strict=False)]
-_Role = Annotated[Role, Field(strict=False)]
-_SearchKind = Annotated[SearchKind, Field(strict=False)]
 
 PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="how many at most")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
@@ -118,21 +116,17 @@ class ConstellationTold(Told):
 
 
 class BlockAsked(Asked):
-    """A memory block to make together with its agent; `char_limit` 0 is the default."""
+    """A memory block to make together with its agent; `char_limit` 0 is the default.
+
+    `template` names a ready-made one; what is given besides it goes before. `schema` is `"Text"`, `{"Map": {…}}` …, and
+    `value` the starting content as JSON where that is more than text.
+    """
 
     label: str
     content: str = ""
-    description: str = ""
-    block_type: _BlockType = BlockType.CORE
-    permission: _Permission = Permission.READ_WRITE
-    char_limit: int = 0
-    pinned: bool = False
-
-
-class BlockPut(Asked):
-    """The whole text of a block, and settings to set with it; those that are left out stay (or are the defaults)."""
-
-    content: str
+    value: Any = None
+    shape: Any = Field(default=None, alias="schema")
+    template: str | None = None
     description: str | None = None
     block_type: _BlockType | None = None
     permission: _Permission | None = None
@@ -140,10 +134,30 @@ class BlockPut(Asked):
     pinned: bool | None = None
 
 
+class BlockPut(Asked):
+    """The whole content of a block, and settings to set with it; those that are left out stay (or are the defaults).
+
+    `content` is text (for other shapes the JSON that an editor shows), `value` JSON. `base_version`: the content was
+    made from that version, and what others changed since is merged with it.
+    """
+
+    content: str | None = None
+    value: Any = None
+    shape: Any = Field(default=None, alias="schema")
+    template: str | None = None
+    description: str | None = None
+    block_type: _BlockType | None = None
+    permission: _Permission | None = None
+    char_limit: int | None = None
+    pinned: bool | None = None
+    base_version: int | None = None
+
+
 class BlockPatched(Asked):
     """Settings of a block to change."""
 
     label: str | None = None
+    shape: Any = Field(default=None, alias="schema")
     description: str | None = None
     block_type: _BlockType | None = None
     permission: _Permission | None = None
@@ -152,7 +166,11 @@ class BlockPatched(Asked):
 
 
 class BlockTold(Told):
-    """A block as an agent sees it. `version` is also its ETag; `agent_id` is the owner."""
+    """A block as an agent sees it. `version` is also its ETag; `agent_id` is the owner, `via` own, attached or
+    constellation.
+
+    `content` is text for people, `value` the same as JSON. `damaged` says why the stored document cannot be opened.
+    """
 
     id: str
     agent_id: str
@@ -160,10 +178,14 @@ class BlockTold(Told):
     description: str
     block_type: str
     permission: str
+    via: str
     pinned: bool
     char_limit: int
     content: str
+    value: Any
+    shape: Any = Field(alias="schema")
     version: int
+    damaged: str | None
     created_at: str
     updated_at: str
 
@@ -285,45 +307,6 @@ class CancelTold(Told):
     turn_id: str
     cancelled: bool
     status: str
-
-
-class SearchAsked(Asked):
-    """What to find, and where. `agents` are ids or names; times are ISO 8601; `mode` meaning needs an embedder."""
-
-    query: str
-    kinds: list[_SearchKind] | None = None
-    agents: list[str] | None = None
-    roles: list[_Role] | None = None
-    since: str | None = None
-    until: str | None = None
-    mode: Literal["hybrid", "words", "meaning"] = "hybrid"
-    limit: Annotated[int, Field(ge=1, le=500)] = 20
-
-
-class HitTold(Told):
-    """One find. `score` is 1 for the best possible; `parts` says what it is made of and `reason` says it in words."""
-
-    kind: str
-    id: str
-    agent_id: str | None
-    agent: str | None
-    label: str | None
-    role: str | None
-    content: str
-    snippet: str
-    score: float
-    parts: dict[str, float]
-    reason: str
-    metadata: Any
-    session_id: str | None
-    created_at: str
-
-
-class SearchTold(Told):
-    """What was found, best first; `notice` says if the search was not quite the one that was asked for."""
-
-    hits: list[HitTold]
-    notice: str | None
 
 
 class BackupTold(Told):

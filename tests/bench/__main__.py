@@ -1,7 +1,7 @@
-"""The benchmarks: `python -m tests.bench [turns] [disk] [server] [--save]`; all of them without a name.
+"""The benchmarks: `python -m tests.bench [NAME …] [--save]`, with the names below; all of them without a name.
 
-Prints each figure with its median, spread and target; `--save` also writes them to `tests/bench/RESULTS.md`. A
-missed target is told, never an error: machines differ and are shared.
+Prints each figure with its median, spread and target; `--save` also writes them to `tests/bench/RESULTS.md`, each suite
+in place of its last section there. A missed target is told, never an error: machines differ and are shared.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import trio
 
-from tests.bench import server, turns
-from tests.bench.report import Figure, machine, table
+from tests.bench import embeddings, locomo, memory, search, server, turns, vectors
+from tests.bench.report import Figure, machine, table, with_section
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
@@ -38,6 +38,11 @@ SUITES: dict[str, Callable[[], list[Figure]]] = {
     "turns": lambda: trio.run(measure_turns),
     "disk": lambda: trio.run(measure_disk),
     "server": server.measure,
+    "memory": memory.run,
+    "vectors": vectors.measure,
+    "embeddings": embeddings.run,
+    "search": search.run,
+    "locomo": locomo.run,
 }
 
 
@@ -51,11 +56,12 @@ def main(arguments: list[str]) -> int:
     print(machine(), flush=True)
     figures: list[Figure] = []
     for name in names:
-        measured = SUITES[name]()
+        where, measured = machine(), SUITES[name]()
         print(f"\n{table(measured)}", flush=True)
         figures += measured
-    if "--save" in arguments:
-        RESULTS.write_text(f"# Last results of `make bench`\n\n{machine()}\n\n{table(figures)}\n")
+        if "--save" in arguments:
+            kept = RESULTS.read_text(encoding="utf-8")
+            RESULTS.write_text(with_section(kept, name, f"{where}\n\n{table(measured)}"), encoding="utf-8")
     missed = [figure.name for figure in figures if figure.holds is False]
     print(f"\n{len(figures)} figures, {len(missed)} beyond their target" + "".join(f"\n- {name}" for name in missed))
     return 0

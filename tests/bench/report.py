@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -66,3 +67,15 @@ def table(figures: Iterable[Figure]) -> str:
             f" {figure.note} |"
         )
     return "\n".join(lines)
+
+
+def with_section(text: str, title: str, body: str) -> str:
+    """`text`, Markdown, with `body` as its section `## title`: in place of an earlier one of that title, or last."""
+    head, *sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    new = f"## {title}\n\n{body}\n\n"
+    found = [number for number, section in enumerate(sections) if section.startswith(f"## {title}\n")]
+    if found:
+        sections[found[0]] = new
+    else:
+        sections.append(new)
+    return "".join([head, *(section.rstrip("\n") + "\n\n" for section in sections)]).rstrip("\n") + "\n"

@@ -101,7 +101,7 @@ async def world(*, steps: int, chars: int = 400, agents: int = 1, on_disk: bool 
     """A started constellation in a temporary folder, or in memory on the calling thread."""
     with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder, DatabaseThreads() as threads:
         path = Path(folder) / "pattern.db"
-        template.create(path, migrations_of("constellation"), now=NOW, dimension=384)
+        template.create(path, migrations_of("constellation"), now=NOW)
         async with await _database(path, threads, on_disk=on_disk) as database:
             runtime, limits = Runtime(), Limits()
             models = ModelClient(
@@ -142,7 +142,7 @@ async def world(*, steps: int, chars: int = 400, agents: int = 1, on_disk: bool 
 async def _database(path: Path, threads: DatabaseThreads, *, on_disk: bool) -> Database:
     if on_disk:
         return await Database.open(path, threads)
-    return Database.in_memory(template.in_memory(migrations_of("constellation"), now=NOW, dimension=384))
+    return Database.in_memory(template.in_memory(migrations_of("constellation"), now=NOW))
 
 
 async def cpu_per_turn(turns: int = 300, *, on_disk: bool = True) -> Figure:

@@ -23,7 +23,7 @@ import apsw
 
 from pattern_core.agents.calls import IN_DOUBT, REFUSED_IN_DOUBT
 from pattern_core.events import TERMINAL, read
-from pattern_core.memory.checkpoint import open_document
+from pattern_core.memory.past.checkpoint import open_document
 from pattern_core.memory.stored import load
 from pattern_db.connection import Connection, open_connection
 from pattern_db.maintenance import check as check_file

@@ -93,6 +93,16 @@ def test_a_burst_does_not_run_far_ahead_of_its_time() -> None:
     assert (int(positions[-1]) >> SEQUENCE_BITS) + SNOWFLAKE_EPOCH_MS == START_MS  # 65,536 fit into a millisecond
 
 
+def test_positions_that_others_give_out_are_passed_by() -> None:
+    clock = StoppedClock()
+    ids = Ids(clock, seeded_randomness(1))
+    first = int(ids.position())
+    assert ids.pass_by(first + 100) == first
+    assert int(ids.position()) == first + 101
+    assert ids.pass_by(5) == first + 101
+    assert int(ids.position()) == first + 102
+
+
 def test_seeds_fit_a_column() -> None:
     ids = Ids(StoppedClock(), seeded_randomness(1))
     seeds = {ids.seed() for _time in range(1000)}

@@ -21,6 +21,7 @@ from pattern_server.listener import listen
 from pattern_server.serve import Assembled, assembled
 
 API = "/api/v1"
+DETERMINISTIC = {"provider": "deterministic"}  # no model is loaded for a test
 SCRIPTED = {"scripted": {"kind": "embedded"}}  # a name for a test's own provider
 
 
@@ -91,7 +92,8 @@ def client_of(url: str, secret: str) -> httpx2.AsyncClient:
 
 def config_for(folder: Path, **flags: Any) -> Config:
     """A configuration that nothing outside the test decides; agents that name no model get the scripted one."""
-    given = {"providers": SCRIPTED, "default_provider": "scripted", "default_model": "m", "port": 0, **flags}
+    model = {"default_provider": "scripted", "default_model": "m"}
+    given = {"embeddings": DETERMINISTIC, "providers": SCRIPTED, **model, "port": 0, **flags}
     return load(data_dir=folder / "data", **given)
 
 

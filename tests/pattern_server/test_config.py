@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pattern_server.config import ConfigError, load, unknown_variables
+from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.models.providers.settings import Secret
+from pattern_server.config import ConfigError, embedder_settings, load, unknown_variables
 
 _OURS = ("PATTERN_", "ANTHROPIC_", "OPENAI_", "GEMINI_")
 
@@ -34,7 +36,8 @@ def test_nothing_configured_means_embedded() -> None:
     assert (config.host, config.port) == ("127.0.0.1", 8470)
     assert (config.default_provider, config.default_model) == ("embedded", "rules-1")
     assert config.providers["embedded"].kind == "embedded"
-    assert config.embeddings.dimensions == 384
+    assert config.embeddings.provider == "local"
+    assert config.embeddings.dimensions is None
     assert config.limits.turn.steps_max == 50
 
 
@@ -141,3 +144,60 @@ def test_unknown_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATTERN_PROT", "1")
     monkeypatch.setenv("PATTERN_SUPERVISOR__DRAIN_S", "1")
     assert unknown_variables() == ["PATTERN_PROT"]
+
+
+def test_embeddings_are_local_unless_configured() -> None:
+    assert embedder_settings(load()) == EmbedderSettings()
+    write(
+        '[embeddings]\nmodel = "BAAI/bge-m3"\nruntime = "sentence-transformers"\nallow_download = true\n'
+        'query_prefix = ""'
+    )
+    settings = embedder_settings(load())
+    assert (settings.model, settings.runtime, settings.allow_download) == ("BAAI/bge-m3", "sentence-transformers", True)
+    assert (settings.query_prefix, settings.passage_prefix) == ("", None)
+
+
+def test_embeddings_take_key_and_address_of_the_provider_that_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "k1")
+    monkeypatch.setenv("OPENAI_API_KEY", "k2")
+    write(
+        '[providers.mine]\nkind = "openai"\nbase_url = "http://mine/v1"\napi_key_env = "MY_KEY"\n'
+        '[embeddings]\nprovider = "mine"\nmodel = "m"\n'
+    )
+    settings = embedder_settings(load())
+    assert (settings.provider, settings.base_url, settings.model) == ("openai", "http://mine/v1", "m")
+    assert settings.api_key is not None and settings.api_key.reveal() == "k1"
+    write('[embeddings]\nprovider = "openai"')
+    assert embedder_settings(load()).api_key == Secret("k2")
+    write('[embeddings]\nprovider = "openai"\napi_key_env = "MY_KEY"\nbase_url = "http://other"')
+    settings = embedder_settings(load())
+    assert (settings.api_key, settings.base_url) == (Secret("k1"), "http://other")
+    assert "k1" not in repr(load())
+
+
+def test_the_model_before_can_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "k1")
+    write('[embeddings.former]\nprovider = "compatible"\nmodel = "m"\nbase_url = "http://old"\napi_key_env = "MY_KEY"')
+    config = load()
+    settings = embedder_settings(config, config.embeddings.former)
+    assert (settings.provider, settings.model, settings.base_url) == ("compatible", "m", "http://old")
+    assert settings.api_key == Secret("k1")
+    assert embedder_settings(config) == EmbedderSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('provider = "lokal"', r"embeddings\.provider is 'lokal'; there are compatible"),
+        ('provider = "embedded"', r"embeddings\.provider is 'embedded'"),
+        ("dimensions = 0", r"embeddings\.dimensions"),
+        ('runtime = "torch"', r"embeddings\.runtime"),
+        ("speed = 1", r"embeddings\.speed: is not a known setting"),
+        ('[embeddings.former]\nprovider = "lokal"', r"embeddings\.former\.provider is 'lokal'"),
+        ("[embeddings.former.former]", r"embeddings\.former\.former: is not a known setting"),
+    ],
+)
+def test_embeddings_that_do_not_fit(text: str, words: str) -> None:
+    write(f"[embeddings]\n{text}")
+    with pytest.raises(ConfigError, match=words):
+        load()

@@ -19,7 +19,7 @@ from pattern_server.files import UNFINISHED_NAME, ConstellationFiles
 
 @pytest.fixture
 def files(tmp_path: Path) -> ConstellationFiles:
-    return ConstellationFiles(tmp_path, Runtime(), FileOwnership(), dimensions=8)
+    return ConstellationFiles(tmp_path, Runtime(), FileOwnership())
 
 
 async def test_a_file_is_made_opened_and_counted(files: ConstellationFiles, tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ class Server:
         self._port = 0
         # As on a user's machine, modules are compiled once and not at every start.
         compiled_once = {"PYTHONDONTWRITEBYTECODE": ""}
-        self._environment = {**os.environ, **compiled_once, "PATTERN_BOOTSTRAP_TOKEN": TOKEN, **(environment or {})}
+        no_model = {"PATTERN_EMBEDDINGS__PROVIDER": "deterministic"}
+        given = {"PATTERN_BOOTSTRAP_TOKEN": TOKEN, **(environment or {})}
+        self._environment = {**os.environ, **compiled_once, **no_model, **given}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

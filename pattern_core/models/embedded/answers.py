@@ -189,4 +189,6 @@ def _origin(piece: Found) -> str:
     if piece.kind in ("message", "messages"):
         who = {"user": "you said", "assistant": "I said"}.get(piece.role, "from our conversations")
         return f"{who}, {day}" if day else who
+    if piece.kind in ("file", "files"):
+        return f"file {piece.label}" if piece.label else "a file"
     return f"archive, {day}" if day else "archive"

@@ -15,6 +15,7 @@ _BLOCK = re.compile(
 _CHARS = re.compile(r'\bchars="(\d{1,12})/(\d{1,12})"')
 _MAY_APPEND = frozenset({"append", "read_write", "admin"})
 _MAY_REWRITE = frozenset({"read_write", "admin"})
+_ASKS_CONSENT = frozenset({"partner", "human"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,11 @@ class SeenBlock:
     def may_rewrite(self) -> bool:
         """Whether lines may be changed and removed."""
         return self.permission in _MAY_REWRITE
+
+    @property
+    def asks_consent(self) -> bool:
+        """Whether it is changed only after a person was asked, and said yes."""
+        return self.permission in _ASKS_CONSENT
 
     @property
     def lines(self) -> list[str]:
@@ -65,12 +71,14 @@ def without_blocks(system: Iterable[str]) -> str:
 
 
 def home_of(fact: str, blocks: Sequence[SeenBlock]) -> SeenBlock | None:
-    """The block where a fact belongs: "human", else the first with room that is not "persona"; None without one."""
-    fitting = [
-        block
-        for block in blocks
-        if block.may_append and block.label != "persona" and (block.room is None or block.room > len(fact) + 1)
+    """The block where a fact belongs: "human", else the first with room that is not "persona"; None without one.
+
+    One that needs a person's consent only if there is no other.
+    """
+    with_room = [
+        block for block in blocks if block.label != "persona" and (block.room is None or block.room > len(fact) + 1)
     ]
+    fitting = [block for block in with_room if block.may_append] or [one for one in with_room if one.asks_consent]
     return next((block for block in fitting if block.label == "human"), fitting[0] if fitting else None)
 
 

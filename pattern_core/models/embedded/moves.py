@@ -152,6 +152,8 @@ def _remember(scene: Scene, fact: str) -> list[Act] | str:
         return "I cannot keep that: none of the tools that I may use writes to memory."
     if scene.failure:
         return f"I could not keep that. {scene.failure}"
+    if home is not None and home.asks_consent and not inserts:
+        return f"My memory block {home.label} is changed only if a person agrees. I have asked; until then it stays."
     place = f"in my memory block {edits[-1].arguments.get('label')}" if edits and not inserts else "in my archive"
     return f"I will remember that, {place}: {fact}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pattern_core.tools.builtin.block import block
 from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_core.tools.builtin.file import file
+from pattern_core.tools.builtin.file_save import file_save
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.search import search
 from pattern_core.tools.builtin.send_message import send_message
@@ -15,5 +17,8 @@ BUILTIN: tuple[Tool, ...] = (
     recall,
     search,
     send_message,
+    file,
+    file_save,
 )
-DEFAULT_ENABLED: tuple[str, ...] = tuple(tool.name for tool in BUILTIN)
+# What writes to the machine's disk is enabled by somebody's decision only.
+DEFAULT_ENABLED: tuple[str, ...] = tuple(tool.name for tool in BUILTIN if tool is not file_save)

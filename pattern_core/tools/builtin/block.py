@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, assert_never
 
-from pattern_core.memory.block import BlockSettings, BlockView
-from pattern_core.memory.schema import kind_of
-from pattern_core.tools.calling import author_of, cause_of, done
+from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, shown_schema
+from pattern_core.memory.shapes.schema import CompositeSchema, Field, ListSchema, LogSchema, MapSchema, Schema
+from pattern_core.tools.calling import author_of, cause_of, done, needed
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_db.enums import BlockType, EffectClass
+from pattern_db.enums import BlockType, EffectClass, Permission
 
 
 @tool(effect=EffectClass.LOCAL)
 async def block(
     context: ToolContext,
     op: Annotated[
-        Literal["load", "pin", "unpin", "archive", "info"],
-        "load: read its content. pin, unpin: keep it in your view, or no longer. archive: put it away; load still finds"
-        " it. info: its settings and size.",
+        Literal["load", "info", "pin", "unpin", "swap", "archive", "create", "share", "unshare"],
+        "load: read its content. info: its settings and size. pin, unpin: keep it in your view, or no longer. swap: pin"
+        " it and unpin `other`. archive: put it away; load and search still find it, pin brings it back. create: make a"
+        " new one. share: let `agent` see it too. unshare: no longer.",
     ],
     label: Annotated[str, "The block's label."],
+    other: Annotated[str | None, "For swap: the label of the block that leaves your view."] = None,
+    content: Annotated[str | None, "For create: what it says at first."] = None,
+    description: Annotated[str | None, "For create: what it is for, in a sentence."] = None,
+    agent: Annotated[str | None, "For share, unshare: the other agent's name."] = None,
+    permission: Annotated[
+        Literal["read_only", "append", "read_write"], "For share: what the other agent may do."
+    ] = "append",
 ) -> dict[str, object]:
-    """Read one of your memory blocks, or change whether it stays in view. Its text is changed with block_edit."""
+    """Read or make memory blocks, share them, or change whether they stay in view. block_edit changes what they say."""
     match op:
         case "load":
             view = await context.memory.view(context.agent_id, label)
@@ -30,11 +38,22 @@ async def block(
             view = await context.memory.view(context.agent_id, label)
             return done(f"Settings of {label}", **_summary(view), **_details(view))
         case "pin":
-            return await _set(context, label, BlockSettings(pinned=True), "Pinned")
+            return await _pin(context, label)
         case "unpin":
             return await _set(context, label, BlockSettings(pinned=False), "Unpinned")
+        case "swap":
+            gone = needed(other, "other", op)
+            await _set(context, gone, BlockSettings(pinned=False), "Unpinned")
+            await _pin(context, label)
+            return done(f"Swapped: {label} is in your view now, {gone} is not")
         case "archive":
             return await _set(context, label, BlockSettings(block_type=BlockType.ARCHIVAL), "Archived")
+        case "create":
+            return await _create(context, label, content or "", description or "")
+        case "share":
+            return await _share(context, label, needed(agent, "agent", op), Permission(permission))
+        case "unshare":
+            return await _unshare(context, label, needed(agent, "agent", op))
         case _:
             assert_never(op)
 
@@ -51,6 +70,34 @@ async def _set(context: ToolContext, label: str, settings: BlockSettings, word: 
     return done(f"{word} {label}")
 
 
+async def _pin(context: ToolContext, label: str) -> dict[str, object]:
+    """Keep the block in view; one that was put away comes back as a working block."""
+    view = await context.memory.view(context.agent_id, label)
+    is_away = view.block_type is BlockType.ARCHIVAL
+    settings = BlockSettings(pinned=True, block_type=BlockType.WORKING if is_away else None)
+    return await _set(context, label, settings, "Pinned")
+
+
+async def _create(context: ToolContext, label: str, content: str, description: str) -> dict[str, object]:
+    new = NewBlock(label=label, content=content, description=description, block_type=BlockType.WORKING, pinned=True)
+    view = await context.memory.create(
+        context.agent_id, new, author=author_of(context), cause=cause_of(context), work=context.work
+    )
+    return done(f"Created {label}; it is in your view", **_summary(view))
+
+
+async def _share(context: ToolContext, label: str, agent: str, permission: Permission) -> dict[str, object]:
+    loan = await context.sharing.share(
+        context.agent_id, label, agent, permission, author=author_of(context), work=context.work
+    )
+    return done(f"{loan.agent} sees {label} now", agent=loan.agent, permission=loan.permission.value)
+
+
+async def _unshare(context: ToolContext, label: str, agent: str) -> dict[str, object]:
+    await context.sharing.unshare(context.agent_id, label, agent, author=author_of(context), work=context.work)
+    return done(f"{agent} does not see {label} any more")
+
+
 def _summary(view: BlockView) -> dict[str, object]:
     return {
         "label": view.label,
@@ -62,12 +109,54 @@ def _summary(view: BlockView) -> dict[str, object]:
 
 
 def _details(view: BlockView) -> dict[str, object]:
+    schema = shown_schema(view.metadata)
     return {
         "id": view.id,
-        "schema": kind_of(view.metadata).value,
+        "schema": schema.kind.value,
+        **_parts(schema),
         "permission": view.permission.value,
         "chars": len(view.content),
         "version": view.version,
         "created_at": view.created_at,
         "updated_at": view.updated_at,
     }
+
+
+def _parts(schema: Schema) -> dict[str, object]:
+    """What a block of that shape is made of, and what it takes."""
+    match schema:
+        case MapSchema():
+            return {"fields": [_field(field) for field in schema.fields]}
+        case ListSchema():
+            items = _parts(schema.item_schema) if isinstance(schema.item_schema, MapSchema) else {}
+            return items if schema.max_items is None else {**items, "max_items": schema.max_items}
+        case LogSchema():
+            return {"fields": [_field(field) for field in schema.fields], "entries_shown": schema.display_limit}
+        case CompositeSchema():
+            return {
+                "sections": [
+                    _marked(
+                        {"name": section.name, "schema": section.schema.kind.value, **_parts(section.schema)},
+                        section.description,
+                        section.read_only,
+                    )
+                    for section in schema.sections
+                ]
+            }
+        case _:
+            return {}
+
+
+def _field(field: Field) -> dict[str, object]:
+    known: dict[str, object] = {"name": field.name, "type": field.field_type.value}
+    if field.required:
+        known["required"] = True
+    return _marked(known, field.description, field.read_only)
+
+
+def _marked(known: dict[str, object], description: str, read_only: bool) -> dict[str, object]:
+    if description:
+        known["description"] = description
+    if read_only:
+        known["read_only"] = True
+    return known

@@ -1,16 +1,47 @@
-"""The tool `block_edit`: change the text of a memory block."""
+"""The tool `block_edit`: change the content of a memory block, whatever its shape."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
-from pattern_core.errors import InvalidInput
-from pattern_core.memory.edit import AppendText, BlockEdit, Patch, ReplaceMode, ReplaceText, parse_range
+from pattern_core.memory.authors import Attribution
+from pattern_core.memory.edits.edit import (
+    AppendText,
+    BlockEdit,
+    DeleteItem,
+    Increment,
+    InsertItem,
+    ListAppend,
+    ListRemove,
+    Patch,
+    ReplaceMode,
+    ReplaceText,
+    SetField,
+    SetItem,
+    parse_range,
+)
+from pattern_core.memory.shapes.fields import Written
 from pattern_core.tools.calling import author_of, cause_of, done, needed
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import EffectClass
 
-Operation = Literal["append", "replace", "patch", "edit_range", "set_field"]
+Operation = Literal[
+    "append",
+    "replace",
+    "patch",
+    "edit_range",
+    "set_field",
+    "increment",
+    "add_to_field",
+    "remove_from_field",
+    "insert_item",
+    "set_item",
+    "delete_item",
+    "undo",
+    "redo",
+]
 
 
 @tool(effect=EffectClass.LOCAL)
@@ -18,13 +49,18 @@ async def block_edit(
     context: ToolContext,
     op: Annotated[
         Operation,
-        "append: add `content` at the end, exactly as it is. replace: `old` by `new`. patch: apply a unified diff."
-        " edit_range: replace whole lines. set_field: for blocks that have fields, not for text.",
+        "append: add `content` at the end of a text, exactly as it is; in a list it is a new item, in a log an entry."
+        " replace: `old` by `new`. patch: apply a unified diff. edit_range: replace whole lines."
+        " For maps: set_field: set `field` to `value`; increment: add `value` to the counter `field`; add_to_field,"
+        " remove_from_field: the item `value` of the list `field`."
+        " For lists: insert_item, set_item: put `value` in place `number`; delete_item: remove item `number`."
+        " undo: take back the newest of your own edits, and nobody else's; redo: make it again.",
     ],
     label: Annotated[str, "The block's label."],
     content: Annotated[
         str | None,
-        "For append: the text; begin it with a line break if it should stand on a line of its own."
+        "For append: the text; begin it with a line break if it should stand on a line of its own. An item or entry"
+        " with fields is a JSON object."
         " For edit_range: `START-END: text`, lines from 1, both included.",
     ] = None,
     old: Annotated[
@@ -33,16 +69,26 @@ async def block_edit(
     new: Annotated[str | None, "For replace: what stands there instead; empty removes it."] = None,
     mode: Annotated[ReplaceMode, "For replace: which occurrences; regex replaces the first match."] = "first",
     patch: Annotated[str | None, "For patch: the diff, with hunks such as `@@ -1,3 +1,3 @@`."] = None,
+    field: Annotated[str | None, "For operations on a map: the field's name."] = None,
+    value: Annotated[
+        str | None,
+        "The value of a field or item, written as text: a number as `3`, a list as `[1, 2]`, an object as JSON;"
+        " `null` takes a field's value away.",
+    ] = None,
+    number: Annotated[int | None, "For operations on a list: the item's number as the block shows it, from 1."] = None,
+    section: Annotated[str | None, "The section to edit, for blocks that have sections."] = None,
 ) -> dict[str, object]:
     """Change one of your memory blocks. What you write is what you will know about later: whole, plain sentences."""
-    if op == "set_field":
-        view = await context.memory.view(context.agent_id, label)
-        raise InvalidInput(f"the block {view.label} is text without fields; use append, replace, patch or edit_range")
-    edit = _edit_of(op, content=content, old=old, new=new, mode=mode, patch=patch)
+    if op in ("undo", "redo"):
+        return await _revise(context, op, label)
+    given = _Given(
+        op=op, content=content, old=old, new=new, mode=mode, patch=patch, field=field, value=value, number=number
+    )
+    edit = _EDITS[op](given)
     edited = await context.memory.edit(
         context.agent_id,
         label,
-        edit,
+        replace(edit, section=section),
         author=author_of(context),
         cause=cause_of(context),
         work=context.work,
@@ -51,23 +97,56 @@ async def block_edit(
     return done(edited.note, label=edited.block.label, chars=size, char_limit=edited.block.char_limit)
 
 
-def _edit_of(
-    op: Literal["append", "replace", "patch", "edit_range"],
-    *,
-    content: str | None,
-    old: str | None,
-    new: str | None,
-    mode: ReplaceMode,
-    patch: str | None,
-) -> BlockEdit:
-    match op:
-        case "append":
-            return AppendText(text=needed(content, "content", op))
-        case "replace":
-            return ReplaceText(old=needed(old, "old", op), new=needed(new, "new", op), mode=mode)
-        case "patch":
-            return Patch(patch=needed(patch, "patch", op))
-        case "edit_range":
-            return parse_range(needed(content, "content", op))
-        case _:
-            assert_never(op)
+async def _revise(context: ToolContext, op: Literal["undo", "redo"], label: str) -> dict[str, object]:
+    by = Attribution(author=author_of(context), cause=cause_of(context))
+    revise = context.revisions.undo if op == "undo" else context.revisions.redo
+    revised = await revise(context.agent_id, label, by, work=context.work)
+    return done(
+        revised.note,
+        label=label,
+        content=revised.block.content,
+        undo_remaining=revised.undo_remaining,
+        redo_remaining=revised.redo_remaining,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """The arguments of one call; each operation needs some of them."""
+
+    op: str
+    content: str | None
+    old: str | None
+    new: str | None
+    mode: ReplaceMode
+    patch: str | None
+    field: str | None
+    value: str | None
+    number: int | None
+
+    def text(self, name: Literal["content", "old", "new", "patch", "field", "value"]) -> str:
+        return needed(getattr(self, name), name, self.op)
+
+    def written(self) -> Written:
+        return Written(self.text("value"))
+
+    def place(self) -> int:
+        needed(None if self.number is None else str(self.number), "number", self.op)
+        return self.number or 0
+
+
+_EDITS: Mapping[str, Callable[[_Given], BlockEdit]] = {
+    "append": lambda given: AppendText(text=given.text("content")),
+    "replace": lambda given: ReplaceText(old=given.text("old"), new=given.text("new"), mode=given.mode),
+    "patch": lambda given: Patch(patch=given.text("patch")),
+    "edit_range": lambda given: parse_range(given.text("content")),
+    "set_field": lambda given: SetField(field=given.text("field"), value=given.written()),
+    "increment": lambda given: Increment(
+        field=given.text("field"), delta=1 if given.value is None else given.written()
+    ),
+    "add_to_field": lambda given: ListAppend(field=given.text("field"), value=given.written()),
+    "remove_from_field": lambda given: ListRemove(field=given.text("field"), value=given.written()),
+    "insert_item": lambda given: InsertItem(number=given.place(), value=given.written()),
+    "set_item": lambda given: SetItem(number=given.place(), value=given.written()),
+    "delete_item": lambda given: DeleteItem(number=given.place()),
+}

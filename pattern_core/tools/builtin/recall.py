@@ -2,57 +2,112 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, assert_never
 
+from pattern_core.archive import entries
+from pattern_core.archive.entries import Entry, NewEntry, SimilarEntry, Stored, Terms
+from pattern_core.archive.store import changed
 from pattern_core.clock import now_text
-from pattern_core.errors import InvalidInput
-from pattern_core.memory.schema import check_text
-from pattern_core.search import SearchRequest, search
-from pattern_core.tools.calling import done, needed
+from pattern_core.errors import PatternError
+from pattern_core.search import SearchRequest
+from pattern_core.tools.calling import author_of, cause_of, done, needed
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, tool
+from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER, EffectClass, SearchKind
-from pattern_db.tables import archival
-from pattern_db.tables.archival import ArchivalRow
+from pattern_db.errors import Conflict, NotFound
 
-ENTRY_CHARS_MAX = 50_000
 LIMIT_DEFAULT = 10
+SHOWN_CHARS_MAX = 12_000  # of one entry in one answer
 
 
 @tool(effect=EffectClass.LOCAL)
 async def recall(
     context: ToolContext,
-    op: Annotated[Literal["insert", "search"], "insert: store `content` for good. search: find entries by `query`."],
+    op: Annotated[
+        Literal["insert", "search", "get"],
+        "insert: store `content` for good. search: find entries by `query`. get: read the entry `entry_id` whole.",
+    ],
     content: Annotated[str | None, "For insert: one entry that can be understood by itself later."] = None,
     query: Annotated[str | None, "For search: words that the entry may hold."] = None,
+    entry_id: Annotated[str | None, "For get: the entry's id, as insert or search gave it."] = None,
+    tags: Annotated[list[str] | None, "For insert: words to sort it by. For search: only entries with one."] = None,
+    supersedes: Annotated[
+        str | None, "For insert: the id of an entry that is no longer true, or wrong; this one takes its place."
+    ] = None,
+    force: Annotated[bool, "For insert: store it although an entry says nearly the same."] = False,
+    include_old: Annotated[bool, "For search: also entries that were superseded."] = False,
     limit: Annotated[int, "For search: at most so many entries, 1 to 100."] = LIMIT_DEFAULT,
+    start: Annotated[int, "For get of a long entry: from this character on."] = 0,
 ) -> dict[str, object]:
-    """Your archive: keep what is too much for your memory blocks, and find it again. Entries are never changed."""
+    """Your archive: keep what is too much for your memory blocks, and find it again. Entries are never changed: one
+    that is no longer true is superseded by a new one, and kept.
+    """
     match op:
         case "insert":
-            return _insert(context, needed(content, "content", op))
+            new = NewEntry(content=needed(content, "content", op), tags=tags or ())
+            return await _insert(context, new, supersedes, force=force)
         case "search":
             request = SearchRequest(
                 query=needed(query, "query", op),
                 kinds=[SearchKind.ARCHIVAL],
                 agents=[context.agent_id, CONSTELLATION_OWNER],
+                tags=tags or None,
+                include_superseded=include_old,
+                now=now_text(context.clock),
                 limit=clamp(limit),
             )
-            return found(await search(context.database, request), "entry", "entries")
+            return found(await context.search(request), "entry", "entries")
+        case "get":
+            owners = (context.agent_id, CONSTELLATION_OWNER)
+            return _shown(await context.database.read(_find, owners, needed(entry_id, "entry_id", op)), max(start, 0))
         case _:
             assert_never(op)
 
 
-def _insert(context: ToolContext, content: str) -> dict[str, object]:
-    if not content.strip():
-        raise InvalidInput("there is nothing to store: `content` is empty")
-    if len(check_text(content)) > ENTRY_CHARS_MAX:
-        raise InvalidInput(f"an entry has at most {ENTRY_CHARS_MAX} characters, this one {len(content)}; split it")
-    row = ArchivalRow(
-        id=context.ids.new("arch"),
-        agent_id=context.agent_id,
-        content=content,
-        created_at=now_text(context.clock),
-    )
-    context.work.store(archival.insert, row)
-    return done("Stored in your archive", entry_id=row.id)
+async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *, force: bool) -> dict[str, object]:
+    """Judge the entry now, so that the answer can say what becomes of it, and once more in the transaction."""
+    cause = {name: value for name, value in cause_of(context).items() if name in ("message", "turn")}
+    new = entries.checked(NewEntry(content=new.content, tags=new.tags, source={**cause, "author": author_of(context)}))
+    terms = Terms(now=now_text(context.clock), supersedes=supersedes, force=force)
+    try:
+        expected = await context.database.read(entries.foresee, context.agent_id, new, context.ids.new("arch"), terms)
+    except SimilarEntry as error:
+        return {"success": False, "message": error.message, "data": error.details}
+    if not expected.is_new and supersedes is None:
+        return done("Your archive holds this already, word for word", entry_id=expected.entry_id)
+    context.work.store(_store, context.agent_id, new, terms, expected)
+    draft = changed(context.agent_id, expected.entry_id, supersedes)
+    context.work.event(draft.name, draft.data)
+    place = "" if supersedes is None else f" in the place of {supersedes}"
+    return done(f"Stored in your archive{place}", entry_id=expected.entry_id)
+
+
+def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expected: Stored) -> None:
+    try:
+        stored = entries.store(connection, owner, new, expected.entry_id, terms)
+    except PatternError as error:  # a refused transaction is told to the model; any other error would end its turn
+        raise Conflict(error.message) from None
+    if stored != expected:
+        raise Conflict(f"the archive changed meanwhile, and {stored.entry_id} says this; look at it first")
+
+
+def _find(connection: Connection, owners: Sequence[str], entry_id: str) -> Entry:
+    for owner in owners:
+        try:
+            return entries.find(connection, owner, entry_id)
+        except (PatternError, NotFound):
+            continue
+    raise NotFound(f"you have no archival entry {entry_id}; search finds those that you have")
+
+
+def _shown(entry: Entry, start: int) -> dict[str, object]:
+    content = entry.content[start : start + SHOWN_CHARS_MAX]
+    known: dict[str, object] = {"content": content, "created_at": entry.created_at, "tags": list(entry.tags)}
+    for name in ("valid_from", "valid_to", "superseded_by", "source", "metadata"):
+        if getattr(entry, name) is not None:
+            known[name] = getattr(entry, name)
+    left = len(entry.content) - start - len(content)
+    more = f"; {left} characters follow, read on with start={start + len(content)}" if left > 0 else ""
+    return done(f"The entry {entry.id}{more}", entry_id=entry.id, **known)

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pattern_core import search as core
-from pattern_core.search import SearchRequest
+from pattern_core.clock import now_text
+from pattern_core.search import GroupBy, SearchRequest
 from pattern_core.tools.ages import read_age
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import CONSTELLATION_OWNER, EffectClass, Role, SearchKind
 from pattern_db.timestamps import iso
 
-Domain = Literal["all", "conversations", "archival_memory", "blocks"]
+Domain = Literal["all", "conversations", "archival_memory", "blocks", "files"]
 LIMIT_DEFAULT = 20
 _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
     "all": core.KINDS,
     "conversations": (SearchKind.MESSAGE,),
     "archival_memory": (SearchKind.ARCHIVAL,),
     "blocks": (SearchKind.BLOCK,),
+    "files": (SearchKind.FILE,),
 }
 
 
@@ -27,26 +29,34 @@ async def search(
     context: ToolContext,
     query: Annotated[
         str,
-        'Words to look for, in any form; "in quotes" as a phrase, -word leaves out. May end in an age: > 5 days'
+        'Words in any form, or a question; "in quotes" as a phrase, -word leaves out. May end in an age: > 5 days'
         " (older), < 3 hours (newer), 1-2 weeks.",
     ],
     domain: Annotated[Domain, "Where: conversations are all messages, archival_memory is your archive."] = "all",
     role: Annotated[Literal["user", "assistant", "system", "tool"] | None, "Only messages of this speaker."] = None,
     start_time: Annotated[str | None, "Only from this time on, as in 2026-01-31T00:00:00Z."] = None,
     end_time: Annotated[str | None, "Only before this time."] = None,
+    tags: Annotated[list[str] | None, "Only what has one of these tags; a file has its folder's name."] = None,
+    by_session: Annotated[bool, "Find whole conversations: one hit for each, its best message."] = False,
     limit: Annotated[int, "At most so many hits, 1 to 100."] = LIMIT_DEFAULT,
 ) -> dict[str, object]:
-    """Search your conversations, archive and memory blocks, however old. Look here before you say you do not know."""
+    """Search your conversations, archive, memory blocks and files, however old, by words and meaning.
+
+    Look here before you say you do not know.
+    """
     aged = read_age(query, context.clock.now_ms())
     request = SearchRequest(
         query=aged.query,
-        kinds=(SearchKind.MESSAGE,) if role is not None and domain == "all" else _KINDS[domain],
+        kinds=(SearchKind.MESSAGE,) if (role is not None or by_session) and domain == "all" else _KINDS[domain],
         agents=[context.agent_id, CONSTELLATION_OWNER],
         roles=None if role is None else [Role(role)],
         since=start_time if aged.since_ms is None else iso(aged.since_ms),
         until=end_time if aged.until_ms is None else iso(aged.until_ms),
         # What this turn itself was asked and has done is in view; it would only be found first.
         before=context.batch_id,
+        tags=tags,
+        group_by=GroupBy.SESSION if by_session else None,
+        now=now_text(context.clock),
         limit=clamp(limit),
     )
-    return found(await core.search(context.database, request), "hit", "hits")
+    return found(await context.search(request), "hit", "hits")

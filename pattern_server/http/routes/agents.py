@@ -6,10 +6,10 @@ from fastapi import APIRouter, Response
 
 from pattern_core.agents.roster import Agent, AgentSpec
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.block import NewBlock
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config, default_model_of
 from pattern_server.http.auth import demand
+from pattern_server.http.blocks import new_block
 from pattern_server.http.bodies import AgentAsked, AgentPatched, AgentTold, Cursor, Page, PageLimit, page_of
 from pattern_server.http.request_body import StrictRoute
 from pattern_server.http.state import Caller, Server
@@ -40,7 +40,7 @@ async def create(c: str, body: AgentAsked, server: Server, caller: Caller, respo
         config=body.config,
         enabled_tools=body.enabled_tools,
         tool_rules=body.tool_rules,
-        memory=None if body.memory is None else [NewBlock(**block.model_dump()) for block in body.memory],
+        memory=None if body.memory is None else [new_block(block, block.label) for block in body.memory],
     )
     async with server.constellations.use(caller, c) as constellation:
         agent = await constellation.roster.create(spec, author=caller.author)

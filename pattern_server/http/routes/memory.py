@@ -1,4 +1,4 @@
-"""The memory blocks that an agent sees.
+"""The memory blocks that an agent sees; with `_constellation_` in an agent's place, those that all agents see.
 
 A block's version is its ETag. `If-Match` makes a change conditional on it, `If-None-Match: *` on there being no block;
 a condition that does not hold is answered with 412 and changes nothing.
@@ -7,18 +7,20 @@ a condition that does not hold is answered with 412 and changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 
 from pattern_core.constellation import Constellation
-from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.memory.block import BlockSettings, BlockView, NewBlock
-from pattern_core.memory.edit import SetText
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.memory.authors import Attribution
+from pattern_core.memory.block import BlockView
 from pattern_server.http.auth import demand
+from pattern_server.http.blocks import At, content_edit, find, new_block, settings_of, tagged, told
 from pattern_server.http.bodies import BlockPatched, BlockPut, BlockTold, Cursor, Page, PageLimit, page_of
 from pattern_server.http.errors import VersionMismatch
+from pattern_server.http.owners import owner_of
 from pattern_server.http.request_body import StrictRoute
 from pattern_server.http.state import Caller, Server
 
@@ -67,21 +69,8 @@ def _version(tag: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which block of which agent: as ids or names, and a label."""
-
-    c: str
-    a: str
-    label: str
-
-
-def _place_of(c: str, a: str, label: str) -> Place:
-    return Place(c, a, label)
-
-
 Demanded = Annotated[Conditions, Depends(_conditions)]
-At = Annotated[Place, Depends(_place_of)]
+AtVersion = Annotated[int | None, Query(ge=0, description="the block as it was at that version")]
 
 
 @router.get("", dependencies=[demand("read")], response_model=Page[BlockTold])
@@ -90,81 +79,91 @@ async def list_all(
 ) -> object:
     """The blocks that the agent sees, by label: its own, those lent to it, the constellation's."""
     async with server.constellations.use(caller, c) as constellation:
-        agent = await constellation.roster.get(a)
-        return page_of(await constellation.memory.list(agent.id), _place, limit, cursor)
+        owner = await owner_of(constellation, a)
+        page = page_of(await constellation.memory.list(owner), _place, limit, cursor)
+        return {**page, "items": [await told(constellation, block) for block in page["items"]]}
 
 
 @router.get("/{label}", dependencies=[demand("read")], response_model=BlockTold)
-async def show(at: At, server: Server, caller: Caller, response: Response) -> object:
+async def show(at: At, server: Server, caller: Caller, response: Response, version: AtVersion = None) -> object:
     """One block; its `ETag` is its version."""
     async with server.constellations.use(caller, at.c) as constellation:
-        agent = await constellation.roster.get(at.a)
-        return _tagged(response, await constellation.memory.view(agent.id, at.label))
+        view = await constellation.memory.view(await owner_of(constellation, at.a), at.label)
+        shown = await told(constellation, view)
+        if version is not None and version != view.version:
+            past = await constellation.history.content_at(view.id, version)
+            shown |= {"content": past.content, "value": past.value, "version": version, "damaged": None}
+        return tagged(response, shown)
 
 
 @router.put("/{label}", dependencies=[demand("write")], response_model=BlockTold)
 async def put(at: At, body: BlockPut, server: Server, caller: Caller, demanded: Demanded, response: Response) -> object:
-    """Write a block's whole text; a block that is not there is made (201)."""
+    """Write a block's whole content; a block that is not there is made (201).
+
+    With `base_version` what others changed since that version is kept: both changes are merged.
+    """
     async with server.constellations.use(caller, at.c) as constellation:
-        agent = await constellation.roster.get(at.a)
-        found = await _find(constellation, agent.id, at.label)
+        owner = await owner_of(constellation, at.a)
+        found = await find(constellation, owner, at.label)
         demanded.check(found, at.label)
         if found is None:
             response.status_code = 201
             response.headers["location"] = (
-                f"/api/v1/constellations/{constellation.id}/agents/{agent.id}/memory/{quote(at.label)}"
+                f"/api/v1/constellations/{constellation.id}/agents/{owner}/memory/{quote(at.label)}"
             )
-            made = NewBlock(label=at.label, **body.model_dump(exclude_none=True))
-            return _tagged(response, await constellation.memory.create(agent.id, made, author=caller.author))
-        return _tagged(response, await _changed(constellation, found, agent.id, body, caller.author, demanded))
+            content_edit(body)  # refuses what says nothing or two things
+            made = await constellation.memory.create(owner, new_block(body, at.label), author=caller.author)
+            return tagged(response, await told(constellation, made))
+        await _changed(constellation, found, owner, body, caller.author, demanded)
+        return tagged(response, await told(constellation, await constellation.memory.view(owner, at.label)))
 
 
 @router.patch("/{label}", dependencies=[demand("write")], response_model=BlockTold)
 async def patch(at: At, body: BlockPatched, server: Server, caller: Caller, response: Response) -> object:
-    """Change a block's settings; its text stays."""
+    """Change a block's settings; its content stays."""
     async with server.constellations.use(caller, at.c) as constellation:
-        agent = await constellation.roster.get(at.a)
-        settings = BlockSettings(**body.model_dump(exclude_none=True))
-        changed = await constellation.memory.set_metadata(agent.id, at.label, settings, author=caller.author)
-        return _tagged(response, changed)
+        owner = await owner_of(constellation, at.a)
+        view = await constellation.memory.view(owner, at.label)
+        settings = settings_of(body, view)
+        if settings is not None:
+            view = await constellation.memory.set_metadata(owner, at.label, settings, author=caller.author)
+        return tagged(response, await told(constellation, view))
 
 
 @router.delete("/{label}", dependencies=[demand("write")], status_code=204)
 async def delete(at: At, server: Server, caller: Caller, demanded: Demanded) -> None:
     """Take a block out of the agent's mind. Its bytes stay in the file."""
     async with server.constellations.use(caller, at.c) as constellation:
-        agent = await constellation.roster.get(at.a)
-        demanded.check(await _find(constellation, agent.id, at.label), at.label)
-        await constellation.memory.delete(agent.id, at.label, author=caller.author)
-
-
-async def _find(constellation: Constellation, agent_id: str, label: str) -> BlockView | None:
-    try:
-        return await constellation.memory.view(agent_id, label)
-    except NotFound:
-        return None
+        owner = await owner_of(constellation, at.a)
+        demanded.check(await find(constellation, owner, at.label), at.label)
+        await constellation.memory.delete(owner, at.label, author=caller.author)
 
 
 async def _changed(
-    constellation: Constellation, found: BlockView, agent_id: str, body: BlockPut, author: str, demanded: Conditions
-) -> BlockView:
-    """The block after its settings, then its text were set; settings first, since a new limit may hold for the text."""
-    settings: dict[str, Any] = body.model_dump(exclude={"content"}, exclude_none=True)
-    if any(getattr(found, name) != value for name, value in settings.items()):
-        await constellation.memory.set_metadata(agent_id, found.label, BlockSettings(**settings), author=author)
+    constellation: Constellation, found: BlockView, owner: str, body: BlockPut, author: str, demanded: Conditions
+) -> None:
+    """Set settings and content in one transaction; settings first: a new limit or schema may hold for the rest."""
+    settings, edit = settings_of(body, found), content_edit(body)
+    if edit is None and settings is None and body.template is not None:
+        raise InvalidInput(f"there is a block {found.label!r} already; a template is for making one")
     try:
-        edited = await constellation.memory.edit(
-            agent_id, found.label, SetText(text=body.content), author=author, expected_version=demanded.version
-        )
+        async with constellation.transaction() as work:
+            if settings is not None:
+                await constellation.memory.set_metadata(owner, found.label, settings, author=author, work=work)
+            if edit is not None and body.base_version is not None:
+                by = Attribution(author=author)
+                merge = constellation.revisions.merge
+                await merge(owner, found.label, by, edit, base=body.base_version, work=work)
+            elif edit is not None:
+                expected = demanded.version
+                await constellation.memory.edit(
+                    owner, found.label, edit, author=author, expected_version=expected, work=work
+                )
     except Conflict as error:
+        if body.base_version is not None:
+            raise
         raise VersionMismatch(error.message, **error.details) from None
-    return edited.block
 
 
 def _place(block: BlockView) -> tuple[str, str]:
     return block.label, block.id
-
-
-def _tagged(response: Response, block: BlockView) -> BlockView:
-    response.headers["etag"] = f'"{block.version}"'
-    return block

@@ -16,8 +16,10 @@ def test_names_and_effects() -> None:
         ("recall", EffectClass.LOCAL),
         ("search", EffectClass.PURE),
         ("send_message", EffectClass.LOCAL),
+        ("file", EffectClass.LOCAL),
+        ("file_save", EffectClass.IDEMPOTENT),
     ]
-    assert ToolRegistry(BUILTIN).names == DEFAULT_ENABLED
+    assert ToolRegistry(BUILTIN).names == (*DEFAULT_ENABLED, "file_save")
 
 
 def test_schemas_are_plain_enough_for_every_vendor() -> None:

@@ -63,9 +63,8 @@ def test_a_long_answer_leaves_out_the_last_hits_and_stays_json() -> None:
 
 
 def test_a_notice_is_passed_on() -> None:
-    assert str(found(SearchResult(hits=[], notice="by words only"), "hit", "hits")["message"]).endswith(
-        "(by words only)"
-    )
+    assert found(SearchResult(hits=[], notice="by words only"), "hit", "hits")["notice"] == "by words only"
+    assert "notice" not in found(SearchResult(hits=[]), "hit", "hits")
 
 
 def test_clamp() -> None:

@@ -102,6 +102,41 @@ def test_checking_finds_damage(home: Pattern, data_dir: Path) -> None:
         assert home("db", "check").code == 1
 
 
+def test_a_damaged_block_is_found_and_brought_back(home: Pattern, data_dir: Path) -> None:
+    for text in ("Ruth lives in Lisbon.", "Ruth lives in Porto."):
+        assert home("memory", "edit", "human", "--content", text, "-c", "home", "-a", "ada").code == 0
+    shared = home("memory", "create", "house rules", "--content", "Be kind.", "-c", "home", "--everyone")
+    assert shared.code == 0, shared.err
+    (folder,) = data_dir.glob("constellations/*")
+    with closing(open_connection(folder / "pattern.db")) as connection:
+        connection.execute("UPDATE memory_block_updates SET update_blob = x'00'").fetchall()
+        connection.execute("UPDATE memory_blocks SET loro_snapshot = x'00' WHERE label = 'house rules'").fetchall()
+    checked = home("db", "check")
+    assert checked.code == 1
+    assert "the block human is damaged" in checked.out
+    assert "pattern memory repair human -c home -a ada\n" in checked.out
+    assert "pattern memory repair 'house rules' -c home --everyone\n" in checked.out
+    with DataDirLock.acquire(folder):
+        assert "the block human is damaged" in home("db", "check").out, "also in a copy of a file in use"
+    assert "human is damaged" in home("memory", "list", "-c", "home", "-a", "ada").err
+    refused = home("memory", "append", "human", "More.", "-c", "home", "-a", "ada", "--json")
+    assert refused.code == 1
+    assert "pattern memory repair human" in refused.err
+    repaired = home("memory", "repair", "human", "-c", "home", "-a", "ada")
+    assert repaired.code == 0, repaired.err
+    assert "nothing was lost" in repaired.out
+    assert home("memory", "show", "human", "-c", "home", "-a", "ada").out == "Ruth lives in Porto.\n"
+    assert home("memory", "repair", "house rules", "-c", "home", "--everyone").code == 0
+    assert home("db", "check").code == 0
+
+
+def test_the_owner_of_a_damaged_block_may_be_gone(home: Pattern, data_dir: Path) -> None:
+    (file,) = data_dir.glob("constellations/*/pattern.db")
+    with closing(open_connection(file)) as connection:
+        connection.execute("UPDATE memory_blocks SET loro_snapshot = x'00', agent_id = 'grp_1'").fetchall()
+    assert "-c home -a grp_1" in home("db", "check").out
+
+
 def test_vacuum(home: Pattern, data_dir: Path) -> None:
     assert home("db", "vacuum").code == 0
     (folder,) = data_dir.glob("constellations/*")

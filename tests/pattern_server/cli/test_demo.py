@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pattern_server.cli import demo, run
-from pattern_server.cli.demo import ClaimFailed, answer_of, claim
 
 
 @pytest.mark.slow
@@ -19,6 +18,7 @@ def test_the_tour_runs_and_leaves_its_files_where_it_was_told(
     shown = capsys.readouterr().out
     assert "All of it held" in shown
     assert "Lisbon" in shown
+    assert [f"\n{number}. " in shown for number in range(1, 9)] == [True] * 7 + [False]
     assert (tmp_path / "tour" / "home.db").exists()
     assert run(["demo", "--data-dir", str(tmp_path / "tour")]) == 1
     assert "not empty" in capsys.readouterr().err
@@ -28,19 +28,9 @@ def test_the_tour_runs_and_leaves_its_files_where_it_was_told(
 def test_a_promise_that_does_not_hold_ends_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "none")  # the tour ends before it would find anything
     monkeypatch.setattr(demo, "ASKED", (("What do you know about Ruth?", ("Timbuktu",)),))
     assert run(["demo"]) == 1
     shown = capsys.readouterr()
     assert "Timbuktu" in shown.err
     assert "All of it held" not in shown.out
-
-
-def test_claims() -> None:
-    claim([1], "something is there")
-    with pytest.raises(ClaimFailed, match="nothing is there"):
-        claim([], "nothing is there")
-
-
-def test_an_answer_is_what_the_agent_said() -> None:
-    said = [("user", "Hello."), ("assistant", ""), ("tool", "{}"), ("assistant", "Good day."), ("assistant", "Ada.")]
-    assert answer_of({"messages": [{"role": role, "content": content} for role, content in said]}) == "Good day.\nAda."

@@ -28,7 +28,10 @@ def test_a_sound_installation(home: Pattern, data_dir: Path) -> None:
     assert ran.code == 0, ran.out
     assert "Nothing is wrong here" in ran.out
     found = findings(home)
-    assert found["databases"] == ("ok", "2 of 2 can be opened at this version")
+    assert found["databases"][0] == "ok"
+    assert found["databases"][1].startswith("2 of 2 can be opened at this version")
+    messages = [row["message"] for row in _rows(home) if row["check"] == "embeddings"]
+    assert any("can work, 64 numbers a vector" in message for message in messages)
     assert found["server"][0] == "note"
     assert found["models"][0] == "note"
 
@@ -87,6 +90,41 @@ def test_a_full_disk_and_few_descriptors(home: Pattern, monkeypatch: pytest.Monk
     found = findings(home)
     assert found["disk"][0] == "problem"
     assert "ulimit" in found["open files"][1]
+
+
+def test_embeddings_that_nobody_can_make(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "none")
+    assert findings(home)["embeddings"][0] == "note"
+    monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "compatible")
+    state, message = findings(home)["embeddings"]
+    assert state == "problem"
+    assert "words alone" in message
+    assert "base_url" in message
+    assert home("doctor").code == 1
+
+
+def test_another_model_and_texts_that_wait(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "none")
+    assert home("memory", "append", "human", "Ruth lives in Lisbon.", "-c", "home", "-a", "ada").code == 0
+    monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "deterministic")
+    assert "of 1 texts embedded" in findings(home)["embeddings"][1]
+    assert home("embeddings", "status", "-c", "home", "--wait").code == 0
+    assert findings(home)["embeddings"][0] == "ok"
+    monkeypatch.setenv("PATTERN_EMBEDDINGS__DIMENSIONS", "32")
+    state, message = findings(home)["embeddings"]
+    assert state == "note"
+    assert "pattern embeddings switch -c home" in message
+
+
+def test_a_folder_that_went_away(home: Pattern, tmp_path: Path) -> None:
+    (tmp_path / "papers").mkdir()
+    assert home("folder", "create", "papers", "--path", str(tmp_path / "papers"), "-c", "home").code == 0
+    assert "folders" not in findings(home)
+    (tmp_path / "papers").rmdir()
+    home("folder", "index", "papers", "-c", "home")
+    state, message = findings(home)["folders"]
+    assert state == "problem"
+    assert "pattern folder index papers -c home" in message
 
 
 def test_models_and_typing_errors(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,16 @@ def test_words_are_found(home: Pattern) -> None:
     assert [hit["kind"] for hit in hits] == ["message"]
 
 
+def test_the_filters_reach_the_server_and_a_hit_is_explained(home: Pattern) -> None:
+    home("chat", "-c", "home", "Remember that Ruth is allergic to walnuts.")
+    explained = home("search", "-c", "home", "walnuts", "--kind", "message", "--explain")
+    assert "its words fit" in explained.out
+    narrow = ("--since", "2001-01-01T00:00:00Z", "--until", "2002-01-01T00:00:00Z", "--tag", "t", "--workspace", "w")
+    for options in (narrow, ("--session", "none"), ("--workspace", "w")):
+        assert home("search", "-c", "home", "walnuts", *options).out == "Nothing was found.\n"
+    assert "session" in home("search", "-c", "home", "walnuts", "--by-session", "--superseded").out
+
+
 def test_nothing_found_is_a_sentence(home: Pattern) -> None:
     assert home("search", "-c", "home", "xylophone").out == "Nothing was found.\n"
 

@@ -78,6 +78,8 @@ def test_origins() -> None:
             said("y", "assistant"),
             Found(text="z", kind="message"),
             Found(text="w", kind="block"),
+            Found(text="v", kind="file", label="boiler.md"),
+            Found(text="u", kind="file"),
         ]
     )
     assert shown.splitlines() == [
@@ -87,6 +89,8 @@ def test_origins() -> None:
         "- y (I said, 2026-01-02)",
         "- z (from our conversations)",
         "- w (memory)",
+        "- v (file boiler.md)",
+        "- u (a file)",
     ]
 
 

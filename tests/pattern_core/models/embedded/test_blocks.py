@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.memory.render import PromptBlock, prompt
+from pattern_core.memory.shapes.render import PromptBlock, prompt
 from pattern_core.models.embedded.blocks import SeenBlock, change_line, cut_lines, home_of, seen_blocks, without_blocks
 
 
@@ -35,6 +35,8 @@ def block(label: str, permission: str = "read_write", room: int | None = None) -
         ([block("persona"), block("notes"), block("human")], "human"),
         ([block("persona"), block("notes"), block("human", "read_only")], "notes"),
         ([block("notes", "append"), block("human", room=4)], "notes"),
+        ([block("human", "human"), block("notes", "append")], "notes"),
+        ([block("notes", "read_only"), block("family", "partner")], "family"),
         ([block("persona")], None),
         ([], None),
     ],

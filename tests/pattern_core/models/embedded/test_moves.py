@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.memory.render import PromptBlock, prompt
+from pattern_core.memory.shapes.render import PromptBlock, prompt
 from pattern_core.messages import Message, Text, ToolCall, ToolResult, user
 from pattern_core.models.embedded.moves import Act, next_move, scene_of
 from pattern_core.models.model import ModelRequest, ToolSpec
@@ -168,6 +168,16 @@ def test_it_uses_what_it_may() -> None:
     assert "none of the tools" in Life(tools=()).say("forget tea")
     assert "none of the tools" in Life(tools=()).say("change tea to cake")
     assert "human" in Life(tools=(), blocks={"human": "Tea is at five."}).say("when is tea?")
+
+
+def test_it_does_not_claim_what_a_person_has_to_agree_to() -> None:
+    life = Life(blocks={"human": ""}, permissions={"human": "human"})
+    said = life.say("Remember that Ruth lives in Lisbon.")
+    assert "only if a person agrees" in said
+    assert "I will remember" not in said
+    assert life.archive == []
+    refused = Life(blocks={"human": ""}, permissions={"human": "partner"}, broken=("block_edit",))
+    assert "in my archive" in refused.say("Remember that Ruth lives in Lisbon.")
 
 
 def test_it_says_when_a_tool_fails() -> None:

@@ -7,6 +7,10 @@ from typing import Any
 
 from pattern_core.errors import NotFound
 from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.memory.past.history import BlockHistory
+from pattern_core.memory.past.revising import Revisions
+from pattern_core.memory.sharing import Sharing
+from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.tools.tool import Tool, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import Role
@@ -27,6 +31,15 @@ class ToolRig:
 
     def __post_init__(self) -> None:
         self.ids = Ids(self.rig.clock, seeded_randomness(7))
+        blocks, commit = self.rig.store.blocks, self.rig.commit
+        self.sharing = Sharing(database=self.rig.database, clock=self.rig.clock, seen=blocks.seen, commit=commit)
+        self.revisions = Revisions(
+            database=self.rig.database,
+            clock=self.rig.clock,
+            blocks=blocks,
+            history=BlockHistory(self.rig.database),
+            commit=commit,
+        )
 
     async def call(self, tool: Tool, **arguments: object) -> Any:
         """Call the tool and commit; nothing is committed if it raises."""
@@ -49,11 +62,17 @@ class ToolRig:
             idempotency_key="key",
             work=work,
             memory=self.rig.store,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
             database=self.rig.database,
             clock=self.rig.clock,
             ids=self.ids,
             deliver=self.deliver,
         )
+
+    async def search(self, request: SearchRequest) -> SearchResult:
+        return await search(self.rig.database, request)
 
     async def deliver(self, work: UnitOfWork, *, target: str, content: str) -> str:
         if target == "nobody":

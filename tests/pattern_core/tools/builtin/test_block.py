@@ -37,6 +37,37 @@ async def test_info_returns_settings_and_no_content(tools: ToolRig) -> None:
     json.dumps(data)
 
 
+async def test_info_shows_what_a_structured_block_takes(tools: ToolRig) -> None:
+    fields = [
+        {"name": "name", "required": True, "default": "?", "description": "What to call them"},
+        {"name": "age", "field_type": "Number", "read_only": True},
+    ]
+    shown = [
+        {"name": "name", "type": "Text", "required": True, "description": "What to call them"},
+        {"name": "age", "type": "Number", "read_only": True},
+    ]
+    sections = [{"name": "who", "schema": {"Map": {"fields": fields}}, "read_only": True}, {"name": "rest"}]
+    for label, schema, data in (
+        ("m", {"Map": {"fields": fields}}, {"schema": "Map", "fields": shown}),
+        ("l", {"List": {"max_items": 3}}, {"schema": "List", "max_items": 3}),
+        ("i", {"List": {"item_schema": {"Map": {"fields": fields}}}}, {"schema": "List", "fields": shown}),
+        ("g", {"Log": {"entry_schema": {"fields": fields}}}, {"fields": shown, "entries_shown": 10}),
+        (
+            "c",
+            {"Composite": {"sections": sections}},
+            {
+                "sections": [
+                    {"name": "who", "schema": "Map", "fields": shown, "read_only": True},
+                    {"name": "rest", "schema": "Text"},
+                ]
+            },
+        ),
+    ):
+        await tools.rig.block(label=label, schema=schema)
+        told = (await tools.call(block, op="info", label=label))["data"]
+        assert {name: told[name] for name in data} == data
+
+
 async def test_pin_and_unpin(tools: ToolRig) -> None:
     await tools.rig.block("x", block_type=BlockType.WORKING)
     for op, pinned in (("pin", True), ("unpin", False)):
@@ -71,7 +102,46 @@ async def test_everybodys_blocks_are_read_but_not_pinned(tools: ToolRig) -> None
 
 
 async def test_misfitting_arguments_are_named(tools: ToolRig) -> None:
-    with pytest.raises(InvalidInput, match="`op` must be 'load', 'pin'"):
+    with pytest.raises(InvalidInput, match="`op` must be 'load', 'info'"):
         await tools.call(block, op="delete", label="notes")
     with pytest.raises(InvalidInput, match="`source_id` is not an argument"):
         await tools.call(block, op="load", label="notes", source_id="x")
+
+
+async def test_swap_pins_one_and_unpins_the_other(tools: ToolRig) -> None:
+    for label, pinned in (("old", True), ("new", False)):
+        await tools.rig.block(label, label=label, block_type=BlockType.WORKING, pinned=pinned)
+    await tools.call(block, op="swap", label="new", other="old")
+    pins = {view.label: view.pinned for view in await tools.rig.store.list(ADA)}
+    assert pins == {"old": False, "new": True}
+    with pytest.raises(InvalidInput, match="needs `other`"):
+        await tools.call(block, op="swap", label="new")
+
+
+async def test_what_was_put_away_comes_back(tools: ToolRig) -> None:
+    await tools.rig.block("x", block_type=BlockType.WORKING)
+    await tools.call(block, op="archive", label="notes")
+    await tools.call(block, op="pin", label="notes")
+    view = await tools.rig.store.view(ADA, "notes")
+    assert (view.block_type, view.pinned) == (BlockType.WORKING, True)
+
+
+async def test_an_agent_makes_blocks_of_its_own(tools: ToolRig) -> None:
+    await tools.call(block, op="create", label="garden", content="Peas in bed two.", description="What grows where")
+    view = await tools.rig.store.view(ADA, "garden")
+    assert (view.content, view.block_type, view.pinned) == ("Peas in bed two.", BlockType.WORKING, True)
+    with pytest.raises(InvalidInput, match="cannot be a label"):
+        await tools.call(block, op="create", label="<b>")
+
+
+async def test_a_block_is_shared_and_given_back(tools: ToolRig) -> None:
+    await tools.rig.block("Our plan.", label="plan")
+    shared = await tools.call(block, op="share", label="plan", agent="bob")
+    assert shared["data"] == {"agent": "bob", "permission": "append"}
+    assert (await tools.rig.store.view("agt_bob", "plan")).content == "Our plan."
+    await tools.call(block, op="unshare", label="plan", agent="bob")
+    with pytest.raises(NotFound):
+        await tools.rig.store.view("agt_bob", "plan")
+    for arguments, error in (({}, InvalidInput), ({"agent": "eve"}, NotFound), ({"agent": "ada"}, InvalidInput)):
+        with pytest.raises(error):
+            await tools.call(block, op="share", label="plan", **arguments)

@@ -87,3 +87,61 @@ async def test_what_does_not_fit_is_named(place: Place) -> None:
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
         assert named in answer.json()["detail"]
     assert (await place.admin.get(f"{HERE}/human")).json()["content"] == ""
+
+
+FIELDS = {"Map": {"fields": [{"name": "name", "field_type": "Text"}, {"name": "visits", "field_type": "Counter"}]}}
+
+
+async def test_blocks_of_other_shapes_are_json(place: Place) -> None:
+    await place.constellation()
+    made = await place.admin.put(f"{HERE}/guest", json={"schema": FIELDS, "value": {"name": "Ada"}})
+    assert made.status_code == 201, made.text
+    assert made.json()["schema"]["Map"]["fields"][1]["field_type"] == "Counter"
+    assert made.json()["value"] == {"name": "Ada", "visits": 0}
+    changed = await place.admin.put(f"{HERE}/guest", json={"value": {"name": "Ada", "visits": 2}})
+    assert (changed.json()["value"], "visits: 2" in changed.json()["content"]) == ({"name": "Ada", "visits": 2}, True)
+    listed = (await place.admin.get(HERE)).json()["items"]
+    assert [block["value"] for block in listed] == [changed.json()["value"], "", ""]
+    for body, named in (
+        ({"value": {"name": 3}}, "name"),
+        ({"value": {"nickname": "A"}}, "nickname"),
+        ({"value": {}, "content": "{}"}, "not both"),
+        ({"schema": "Log"}, "schema"),
+        ({"schema": {"Tree": {}}, "value": 1}, "Tree"),
+    ):
+        answer = await place.admin.put(f"{HERE}/guest", json=body)
+        assert answer.status_code == 422, answer.text
+        assert named in answer.json()["detail"]
+    tasks = await place.admin.put(f"{HERE}/todo", json={"template": "task_list", "value": [{"text": "Sow"}]})
+    assert tasks.status_code == 201, tasks.text
+    assert "[ ] Sow" in tasks.json()["content"]
+    assert (await place.admin.put(f"{HERE}/todo", json={"template": "task_list"})).status_code == 422
+
+
+async def test_content_from_an_older_version_is_merged(place: Place) -> None:
+    await place.constellation()
+    await place.admin.put(f"{HERE}/human", json={"content": "tea\nbread\n"})
+    await place.admin.put(f"{HERE}/human", json={"content": "tea\nrye bread\n"})
+    merged = await place.admin.put(f"{HERE}/human", json={"content": "green tea\nbread\n", "base_version": 1})
+    assert merged.json()["content"] == "green tea\nrye bread\n", merged.text
+    was = await place.admin.get(f"{HERE}/human", params={"version": 1})
+    assert (was.json()["content"], was.json()["version"]) == ("tea\nbread\n", 1)
+    assert (await place.admin.get(f"{HERE}/human", params={"version": 9})).status_code == 404
+    ahead = await place.admin.put(f"{HERE}/human", json={"content": "x", "base_version": 9})
+    assert (ahead.status_code, ahead.json()["code"]) == (409, "conflict")
+
+
+async def test_settings_and_content_are_one_change(place: Place) -> None:
+    await place.constellation()
+    refused = await place.admin.put(f"{HERE}/human", json={"content": "x" * 20, "char_limit": 10})
+    assert refused.status_code == 422
+    assert (await place.admin.get(f"{HERE}/human")).json()["char_limit"] == 5_000
+
+
+async def test_what_belongs_to_everybody(place: Place) -> None:
+    await place.constellation()
+    house = "/constellations/home/agents/_constellation_/memory"
+    assert (await place.admin.put(f"{house}/house", json={"content": "Quiet from ten."})).status_code == 201
+    seen = (await place.admin.get(f"{HERE}/house")).json()
+    assert (seen["content"], seen["via"]) == ("Quiet from ten.", "constellation")
+    assert [block["label"] for block in (await place.admin.get(house)).json()["items"]] == ["house"]

@@ -1,0 +1,35 @@
+"""How a constellation's contents are, from its file alone: for whoever looks while it may be asleep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pattern_core.embeddings import work
+from pattern_db.connection import Connection
+from pattern_db.enums import IndexState
+from pattern_db.tables import embedding_indexes as indexes
+from pattern_db.tables import folders
+from pattern_db.tables.embedding_indexes import IndexRow
+from pattern_db.tables.folders import FolderRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """`index` is the one that search by meaning answers from, None before the first text; `done` of `total` texts have
+    been looked at for it. `unavailable` are the folders that could not be read when they were looked through last.
+    """
+
+    index: IndexRow | None
+    done: int
+    total: int
+    unavailable: Sequence[FolderRow]
+
+
+def condition(connection: Connection) -> Condition:
+    """Look at the file; reads a handful of rows."""
+    active = next(iter(indexes.in_state(connection, IndexState.ACTIVE)), None)
+    total = sum(indexes.newest_rows(connection).values())
+    coverage = work.Coverage(0, total) if active is None else work.coverage(connection, active)
+    unavailable = [folder for folder in folders.list_all(connection) if folder.status != "ready"]
+    return Condition(index=active, done=coverage.done, total=coverage.total, unavailable=unavailable)

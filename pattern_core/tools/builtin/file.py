@@ -1,0 +1,164 @@
+"""The tool `file`: files in the folders that are attached to the agent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, assert_never
+
+from pattern_core.clock import now_text
+from pattern_core.errors import InvalidInput
+from pattern_core.files.access import AgentFiles, Located
+from pattern_core.files.disk import Unreadable
+from pattern_core.files.storing import hash_of, prepare, put_of, store
+from pattern_core.memory.shapes.values import check_text
+from pattern_core.search import SearchRequest
+from pattern_core.tools.calling import done, needed
+from pattern_core.tools.hits import clamp, excerpt
+from pattern_core.tools.tool import ToolContext, tool
+from pattern_db.enums import EffectClass, PathType, SearchKind
+from pattern_db.tables import passages
+
+Operation = Literal["list", "read", "grep", "search", "write", "append"]
+LINES_DEFAULT = 200
+LINES_MAX = 1_000
+WINDOW_CHARS_MAX = 16_000  # below what a result may hold, so that the JSON is never cut
+LISTED_MAX = 200
+MATCHES_DEFAULT = 50
+MATCH_CHARS_MAX = 300
+HITS_DEFAULT = 8
+HIT_CHARS_MAX = 1_500
+FILE_CHARS_MAX = 200_000  # of what an agent writes
+
+
+@tool(effect=EffectClass.LOCAL)
+async def file(
+    context: ToolContext,
+    op: Annotated[
+        Operation,
+        "list: folders, or the files in them. read: a window of lines. grep: lines that match `pattern`."
+        " search: passages about `query`. write: a whole file. append: add at its end.",
+    ],
+    path: Annotated[
+        str | None, "For read, write, append and a grep of one file: `folder/path`, as list shows it."
+    ] = None,
+    folder: Annotated[str | None, "For list and search: only this folder."] = None,
+    pattern: Annotated[
+        str | None, "For grep: a regular expression, matched line by line. For list: a name such as *.md."
+    ] = None,
+    files: Annotated[str | None, "For grep: only files with such a name, as *.py."] = None,
+    query: Annotated[str | None, "For search: what the passage is about."] = None,
+    start_line: Annotated[int, "For read: the first line, from 1."] = 1,
+    lines: Annotated[int, "For read: at most so many lines, up to 1000."] = LINES_DEFAULT,
+    ignore_case: Annotated[bool, "For grep: upper and lower case are the same."] = False,
+    limit: Annotated[int | None, "For grep and search: at most so many finds, 1 to 100."] = None,
+    content: Annotated[str | None, "For write and append: the text, exactly as it shall be."] = None,
+) -> dict[str, object]:
+    """Read, find and write files in the folders that are attached to you. Name the lines when you quote from a file."""
+    access = AgentFiles(context.database, context.agent_id)
+    match op:
+        case "list":
+            return await _list(access, folder, pattern)
+        case "read":
+            return await _read(access, needed(path, "path", op), start_line, lines)
+        case "grep":
+            found = await access.grep(
+                needed(pattern, "pattern", op),
+                path=path,
+                files_like=files,
+                limit=clamp(limit or MATCHES_DEFAULT),
+                ignore_case=ignore_case,
+            )
+            shown = [{"path": one.name, "line": one.line, "text": one.text[:MATCH_CHARS_MAX]} for one in found.lines]
+            missing = f"; {found.left_out} more were not looked through, narrow `files`" if found.left_out else ""
+            return done(f"Found {len(shown)} lines in {found.files} files{missing}", matches=shown)
+        case "search":
+            only = None if folder is None else (await access.folder(folder)).folder.name
+            return await _search(context, needed(query, "query", op), only, clamp(limit or HITS_DEFAULT))
+        case "write" | "append":
+            place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
+            return await _write(context, access, place, needed(content, "content", op), is_append=op == "append")
+        case _:
+            assert_never(op)
+
+
+async def _list(access: AgentFiles, folder: str | None, pattern: str | None) -> dict[str, object]:
+    if folder is None and pattern is None:
+        attached = await access.folders()
+        shown = [
+            {
+                "folder": one.folder.name,
+                "description": one.folder.description,
+                "access": one.access.value,
+                "status": one.folder.status_reason or one.folder.status,
+            }
+            for one in attached
+        ]
+        if len(attached) != 1:
+            return done(f"{len(attached)} folders are attached to you", folders=shown)
+        folder = attached[0].folder.name
+    found = await access.list(folder, pattern)
+    names = [{"path": path, "lines": row.line_count, "error": row.error} for path, row in found[:LISTED_MAX]]
+    names = [{key: value for key, value in one.items() if value is not None} for one in names]
+    more = f"; the first {LISTED_MAX} are shown, narrow `pattern`" if len(found) > LISTED_MAX else ""
+    return done(f"{len(found)} files{more}", files=names)
+
+
+async def _read(access: AgentFiles, path: str, start_line: int, lines: int) -> dict[str, object]:
+    if start_line < 1:
+        raise InvalidInput(f"lines count from 1; there is no line {start_line}")
+    wanted = min(max(lines, 1), LINES_MAX)
+    window = await access.read(path, start_line=start_line, lines=wanted, chars_max=WINDOW_CHARS_MAX)
+    words = f"Lines {window.first} to {window.last} of {window.total} of {window.path}"
+    if window.is_cut:
+        words += f"; line {window.first} is longer than what is shown"
+    elif window.last < window.total:
+        words += f"; go on with start_line {window.last + 1}"
+    return done(words, content=window.text, start_line=window.first, end_line=window.last, total_lines=window.total)
+
+
+async def _search(context: ToolContext, query: str, folder: str | None, limit: int) -> dict[str, object]:
+    request = SearchRequest(
+        query=query,
+        kinds=[SearchKind.FILE],
+        agents=[context.agent_id],
+        tags=None if folder is None else [folder],  # a folder's name counts as a tag of its files
+        limit=limit,
+    )
+    result = await context.search(request)
+    places = await context.database.read(passages.places, [hit.id for hit in result.hits])
+    shown: list[dict[str, object]] = []
+    for hit in result.hits:
+        place = places.get(hit.id)
+        if place is None:
+            continue
+        entry: dict[str, object] = {
+            "path": f"{place.folder}/{place.file}",
+            "start_line": place.start_line,
+            "end_line": place.end_line,
+            "content": excerpt(hit.content, hit.snippet, HIT_CHARS_MAX),
+            "score": round(hit.score, 3),
+        }
+        shown.append(entry if place.page is None else {**entry, "page": place.page})
+    words = f"Found {len(shown)} passages" if shown else "Found no passage; try other words, or grep"
+    return done(words + (f" ({result.notice})" if result.notice else ""), hits=shown)
+
+
+async def _write(
+    context: ToolContext, access: AgentFiles, place: Located, content: str, *, is_append: bool
+) -> dict[str, object]:
+    before = await access.stored(place) if is_append else b""
+    data = before + check_text(content).encode()
+    if len(data) > FILE_CHARS_MAX:
+        raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
+    prepared = await prepare(place.name, data)
+    if prepared.error is not None:
+        raise Unreadable(f"{place.path} was not written: {prepared.error}")
+    put = put_of(
+        prepared,
+        folder_id=place.attached.folder.id,
+        ids=context.ids,
+        now=now_text(context.clock),
+        content=data,
+        expected_hash=hash_of(before) if before else None,
+    )
+    context.work.store(store, put)
+    return done(f"{'Added to' if is_append else 'Wrote'} {place.path}", bytes=len(data), passages=len(prepared.pieces))

@@ -1,0 +1,139 @@
+"""`pattern history …`: past messages from elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import trio
+
+from pattern_core.errors import InvalidInput
+from pattern_server.cli.client import Api, Json, ServerFailed, path
+from pattern_server.cli.command import ExitCode, connected, constellation_option
+from pattern_server.cli.output import SKIPPED, Output
+
+BATCH_MESSAGES = 1_000  # sent at once …
+BATCH_CHARS = 4_000_000  # … unless they are longer than this
+UNREADABLE_SHOWN_MAX = 10
+ROLES = ("user", "assistant", "system", "tool")
+
+
+@click.group()
+def history() -> None:
+    """History: conversations that were held elsewhere."""
+
+
+@history.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@constellation_option
+@click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
+@click.option("--skip", is_flag=True, help="Leave out lines that are no messages, and end with 3.")
+@connected
+async def import_file(api: Api, output: Output, file: Path, constellation: str, agent: str, skip: bool) -> ExitCode:
+    """Add the past messages of FILE (- is the standard input) to an agent's conversation. No turn runs.
+
+    FILE has one JSON object a line: role (user, assistant, system or tool) and content, and if known created_at (such
+    as 2023-05-08T13:56:00Z), session_id, name, metadata, workspace. The same file imported again adds nothing.
+    """
+    text = await trio.to_thread.run_sync(_read, file)
+    messages, unreadable = _messages(text)
+    if unreadable and not skip:
+        raise InvalidInput(f"nothing was imported: {_listed(unreadable)}. --skip leaves such lines out")
+    if not messages:
+        raise InvalidInput(f"there is no message in {file}")
+    ids = await send(api, output, path("constellations", constellation, "agents", agent, "history"), messages)
+    output.data({"imported": len(ids), "skipped": len(unreadable), "ids": ids})
+    output.say(f"Imported {len(ids)} messages into the conversation of {agent}.")
+    if unreadable:
+        output.note(f"Left out: {_listed(unreadable)}.")
+    return SKIPPED if unreadable else None
+
+
+async def send(api: Api, output: Output, where: str, messages: list[Json]) -> list[str]:
+    """Send the messages in batches, each under a key made of its words, so that sending them again adds nothing.
+
+    Raises:
+        InvalidInput: the server refused one; the error names its place, and how many were stored before.
+    """
+    ids: list[str] = []
+    batches = list(_batches(messages))
+    with output.progress("Importing", total=len(batches)) as advance:
+        for number, batch in enumerate(batches):
+            digest = hashlib.sha256(json.dumps(batch).encode()).hexdigest()[:40]
+            key = {"Idempotency-Key": f"import-{number}-{digest}"}
+            try:
+                answer = await api.call("POST", where, body={"messages": batch}, headers=key)
+            except ServerFailed as error:
+                if error.problem_code != "invalid_input":
+                    raise
+                stored = f"the first {len(ids)} messages are stored" if ids else "nothing was imported"
+                raise InvalidInput(
+                    f"{stored}; then {error.message} (counted from 0 after those). Mend the file and import it again:"
+                    " what is stored already is not added twice"
+                ) from None
+            ids += answer["ids"]
+            advance()
+    return ids
+
+
+def _read(file: Path) -> str:
+    if str(file) == "-":
+        return sys.stdin.read()
+    return file.read_text(encoding="utf-8-sig", errors="surrogateescape")
+
+
+def _messages(text: str) -> tuple[list[Json], list[str]]:
+    """The messages of the lines, and what is wrong with the other lines."""
+    messages: list[Json] = []
+    unreadable: list[str] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            message = _message(line)
+        except ValueError as error:
+            unreadable.append(f"line {number} {error}")
+        else:
+            messages.append(message)
+    return messages, unreadable
+
+
+def _message(line: str) -> Json:
+    try:
+        line.encode()
+        message: Any = json.loads(line)
+    except UnicodeError:
+        raise ValueError("is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None
+    if not isinstance(message, dict):
+        raise ValueError("is not a JSON object")
+    if message.get("role") not in ROLES:
+        raise ValueError(f"has no role of {', '.join(ROLES)}")
+    if not isinstance(message.get("content"), str) or not message["content"].strip():
+        raise ValueError("has no words as content")
+    return message
+
+
+def _batches(messages: Iterable[Json]) -> Iterator[list[Json]]:
+    batch: list[Json] = []
+    chars = 0
+    for message in messages:
+        size = len(json.dumps(message))
+        if batch and (len(batch) == BATCH_MESSAGES or chars + size > BATCH_CHARS):
+            yield batch
+            batch, chars = [], 0
+        batch.append(message)
+        chars += size
+    if batch:
+        yield batch
+
+
+def _listed(unreadable: list[str]) -> str:
+    left = len(unreadable) - UNREADABLE_SHOWN_MAX
+    return "; ".join(unreadable[:UNREADABLE_SHOWN_MAX]) + (f"; and {left} more" if left > 0 else "")

@@ -1,0 +1,111 @@
+"""Blocks between the API's JSON and the core: which one a path means, what is asked for, what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+from fastapi import Depends, Response
+
+from pattern_core.constellation import Constellation
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, with_schema
+from pattern_core.memory.document import DocumentDamaged
+from pattern_core.memory.edits.edit import SetText, SetValue
+from pattern_core.memory.shapes.schema import parse_schema
+from pattern_core.memory.shapes.templates import from_template
+from pattern_server.http.bodies import BlockAsked, BlockPatched, BlockPut
+
+_SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which block of which agent: as ids or names, and a label."""
+
+    c: str
+    a: str
+    label: str
+
+
+def _place_of(c: str, a: str, label: str) -> Place:
+    return Place(c, a, label)
+
+
+At = Annotated[Place, Depends(_place_of)]
+
+
+async def find(constellation: Constellation, owner: str, label: str) -> BlockView | None:
+    """The block that `owner` means by `label`, or None."""
+    try:
+        return await constellation.memory.view(owner, label)
+    except NotFound:
+        return None
+
+
+async def told(constellation: Constellation, view: BlockView) -> dict[str, Any]:
+    """The block as `BlockTold` has it. One that cannot be opened still tells its stored text, and why."""
+    value, damaged = None, None
+    try:
+        await constellation.memory.blocks.check(view.id, view.label, view.version)
+        value = await constellation.memory.value_of(view)
+    except DocumentDamaged as error:
+        damaged = error.message
+    return {**asdict(view), "schema": view.schema, "value": value, "damaged": damaged}
+
+
+def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`block`, its version also as the answer's ETag."""
+    response.headers["etag"] = f'"{block["version"]}"'
+    return block
+
+
+def new_block(asked: BlockAsked | BlockPut, label: str) -> NewBlock:
+    """The block to make: the template's, if one is named, with what else is asked for in its place.
+
+    Raises:
+        InvalidInput: there is no such template.
+    """
+    start = NewBlock(label=label) if asked.template is None else from_template(asked.template, label=label)
+    given: dict[str, Any] = {name: value for name in _SETTINGS[1:] if (value := getattr(asked, name)) is not None}
+    if asked.shape is not None:
+        given["schema"] = asked.shape
+    if asked.value is not None:
+        given |= {"value": asked.value, "content": ""}
+    elif asked.content:
+        given |= {"value": None, "content": asked.content}
+    return replace(start, **given)
+
+
+def settings_of(asked: BlockPut | BlockPatched, found: BlockView) -> BlockSettings | None:
+    """What of the settings is asked to be other than it is; None if nothing is.
+
+    Raises:
+        InvalidInput: the schema cannot be read.
+    """
+    given: dict[str, Any] = {
+        name: value
+        for name in _SETTINGS
+        if (value := getattr(asked, name, None)) is not None and value != getattr(found, name)
+    }
+    if asked.shape is not None:
+        metadata = with_schema(found.metadata, parse_schema(asked.shape))
+        if metadata["schema"] != found.schema:
+            given["metadata"] = metadata
+    return BlockSettings(**given) if given else None
+
+
+def content_edit(asked: BlockPut) -> SetText | SetValue | None:
+    """What is asked to stand in the block; None if that is left to a template or a new schema.
+
+    Raises:
+        InvalidInput: both text and value are given, or nothing at all.
+    """
+    if asked.content is not None and asked.value is not None:
+        raise InvalidInput("give `content` or `value`, not both: they are the same thing in two forms")
+    if asked.value is not None:
+        return SetValue(value=asked.value)
+    if asked.content is None and asked.template is None and asked.shape is None:
+        raise InvalidInput("give the block's `content`, or its `value` as JSON; settings alone are changed by PATCH")
+    return None if asked.content is None else SetText(text=asked.content)

@@ -1,0 +1,74 @@
+"""Questions to people: what agents may only do with somebody's consent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+
+from pattern_core.approvals import Approval
+from pattern_db.enums import ApprovalStatus
+from pattern_server.http.auth import demand
+from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
+from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.state import Caller, Server
+
+router = APIRouter(prefix="/constellations/{c}/approvals", tags=["approvals"], route_class=StrictRoute)
+
+
+class ApprovalTold(Told):
+    """A question. `request` says what is asked for, `audience` who should answer; `decision` is `{note}` or null."""
+
+    id: str
+    kind: str
+    status: str
+    audience: str | None
+    request: dict[str, Any]
+    decision: dict[str, Any] | None
+    decided_by: str | None
+    created_at: str
+    expires_at: str | None
+    decided_at: str | None
+
+
+class DecisionAsked(Asked):
+    """An answer. The scope `once` is for what is asked now and nothing else."""
+
+    decision: Literal["approve", "deny"]
+    scope: Literal["once"] = "once"
+
+
+@router.get("", dependencies=[demand("read")], response_model=Page[ApprovalTold])
+async def list_all(
+    c: str,
+    server: Server,
+    caller: Caller,
+    status: Annotated[
+        Literal["pending", "approved", "edited", "denied", "expired", "cancelled", "all"],
+        Query(description="which ones"),
+    ] = "pending",
+    limit: PageLimit = 100,
+    cursor: Cursor = None,
+) -> object:
+    """The questions to people, newest first."""
+    place = decode_cursor(cursor, 1)
+    wanted = None if status == "all" else ApprovalStatus(status)
+    async with server.constellations.use(caller, c) as constellation:
+        found = await constellation.approvals.list(limit + 1, status=wanted, before=None if place is None else place[0])
+    shown = found[:limit]
+    return {"items": shown, "next_cursor": encode_cursor(shown[-1].id) if len(found) > limit else None}
+
+
+@router.get("/{id}", dependencies=[demand("read")], response_model=ApprovalTold)
+async def show(c: str, id: str, server: Server, caller: Caller) -> Approval:  # noqa: A002 - the path's own word
+    """One question."""
+    async with server.constellations.use(caller, c) as constellation:
+        return await constellation.approvals.get(id)
+
+
+@router.post("/{id}", dependencies=[demand("write")], response_model=ApprovalTold)
+async def decide(c: str, id: str, body: DecisionAsked, server: Server, caller: Caller) -> Approval:  # noqa: A002 - the path's own word
+    """Answer a question, once. On `approve` what was asked for is done with the answer, exactly once."""
+    async with server.constellations.use(caller, c) as constellation:
+        decided = await constellation.approvals.decide(id, approve=body.decision == "approve", by=caller.author)
+    return decided.approval

@@ -1,0 +1,79 @@
+"""Past messages from elsewhere."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Response
+from pydantic import Field
+
+from pattern_core.agents.imported import MESSAGES_MAX, PastMessage
+from pattern_db.enums import Role
+from pattern_server.http.auth import demand
+from pattern_server.http.bodies import Asked, Told
+from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.state import Caller, Server
+
+router = APIRouter(prefix="/constellations/{c}/agents/{a}/history", tags=["messages"], route_class=StrictRoute)
+
+BODY_BYTES_MAX = 32 * 1024 * 1024
+
+_IdempotencyKey = Annotated[str | None, Header(description="makes a repeated request harmless")]
+
+
+class PastAsked(Asked):
+    """A message of the past. `created_at` is an RFC 3339 time with an offset (default: now), `name` is who spoke."""
+
+    role: Annotated[Role, Field(strict=False)]
+    content: str
+    created_at: str | None = None
+    session_id: str | None = None
+    name: str | None = None
+    metadata: dict[str, Any] | None = None
+    workspace: str | None = None
+
+
+class HistoryAsked(Asked):
+    """Past messages, in any order of their times."""
+
+    messages: Annotated[list[PastAsked], Field(min_length=1, max_length=MESSAGES_MAX)]
+
+
+class HistoryTold(Told):
+    """The ids of the messages, in the order in which they were sent."""
+
+    ids: list[str]
+
+
+@router.post("", dependencies=[demand("write")], status_code=201, response_model=HistoryTold)
+async def add(
+    c: str,
+    a: str,
+    body: HistoryAsked,
+    server: Server,
+    caller: Caller,
+    response: Response,
+    idempotency_key: _IdempotencyKey = None,
+) -> object:
+    """Add past messages to an agent's conversation, at their own times; no turn runs. All are stored, or none.
+
+    At most 10,000 messages and 32 MiB at once. A request repeated with the same `Idempotency-Key` is answered with the
+    same ids (200).
+    """
+    past = [
+        PastMessage(
+            role=one.role,
+            content=one.content,
+            created_at=one.created_at,
+            session_id=one.session_id,
+            name=one.name,
+            metadata=one.metadata,
+            workspace=one.workspace,
+        )
+        for one in body.messages
+    ]
+    async with server.constellations.use(caller, c) as constellation:
+        imported = await constellation.imports.add(a, past, author=caller.author, idempotency_key=idempotency_key)
+    if imported.is_replay:
+        response.status_code = 200
+    return imported

@@ -1,0 +1,238 @@
+"""What a search costs at 10,000 and 100,000 messages, beside FTS5 alone and an exact scan with numpy in the same run.
+
+The text is made up: words by Zipf's law, as in real text, where the frequent ones decide what a search costs. Vectors
+are random around centres. Made a vector is the query beforehand; what the model takes for it is told by `embeddings`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from pattern_core.search.find import find
+from pattern_core.search.request import Mode, SearchRequest, check
+from pattern_db import search as storage
+from pattern_db import template, vector_tables, vectors
+from pattern_db.connection import Connection, open_connection
+from pattern_db.enums import IndexState, Role, SearchKind
+from pattern_db.migrate import migrations_of
+from pattern_db.search_terms import parse
+from pattern_db.tables import agents, embedding_indexes, messages
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.embedding_indexes import NewIndex
+from pattern_db.tables.messages import MessageRow
+from pattern_db.vectors import Embedding
+from tests.bench.report import Figure
+
+NOW = "2026-11-21T22:24:40.123Z"
+SIZES = {10_000: 10.0, 100_000: 40.0}  # messages → milliseconds that 95 of 100 searches may take
+DIMENSION = 384
+WORDS = 20_000
+QUERIES = 60
+NEAREST = 40  # vectors that a search of messages compares
+BATCH = 1_000
+INGESTED_PER_S_MIN = 500.0
+
+
+def run() -> list[Figure]:
+    """The figures of both sizes."""
+    return [figure for size, most in SIZES.items() for figure in measure(size, most)]
+
+
+def measure(size: int, p95_ms_most: float) -> list[Figure]:
+    """The figures of a constellation of `size` messages."""
+    chance = random.Random(3)
+    text = _Text(chance)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pattern.db"
+        template.create(path, migrations_of("constellation"), now=NOW)
+        connection = open_connection(path)
+        try:
+            rate = _fill(connection, text, size)
+            bytes_per_message = _index_bytes(connection) / size
+            stored = _embed(connection, size)
+            return [
+                Figure(name=f"messages/s stored, {size} in all", unit="/s", values=[rate], least=INGESTED_PER_S_MIN),
+                Figure(name=f"bytes of word index per message, {size}", unit="B", values=[bytes_per_message]),
+                *_compared(connection, text, size, p95_ms_most, stored),
+            ]
+        finally:
+            connection.close()
+
+
+class _Text:
+    """Made-up messages and questions about them."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        letters = "bcdfghjklmnprstvz"
+        self._words = ["".join(chance.choices(letters, k=2 + number % 6)) + str(number % 97) for number in range(WORDS)]
+        self._weights = list(accumulate(1 / rank for rank in range(10, WORDS + 10)))
+
+    def message(self) -> str:
+        """Some 25 words."""
+        return " ".join(self._chance.choices(self._words, cum_weights=self._weights, k=self._chance.randint(5, 45)))
+
+    def question(self) -> str:
+        """Words as frequent as those of messages, and some fillers."""
+        words = self._chance.choices(self._words, cum_weights=self._weights, k=self._chance.randint(3, 7))
+        return f"what did they say about {' '.join(words)}?"
+
+
+def _fill(connection: Connection, text: _Text, size: int) -> float:
+    """Store the messages; return how many per second."""
+    agent = AgentRow(
+        id="agt", name="a", model_provider="p", model_name="m", system_prompt="", created_at=NOW, updated_at=NOW
+    )
+    agents.create(connection, agent)
+    spent = 0.0
+    for start in range(0, size, BATCH):
+        rows = [
+            MessageRow(
+                id=f"msg_{number}",
+                agent_id="agt",
+                position=f"{number:019}",
+                role=Role.USER if number % 2 else Role.ASSISTANT,
+                created_at=NOW,
+                content=text.message(),
+                session_id=f"s{number // 30}",
+            )
+            for number in range(start, start + BATCH)
+        ]
+        began = time.perf_counter()
+        with connection:
+            messages.append(connection, rows)
+        spent += time.perf_counter() - began
+    return size / spent
+
+
+def _embed(connection: Connection, size: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """Store a vector for each message; return them all."""
+    new = NewIndex(fingerprint="f", provider="p", model="m", dimension=DIMENSION, created_at=NOW)
+    embedding_indexes.begin(connection, new, IndexState.ACTIVE)
+    vector_tables.ensure(connection)
+    chance = np.random.default_rng(5)
+    centres = chance.normal(size=(200, DIMENSION))
+    stored = (centres[chance.integers(0, 200, size)] + chance.normal(size=(size, DIMENSION))).astype(np.float32)
+    stored /= np.linalg.norm(stored, axis=1, keepdims=True)
+    for start in range(0, size, BATCH):
+        with connection:
+            for number in range(start, start + BATCH):
+                vectors.insert(
+                    connection,
+                    Embedding(
+                        kind=SearchKind.MESSAGE,
+                        ref=f"msg_{number}",
+                        scope="agt",
+                        vector=stored[number].tobytes(),
+                        content_hash=str(number),
+                        created_at=NOW,
+                    ),
+                )
+    exact: np.ndarray[tuple[int, int], np.dtype[np.float32]] = stored
+    return exact
+
+
+def _compared(
+    connection: Connection,
+    text: _Text,
+    size: int,
+    p95_ms_most: float,
+    stored: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+) -> list[Figure]:
+    questions = [text.question() for _ in range(QUERIES)]
+    chance = np.random.default_rng(9)
+    near = [stored[row] + chance.normal(scale=0.02, size=DIMENSION) for row in chance.integers(0, size, QUERIES)]
+    asked = [(vector / np.linalg.norm(vector)).astype(np.float32) for vector in near]
+
+    def hybrid(number: int, agents: Sequence[str] | None = None) -> None:
+        request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, agents=agents)
+        find(connection, request, check(request), asked[number].tobytes())
+
+    def agents_own(number: int) -> None:
+        hybrid(number, ["agt"])
+
+    def words(number: int) -> None:
+        request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, mode=Mode.WORDS)
+        find(connection, request, check(request), None)
+
+    def meaning(number: int) -> list[str]:
+        found = vectors.nearest(connection, SearchKind.MESSAGE, asked[number].tobytes(), None, NEAREST)
+        return [neighbour.ref for neighbour in found]
+
+    def fts_alone(number: int) -> None:
+        terms = parse(questions[number]).terms
+        storage.best(connection, SearchKind.MESSAGE, terms, 10, storage.Filters())
+
+    def exact(number: int) -> None:
+        np.argpartition(stored @ asked[number], -10)[-10:]
+
+    recalls = []
+    for number in range(QUERIES):
+        best = np.argsort(-(stored @ asked[number]))[:NEAREST]
+        recalls.append(len({f"msg_{row}" for row in best} & set(meaning(number))) / NEAREST)
+    fts, scan = _times(fts_alone), _times(exact)
+    plain = _at(fts[0], 0.95) + _at(scan[0], 0.95)
+    return [
+        *_figures(f"hybrid search, {size} messages", _times(hybrid), most=p95_ms_most, baseline=plain),
+        *_figures(f"hybrid search of one agent's, {size} messages", _times(agents_own), baseline=plain),
+        *_figures(f"search by words, {size} messages", _times(words), baseline=_at(fts[0], 0.95)),
+        *_figures(f"nearest {NEAREST} vectors, {size} messages", _times(meaning), baseline=_at(scan[0], 0.95)),
+        Figure(
+            name=f"of the exact nearest {NEAREST}, {size} messages",
+            unit="",
+            values=[float(np.mean(recalls))],
+            least=0.99,
+        ),
+        *_figures(f"FTS5 alone, {size} messages", fts),
+        *_figures(f"exact scan with numpy, {size} messages", scan),
+    ]
+
+
+def _figures(
+    name: str,
+    times: tuple[Sequence[float], Sequence[float]],
+    *,
+    most: float | None = None,
+    baseline: float | None = None,
+) -> list[Figure]:
+    """Time passed and CPU time; the time that 95 of 100 take is what a target is for."""
+    wall, cpu = times
+    note = f"load {os.getloadavg()[0]:.1f}"
+    return [
+        Figure(name=f"{name}: p95", unit="ms", values=[_at(wall, 0.95)], most=most, baseline=baseline, note=note),
+        Figure(name=f"{name}: all", unit="ms", values=wall),
+        Figure(name=f"{name}: CPU p95", unit="ms", values=[_at(cpu, 0.95)]),
+        Figure(name=f"{name}: CPU", unit="ms", values=cpu),
+    ]
+
+
+def _times(ask: Callable[[int], object]) -> tuple[list[float], list[float]]:
+    """Milliseconds of each query: passed, and of this thread's CPU."""
+    for number in range(5):
+        ask(number)
+    wall: list[float] = []
+    cpu: list[float] = []
+    for number in range(QUERIES):
+        began, worked = time.perf_counter(), time.thread_time()
+        ask(number)
+        wall.append((time.perf_counter() - began) * 1_000)
+        cpu.append((time.thread_time() - worked) * 1_000)
+    return wall, cpu
+
+
+def _at(values: Sequence[float], share: float) -> float:
+    return sorted(values)[int(len(values) * share)]
+
+
+def _index_bytes(connection: Connection) -> float:
+    rows = connection.execute("SELECT sum(pgsize) FROM dbstat WHERE name LIKE 'message_fts%' OR name LIKE 'cjk_fts%'")
+    found = rows.fetchone()
+    return float(found[0]) if found is not None else 0.0

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from pattern_core.tools.builtin import DEFAULT_ENABLED
+from pattern_core.tools.builtin.file import FILE_CHARS_MAX, file
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.enums import EffectClass, FolderAccess
+from tests.pattern_core.files.samples import Shelf
+from tests.pattern_core.tools.builtin.rig import ToolRig
+
+
+@pytest.fixture
+async def shelf(tools: ToolRig) -> Shelf:
+    """Ada may write in `papers`, which holds garden.md."""
+    shelf = Shelf(tools.rig.database)
+    await shelf.virtual(access=FolderAccess.READ_WRITE)
+    await shelf.folders.put_file("papers", "garden.md", b"# Beds\n\nTulips in the north.\n\n# Shed\n\nA rake.\n")
+    return shelf
+
+
+def test_it_is_a_local_tool_for_everybody() -> None:
+    assert file.effect is EffectClass.LOCAL
+    assert "file" in DEFAULT_ENABLED
+
+
+async def test_files_are_listed_and_read(tools: ToolRig, shelf: Shelf) -> None:
+    listed = await tools.call(file, op="list")
+    assert listed["data"]["files"] == [{"path": "papers/garden.md", "lines": 7}]
+    await shelf.virtual("books", access=FolderAccess.READ)
+    listed = await tools.call(file, op="list")
+    assert [one["folder"] for one in listed["data"]["folders"]] == ["books", "papers"]
+    assert (await tools.call(file, op="list", folder="books"))["message"] == "0 files"
+    read = await tools.call(file, op="read", path="papers/garden.md", start_line=3, lines=2)
+    assert read["data"] == {"content": "Tulips in the north.\n", "start_line": 3, "end_line": 4, "total_lines": 7}
+    assert "start_line 5" in read["message"]
+
+
+async def test_lines_and_passages_are_found(tools: ToolRig, shelf: Shelf) -> None:
+    found = await tools.call(file, op="grep", pattern="tulips", ignore_case=True)
+    assert found["data"]["matches"] == [{"path": "papers/garden.md", "line": 3, "text": "Tulips in the north."}]
+    hits = (await tools.call(file, op="search", query="tulip"))["data"]["hits"]
+    assert [(hit["path"], hit["start_line"], hit["end_line"]) for hit in hits] == [("papers/garden.md", 1, 7)]
+    assert (await tools.call(file, op="search", query="unheard"))["data"]["hits"] == []
+    await shelf.virtual("books", access=FolderAccess.READ)
+    for folder, count in (("books", 0), ("papers", 1)):
+        found = await tools.call(file, op="search", query="tulip", folder=folder)
+        assert len(found["data"]["hits"]) == count
+    with pytest.raises(NotFound):
+        await tools.call(file, op="search", query="tulip", folder="nowhere")
+    tools.agent_id = "agt_bob"
+    assert (await tools.call(file, op="search", query="tulip"))["data"]["hits"] == []
+
+
+async def test_files_are_written_with_the_call(tools: ToolRig, shelf: Shelf) -> None:
+    await tools.call(file, op="write", path="papers/log.md", content="One.\n")
+    await tools.call(file, op="append", path="papers/log.md", content="Two.\n")
+    assert (await shelf.folders.content("papers", "log.md"))[1] == b"One.\nTwo.\n"
+    hits = (await tools.call(file, op="search", query="two"))["data"]["hits"]
+    assert [hit["path"] for hit in hits] == ["papers/log.md"]
+    await tools.call(file, op="write", path="papers/log.md", content="New.\n")
+    assert (await shelf.folders.content("papers", "log.md"))[1] == b"New.\n"
+
+
+async def test_a_call_that_is_not_stored_writes_nothing(tools: ToolRig, shelf: Shelf) -> None:
+    work = UnitOfWork()
+    await file.call(tools.context(work), {"op": "write", "path": "papers/log.md", "content": "One."})
+    work.settle(committed=False)
+    assert set(await shelf.rows("papers")) == {"garden.md"}
+
+
+async def test_an_addition_to_what_changed_meanwhile_is_refused(tools: ToolRig, shelf: Shelf) -> None:
+    work = UnitOfWork()
+    await file.call(tools.context(work), {"op": "append", "path": "papers/garden.md", "content": "More."})
+    await shelf.folders.put_file("papers", "garden.md", b"Something else.")
+    with pytest.raises(Conflict):
+        await tools.rig.database.write(work.run)
+    assert (await shelf.folders.content("papers", "garden.md"))[1] == b"Something else."
+
+
+async def test_what_does_not_fit_is_refused(tools: ToolRig, shelf: Shelf) -> None:
+    for arguments, error in (
+        ({"op": "read", "path": "papers/none.md"}, NotFound),
+        ({"op": "read", "path": "papers/../x"}, InvalidInput),
+        ({"op": "read", "path": "papers/garden.md", "start_line": 0}, InvalidInput),
+        ({"op": "read"}, InvalidInput),
+        ({"op": "write", "path": "papers/x.md", "content": " "}, InvalidInput),
+        ({"op": "write", "path": "papers/x.pdf", "content": "words"}, InvalidInput),
+        ({"op": "write", "path": "papers/x.md", "content": "x" * (FILE_CHARS_MAX + 1)}, InvalidInput),
+        ({"op": "grep", "pattern": "("}, InvalidInput),
+    ):
+        with pytest.raises(error):
+            await tools.call(file, **arguments)
+    await shelf.folders.attach("papers", "agt_ada", FolderAccess.READ)
+    with pytest.raises(PermissionDenied):
+        await tools.call(file, op="write", path="papers/x.md", content="words")

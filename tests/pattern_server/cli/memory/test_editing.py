@@ -1,0 +1,141 @@
+"""What a block says, changed on the command line."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_server.cli.client import ServerFailed
+from pattern_server.cli.memory import editing
+from tests.pattern_server.cli.conftest import Pattern
+from tests.pattern_server.cli.memory.scripted import HOME, Scripted, block, call
+
+AT = ("-c", "home", "-a", "ada")
+MOOD = {"Map": {"fields": [{"name": "now", "field_type": "Text"}, {"name": "count", "field_type": "Number"}]}}
+WHERE = HOME.at("human")
+
+
+def test_editing_for_real(home: Pattern) -> None:
+    made = home("memory", "edit", "garden", *AT, "--content", "Four beds.\n")
+    assert "Created garden" in made.out, made.err
+    assert home("memory", "append", "garden", "One shed.", *AT).code == 0
+    assert home("memory", "show", "garden", *AT).out == "Four beds.\nOne shed.\n"
+    assert home("memory", "edit", "garden", *AT, stdin="Five beds.").code == 0
+    before = home("memory", "show", "garden", *AT, "--json").json
+    assert before["content"] == "Five beds."
+    assert "Nothing was changed" in home("memory", "edit", "garden", *AT, "--content", "Five beds.").out
+    assert home("memory", "show", "garden", *AT, "--json").json["version"] == before["version"]
+    long = home("memory", "edit", "human", *AT, "--content", "x" * 2_000_000)
+    assert long.code == 1
+    assert long.err.startswith("Error: ")
+    assert home("memory", "append", "nothing", "x", *AT).code == 1
+    assert home("memory", "set", "garden", "a", "b", *AT).code == 1
+
+
+async def test_an_edit_says_which_version_it_began_with(capsys: pytest.CaptureFixture[str]) -> None:
+    scripted = Scripted({"GET /human": block(), "PUT /human": block("Likes tea and figs.\nSails.\n", version=5)})
+    await call(editing.edit, scripted, label="human", content="Likes tea and figs.\n")
+    assert scripted.asked[1] == ("PUT /human", {"content": "Likes tea and figs.\n", "base_version": 3})
+    assert "if-match" not in scripted.headers[1]
+    assert "both changes are kept" in capsys.readouterr().out
+
+
+async def test_what_was_typed_is_kept_if_it_cannot_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refusing = Scripted({"PUT /human": (412, {"detail": "there is one", "code": "version_mismatch"})})
+    with pytest.raises(Conflict, match=r"Your text is in human\.1\.md"):
+        await editing.replace(refusing.api, WHERE, "Likes figs.", None, label="human", keep=True)
+    assert refusing.headers[0]["if-none-match"] == "*"
+    too_long = Scripted({"PUT /human": (400, {"detail": "it is too long", "code": "invalid_input"})})
+    found = (block(), '"3"')
+    with pytest.raises(InvalidInput, match=r"too long\. Your text is in human\.2\.md"):
+        await editing.replace(too_long.api, WHERE, "x", found, label="human", keep=True)
+    with pytest.raises(ServerFailed, match="too long"):
+        await editing.replace(too_long.api, WHERE, "x", found, label="human", keep=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["human.1.md", "human.2.md"]
+    assert Path("human.1.md").read_text() == "Likes figs."
+
+
+async def test_structured_blocks_are_edited_as_json() -> None:
+    mood = block("now: calm", schema=MOOD, value={"now": "calm", "count": 1})
+    assert json.loads(editing.written(mood)) == {"now": "calm", "count": 1}
+    scripted = Scripted({"PUT /human": mood})
+    await editing.replace(scripted.api, WHERE, '{"now": "glad"}', (mood, '"3"'), label="human", keep=False)
+    assert scripted.asked[0][1] == {"value": {"now": "glad"}, "base_version": 3}
+    with pytest.raises(InvalidInput, match="is a map, whose content is JSON"):
+        await editing.replace(scripted.api, WHERE, "glad", (mood, '"3"'), label="human", keep=False)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "text", "body"),
+    [
+        ("Text", "one", "two", {"content": "one\ntwo\n"}),
+        ("Text", "", "two", {"content": "two\n"}),
+        ({"List": {}}, ["a"], "b", {"value": ["a", "b"]}),
+        ({"List": {}}, ["a"], '{"done": true}', {"value": ["a", {"done": True}]}),
+        ({"Log": {}}, [], "b", "kept by the system"),
+        (MOOD, {}, "b", "memory set"),
+    ],
+)
+def test_appending_by_schema(schema: object, value: Any, text: str, body: Any) -> None:
+    before = block(schema=schema, value=value)
+    if isinstance(body, str):
+        with pytest.raises(InvalidInput, match=body):
+            editing.with_more(before, text=text)
+    else:
+        assert editing.with_more(before, text=text) == body
+
+
+PLAN = {"Composite": {"sections": [{"name": "mood", "schema": MOOD}, {"name": "notes", "schema": "Text"}]}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "field", "text", "expected"),
+    [
+        (MOOD, {"a": 1}, "count", "2", {"a": 1, "count": 2}),
+        (MOOD, {}, "now", "2", {"now": "2"}),
+        (MOOD, {}, "other", "calm", {"other": "calm"}),
+        (PLAN, {"mood": {"count": 1}, "notes": ""}, "mood.count", "2", {"mood": {"count": 2}, "notes": ""}),
+        (PLAN, {"mood": {}, "notes": ""}, "mood.now", "2", {"mood": {"now": "2"}, "notes": ""}),
+        (PLAN, {"mood": {}, "notes": ""}, "notes", "2", {"mood": {}, "notes": "2"}),
+    ],
+)
+def test_setting_fields(schema: object, value: Any, field: str, text: str, expected: Any) -> None:
+    before = block(schema=schema, value=value)
+    assert editing.with_field(before, field=field, value=text) == {"value": expected}
+
+
+def test_fields_that_are_not_there() -> None:
+    with pytest.raises(InvalidInput, match="has no fields"):
+        editing.with_field(block(), field="a", value="1")
+    with pytest.raises(InvalidInput, match="as a whole"):
+        editing.with_field(block(schema=PLAN, value={"notes": ""}), field="notes.a", value="1")
+
+
+async def test_a_lost_race_is_run_again_and_then_told() -> None:
+    scripted = Scripted({"GET /human": block(), "PUT /human": (412, {"detail": "no", "code": "version_mismatch"})})
+    with pytest.raises(Conflict, match="all the time"):
+        await call(editing.append, scripted, label="human", text="x")
+    assert len(scripted.asked) == 2 * editing.ATTEMPTS_MAX
+    assert scripted.headers[1]["if-match"] == '"3"'
+    with pytest.raises(NotFound, match="memory edit nothing -c home -a ada"):
+        await call(editing.append, scripted, label="nothing", text="x")
+    refusing = Scripted({"GET /human": block(), "PUT /human": (400, {"detail": "too long", "code": "invalid_input"})})
+    with pytest.raises(ServerFailed, match="too long"):
+        await call(editing.set_field, Scripted({**refusing.answers, "GET /human": block(schema=MOOD, value={})}),
+                   label="human", field="now", value="x")  # fmt: skip
+
+
+def test_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\necho 'Likes figs.' >> \"$1\"\n")
+    editor.chmod(editor.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("VISUAL", str(editor))
+    assert editing._edited("Likes tea.\n", ".md") == "Likes tea.\nLikes figs.\n"
+    editor.write_text("#!/bin/sh\ntrue\n")
+    assert editing._edited("Likes tea.\n", ".json") == "Likes tea.\n"

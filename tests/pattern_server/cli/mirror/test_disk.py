@@ -1,0 +1,132 @@
+"""Files read and replaced without losing what somebody saves at the same moment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pattern_server.cli.mirror.content import FILE_BYTES_MAX, Form
+from pattern_server.cli.mirror.disk import Disk, form_at
+from pattern_server.cli.mirror.plan import Local
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    (tmp_path / "ada").mkdir()
+    return Disk(tmp_path)
+
+
+def test_only_what_could_be_a_block_is_seen(disk: Disk) -> None:
+    for name in (
+        "human.md",
+        "mood.json",
+        "diary.jsonl",
+        ".hidden.md",
+        "#x.md",
+        "notes.txt",
+        "human.md~",
+        "human.md.yours.txt",
+    ):
+        (disk.root / "ada" / name).write_text("x")
+    (disk.root / "ada/linked.md").symlink_to("/etc/hostname")
+    (disk.root / "ada/folder.md").mkdir()
+    (disk.root / "linked").symlink_to(disk.root / "ada")
+    (disk.root / "loose.md").write_text("x")
+    assert list(disk.files()) == ["ada/diary.jsonl", "ada/human.md", "ada/mood.json"]
+    assert list(Disk(disk.root / "nowhere").files()) == []
+    assert form_at("ada/mood.json") is Form.VALUE
+
+
+def test_reading(disk: Disk) -> None:
+    assert disk.read("ada/human.md") == Local()
+    assert disk.read("nobody/human.md") == Local()
+    file = disk.root / "ada/human.md"
+    file.write_text("Likes tea.\n")
+    assert disk.read("ada/human.md") == Local(text="Likes tea.\n")
+    file.write_bytes(b"\xff")
+    assert "UTF-8" in str(disk.read("ada/human.md").problem)
+    with file.open("wb") as sparse:
+        sparse.truncate(FILE_BYTES_MAX + 1)
+    assert "larger" in str(disk.read("ada/human.md").problem)
+    file.unlink()
+    os.mkfifo(file)
+    assert "plain file" in str(disk.read("ada/human.md").problem)
+    file.unlink()
+    file.symlink_to("/etc/hostname")
+    assert "symbolic link" in str(disk.read("ada/human.md").problem)
+
+
+def test_a_file_that_changed_is_not_replaced(disk: Disk) -> None:
+    assert disk.write("ada/human.md", "one", expected=Local())
+    file = disk.root / "ada/human.md"
+    assert file.read_text() == "one\n"
+    file.write_text("mine\n")
+    assert not disk.write("ada/human.md", "two", expected=Local(text="one\n"))
+    assert file.read_text() == "mine\n"
+    assert disk.write("ada/human.md", "two", expected=Local(text="mine\n"))
+    assert file.read_text() == "two\n"
+    assert sorted(path.name for path in (disk.root / "ada").iterdir()) == ["human.md"]
+
+
+class LateDisk(Disk):
+    """Somebody saves just after the last look."""
+
+    def _held(self, target: Path) -> Path | None:
+        held = super()._held(target)
+        target.write_text("saved late\n")
+        return held
+
+
+def test_what_is_saved_after_the_last_look_is_kept_beside(disk: Disk) -> None:
+    file = disk.root / "ada/human.md"
+    file.write_text("one\n")
+    assert LateDisk(disk.root).write("ada/human.md", "two", expected=Local(text="one\n"))
+    assert file.read_text() == "two\n"
+    assert (disk.root / "ada/human.md.yours.txt").read_text() == "saved late\n"
+
+
+def test_setting_aside_never_overwrites(disk: Disk) -> None:
+    for expected in ("human.md.yours.txt", "human.md.yours-2.txt", "human.md.yours-3.txt"):
+        (disk.root / "ada/human.md").write_text(expected)
+        assert disk.set_aside("ada/human.md") == expected
+        assert (disk.root / "ada" / expected).read_text() == expected
+    assert disk.set_aside("ada/human.md") is None
+
+
+def test_retiring_keeps_the_bytes_and_takes_empty_folders_away(disk: Disk) -> None:
+    for words in ("one", "two"):
+        (disk.root / "ada").mkdir(exist_ok=True)
+        (disk.root / "ada/human.md").write_text(words)
+        disk.retire("ada/human.md")
+        assert not (disk.root / "ada").exists()
+    assert {file.read_text() for file in disk.own("removed").iterdir()} == {"one", "two"}
+    disk.retire("ada/human.md")
+
+
+def test_reasons_come_and_go_and_a_persons_own_file_stays(disk: Disk) -> None:
+    note = disk.root / "ada/human.md.error.txt"
+    disk.explain("ada/human.md", "it is too long")
+    assert "it is too long" in note.read_text()
+    disk.explain("ada/human.md", None)
+    assert not note.exists()
+    note.write_text("my own")
+    disk.explain("ada/human.md", None)
+    assert note.read_text() == "my own"
+
+
+def test_moving_and_leftovers(disk: Disk) -> None:
+    (disk.root / "ada/human.md").write_text("x")
+    (disk.root / "ada/.pattern-sync-new-human.md").write_text("half")
+    disk.clean()
+    assert disk.move("ada/human.md", "bob/person.md")
+    assert not (disk.root / "ada").exists()
+    (disk.root / "bob/other.md").write_text("y")
+    assert not disk.move("bob/person.md", "bob/other.md")
+    assert (disk.root / "bob/other.md").read_text() == "y"
+    first = disk.signature("bob/other.md")
+    assert first == disk.signature("bob/other.md")
+    (disk.root / "bob/other.md").write_text("longer")
+    assert disk.signature("bob/other.md") != first
+    assert disk.signature("bob/none.md") is None

@@ -1,0 +1,160 @@
+"""Folders over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from pattern_server.config import ConfigError
+from tests.pattern_core.files.samples import pdf_of
+from tests.pattern_server.place import Place, config_for, serving
+
+HERE = "/constellations/home/folders"
+
+
+@pytest.fixture
+async def home(place: Place) -> Place:
+    """The constellation home with the agent ada and the virtual folder papers."""
+    await place.constellation()
+    made = await place.admin.post(HERE, json={"name": "papers", "description": "What was read."})
+    assert made.status_code == 201, made.text
+    return place
+
+
+async def put(client: httpx2.AsyncClient, name: str, data: bytes, where: str = HERE) -> httpx2.Response:
+    return await client.put(f"{where}/papers/files/{name}", content=data)
+
+
+async def test_a_folders_life(home: Place) -> None:
+    shown = (await home.admin.get(f"{HERE}/papers")).json()
+    assert (shown["path_type"], shown["status"], shown["path_value"]) == ("virtual", "ready", None)
+    assert shown["embedding_model"]
+    again = await home.admin.post(HERE, json={"name": "papers"})
+    assert (again.status_code, again.json()["code"]) == (409, "conflict")
+    changed = await home.admin.patch(f"{HERE}/{shown['id']}", json={"name": "books"})
+    assert (changed.json()["name"], changed.json()["description"]) == ("books", "What was read.")
+    assert [row["name"] for row in (await home.admin.get(HERE)).json()["items"]] == ["books"]
+    assert (await home.admin.delete(f"{HERE}/books")).status_code == 204
+    assert (await home.admin.get(f"{HERE}/books")).status_code == 404
+
+
+async def test_files_come_and_go(home: Place) -> None:
+    first = await put(home.admin, "sub/a b.md", b"# Beds\nTulips.\n")
+    assert first.status_code == 201, first.text
+    assert first.headers["location"].endswith("/files/sub/a%20b.md")
+    assert (first.json()["line_count"], first.json()["passage_count"]) == (2, 1)
+    assert (await put(home.admin, "sub/a b.md", b"Roses.")).status_code == 200
+    await put(home.admin, "b.pdf", pdf_of(["A pond."]))
+    page = (await home.admin.get(f"{HERE}/papers/files", params={"limit": 1})).json()
+    assert [row["name"] for row in page["items"]] == ["b.pdf"]
+    rest = await home.admin.get(f"{HERE}/papers/files", params={"limit": 1, "cursor": page["next_cursor"]})
+    assert [row["name"] for row in rest.json()["items"]] == ["sub/a b.md"]
+    assert rest.json()["next_cursor"] is None
+    got = await home.admin.get(f"{HERE}/papers/files/sub/a b.md")
+    assert got.content == b"Roses."
+    assert got.headers["content-type"] == "application/octet-stream"
+    assert "attachment" in got.headers["content-disposition"]
+    assert (await home.admin.delete(f"{HERE}/papers/files/sub/a b.md")).status_code == 204
+    assert (await home.admin.get(f"{HERE}/papers/files/sub/a b.md")).status_code == 404
+    report = (await home.admin.post(f"{HERE}/papers/index", params={"again": "true"})).json()
+    assert report == {"indexed": 1, "unchanged": 0, "removed": 0, "skipped": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("%2e%2e/a.md", b"x"),
+        (".env", b"x"),
+        ("a.txt", b"\x7fELF\0"),
+        ("a.md", b""),
+        ("a.pdf", b"no"),
+        ("a%00.md", b"x"),
+    ],
+)
+async def test_files_that_do_not_fit_are_refused(home: Place, name: str, data: bytes) -> None:
+    answer = await put(home.admin, name, data)
+    assert answer.status_code in (404, 422), answer.text
+    assert (await home.admin.get(f"{HERE}/papers/files")).json()["items"] == []
+
+
+async def test_a_directory_is_shown_by_administrators_only(home: Place, tmp_path: Path) -> None:
+    root = tmp_path / "notes"
+    root.mkdir()
+    (root / "a.md").write_text("Tulips.")
+    (root / "b.txt").write_bytes(b"\x7fELF")
+    body = {"name": "notes", "path_type": "local", "path": str(root)}
+    ann = await home.client("ann")
+    await ann.post("/constellations", json={"name": "hers"})
+    refused = await ann.post("/constellations/hers/folders", json=body)
+    assert refused.status_code == 422
+    assert "files_roots" in refused.json()["detail"]
+    made = await home.admin.post(HERE, json=body)
+    assert made.status_code == 201, made.text
+    report = (await home.admin.post(f"{HERE}/notes/index")).json()
+    assert report["indexed"] == 1
+    assert [one["name"] for one in report["skipped"]] == ["b.txt"]
+    assert (await put(home.admin, "c.md", b"x", HERE)).status_code == 201
+    assert (await home.admin.put(f"{HERE}/notes/files/c.md", content=b"x")).status_code == 422
+    root.rename(tmp_path / "moved")
+    gone = await home.admin.post(f"{HERE}/notes/index")
+    assert (gone.status_code, gone.json()["code"]) == (503, "unavailable")
+    assert (await home.admin.get(f"{HERE}/notes")).json()["status"] == "unavailable"
+    assert len((await home.admin.get(f"{HERE}/notes/files")).json()["items"]) == 2
+
+
+@pytest.mark.parametrize("path_type", ["local", "remote", "odd"])
+async def test_folders_that_do_not_fit_are_refused(home: Place, path_type: str) -> None:
+    own = str(home.parts.state.config.data_dir)
+    for path in (own, f"{own}/constellations", str(Path(own).parent), "relative", "/no/such/place", None):
+        answer = await home.admin.post(HERE, json={"name": "x", "path_type": path_type, "path": path})
+        assert answer.status_code == 422, answer.text
+    virtual = await home.admin.post(HERE, json={"name": "x", "path": "/srv"})
+    assert virtual.status_code == 422
+
+
+async def test_attachments_and_what_the_agent_then_reads(home: Place) -> None:
+    await put(home.admin, "a.md", b"Tulips in the north.")
+    made = await home.admin.post(f"{HERE}/papers/attachments", json={"agent": "ada", "access": "read_write"})
+    assert (made.status_code, made.json()["agent"], made.json()["access"]) == (200, "ada", "read_write")
+    found = await home.admin.post(
+        "/constellations/home/search", json={"query": "tulips", "kinds": ["file"], "agents": ["ada"], "mode": "words"}
+    )
+    assert [hit["snippet"] for hit in found.json()["hits"]] != []
+    shown = (await home.admin.get(f"{HERE}/papers/attachments")).json()["items"]
+    assert [one["agent"] for one in shown] == ["ada"]
+    assert (await home.admin.delete(f"{HERE}/papers/attachments/ada")).status_code == 204
+    assert (await home.admin.delete(f"{HERE}/papers/attachments/ada")).status_code == 404
+    assert (await home.admin.post(f"{HERE}/papers/attachments", json={"agent": "nobody"})).status_code == 404
+
+
+@pytest.fixture
+async def rooted(alone: Path) -> AsyncIterator[Place]:
+    """A server whose operator lets everybody show what lies in `shared`."""
+    (alone / "shared" / "notes").mkdir(parents=True)
+    (alone / "other").mkdir()
+    async with serving(config_for(alone, files_roots=(alone / "shared",))) as found:
+        yield found
+
+
+async def test_the_operators_directories_are_for_everybody(rooted: Place, alone: Path) -> None:
+    ann = await rooted.client("ann")
+    await ann.post("/constellations", json={"name": "hers"})
+    where = "/constellations/hers/folders"
+    (alone / "shared" / "out").symlink_to(alone / "other")
+    for name, path, status in (
+        ("a", "shared/notes", 201),
+        ("b", "shared", 201),
+        ("c", "other", 422),
+        ("d", "shared/../other", 422),
+        ("e", "shared/out", 422),
+    ):
+        body = {"name": name, "path_type": "local", "path": str(alone / path)}
+        assert (await ann.post(where, json=body)).status_code == status, path
+
+
+def test_the_operators_directories_are_whole_paths(alone: Path) -> None:
+    with pytest.raises(ConfigError, match="whole path"):
+        config_for(alone, files_roots=("notes",))
