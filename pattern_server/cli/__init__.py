@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -49,15 +49,19 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by COMMANDS and imports one only when it is called."""
+    """A group that knows its commands by a table and imports one only when it is called."""
+
+    def __init__(self, *args: Any, table: Mapping[str, Entry], **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""
-        return list(COMMANDS)
+        return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's module and return the command; None for an unknown name."""
-        entry = COMMANDS.get(cmd_name)
+        entry = self._table.get(cmd_name)
         if entry is None:
             return None
         gc.disable()  # what modules make stays: looking for garbage among it takes an eighth of the server's start
@@ -71,10 +75,12 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help text, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, entry.help) for name, entry in self._table.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="pattern-server", prog_name="pattern")
 def cli() -> None:
     """Pattern: a server for long-lived AI agents that never lose a word.

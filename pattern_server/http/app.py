@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pattern_core.errors import Overloaded, PatternError
+from pattern_core.files.disk import FILE_BYTES_MAX
 from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
 from pattern_server.http.auth import PUBLIC, authenticate, demanded_by
@@ -56,7 +57,10 @@ REQUESTS_MAX = 2_000  # under way at once, streams included
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
 
 # Paths whose bodies may be longer than the setting body_bytes_max, with their own bound in bytes.
-LONG_BODIES = ((re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), history.BODY_BYTES_MAX),)
+LONG_BODIES = (
+    (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), history.BODY_BYTES_MAX),
+    (re.compile(rf"{API}/constellations/[^/]+/folders/[^/]+/files/.+"), FILE_BYTES_MAX),
+)
 
 # The whole API: one line per resource.
 ROUTERS = (

@@ -41,6 +41,7 @@ STATUS: Mapping[str, int] = {
     "embedder_unavailable": 503,
     "busy": 503,
     "document_damaged": 500,
+    "history_damaged": 500,
     "storage_failed": 503,
     "io_failed": 503,
     "corrupt": 503,

@@ -19,7 +19,7 @@ OURS = [kind for kind in tree(PatternError) if kind.__module__.startswith("patte
 
 
 def test_codes_are_stable_words_and_each_its_own() -> None:
-    codes = [kind.code for kind in OURS]
+    codes = [kind.code for kind in OURS if "code" in vars(kind)]  # a finer distinction within may keep its parent's
     assert len(set(codes)) == len(codes)
     assert all(code.replace("_", "").isalpha() and code.islower() for code in codes)
 

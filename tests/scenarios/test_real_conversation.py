@@ -199,5 +199,8 @@ async def _check_isolation(story: Story, texts: list[str], others: list[str]) ->
     for name in others:
         held = b"".join(path.read_bytes() for path in folders[name].glob("pattern.db*"))
         assert not any(mark in held for mark in marks)
-        hits = await story.request("POST", f"/constellations/{name}/search", json={"query": "Caroline Melanie"})
-        assert hits.json()["hits"] == []
+        words = {"query": "Caroline Melanie", "mode": "words"}
+        assert (await story.request("POST", f"/constellations/{name}/search", json=words)).json()["hits"] == []
+        # By meaning something is always nearest: it must be the constellation's own.
+        near = await story.request("POST", f"/constellations/{name}/search", json={**words, "mode": "hybrid"})
+        assert not set(texts) & {hit["content"] for hit in near.json()["hits"]}

@@ -37,12 +37,14 @@ def child_command(plan: str, *, allow_download: bool) -> list[str]:
     """How to start the child for a plan (JSON).
 
     `env` sets what the libraries read when they are imported: without `HF_HUB_OFFLINE` the hub's client tries the
-    network for more than a minute, and threads beyond the first wait by spinning.
+    network for more than a minute, threads beyond the first wait by spinning, and ONNX Runtime leaves a device's number
+    in the user's cache to report with.
     """
     settings = {
         "HF_HUB_OFFLINE": "0" if allow_download else "1",
         "TRANSFORMERS_OFFLINE": "0" if allow_download else "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "ORT_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": "1",

@@ -66,6 +66,7 @@ async def test_last_words_are_passed_on() -> None:
 def test_the_child_gets_no_network_unless_that_is_allowed() -> None:
     plan = Plan().to_json()
     closed, opened = (child_command(plan, allow_download=allowed) for allowed in (False, True))
+    assert {"ORT_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_TELEMETRY=1"} <= set(closed)
     assert "HF_HUB_OFFLINE=1" in closed and "HF_HUB_OFFLINE=0" in opened
     assert closed[-1] == plan and "OMP_NUM_THREADS=1" in closed
 

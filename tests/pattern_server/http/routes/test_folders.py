@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from pattern_core.files.disk import FILE_BYTES_MAX
 from pattern_server.config import ConfigError
 from tests.pattern_core.files.samples import pdf_of
 from tests.pattern_server.place import Place, config_for, serving
@@ -78,6 +79,15 @@ async def test_files_that_do_not_fit_are_refused(home: Place, name: str, data: b
     answer = await put(home.admin, name, data)
     assert answer.status_code in (404, 422), answer.text
     assert (await home.admin.get(f"{HERE}/papers/files")).json()["items"] == []
+
+
+async def test_a_file_may_be_longer_than_other_bodies(home: Place) -> None:
+    bound = home.parts.state.config.body_bytes_max
+    line = b"A line of an ordinary length, as books have them.\n"
+    stored = await put(home.admin, "book.txt", line * (bound // len(line) + 10))
+    assert stored.status_code == 201, stored.text
+    refused = await put(home.admin, "library.txt", b"x" * (FILE_BYTES_MAX + 1))
+    assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
 
 
 async def test_a_directory_is_shown_by_administrators_only(home: Place, tmp_path: Path) -> None:
