@@ -7,11 +7,12 @@ thousands of them in memory, and no memory map means that a failing disk is an e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import apsw
-import sqlite_vec
 
 from pattern_db.errors import NotFound, translated
 
@@ -104,8 +105,17 @@ def _prepared(connection: Connection, *, readonly: bool, in_file: bool) -> Conne
 
 def _load_vec(connection: Connection) -> None:
     connection.enable_load_extension(True)
-    connection.load_extension(sqlite_vec.loadable_path())
+    connection.load_extension(_vec_path())
     connection.enable_load_extension(False)
+
+
+@cache
+def _vec_path() -> str:
+    """Where the package sqlite_vec has its library: found, not imported, because its import takes numpy along."""
+    spec = find_spec("sqlite_vec")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("the package sqlite-vec is missing; install Pattern again")
+    return str(Path(spec.origin).parent / "vec0")
 
 
 def _pragma(connection: Connection, name: str, value: int | str) -> None:

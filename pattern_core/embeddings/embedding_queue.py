@@ -133,7 +133,7 @@ class EmbeddingQueue:
 
     async def query_vector(self, text: str) -> QueryVector:
         """The vector of a question for `vectors.nearest`. Never raises for a model that is absent, slow or wrong."""
-        live = await self._database.read_aside(indexes.live)
+        live = await self._database.read(indexes.live)
         active = next((index for index in live if index.state is IndexState.ACTIVE), None)
         if active is None:
             return QueryVector(vector=None, notice=_WORDS_ALONE + (self._reason or "no text is embedded yet"))
@@ -213,14 +213,14 @@ class EmbeddingQueue:
 
     async def _work(self) -> bool:
         """Do one piece of work; False if there is none."""
-        live, retired, has_texts = await self._database.read_aside(_situation)
+        live, retired, has_texts = await self._database.read(_situation)
         if retired:
             await self._purge(retired[0])
             return True
         if not has_texts and not live:
             self._rests("idle")
             return False
-        if live and not await self._database.read_aside(_has_work, live):
+        if live and not await self._database.read(_has_work, live):
             self._rests("idle")
             return False
         # Only now, because asking may load the model.
@@ -231,7 +231,7 @@ class EmbeddingQueue:
                 self._rests("unavailable", self._switch_reason(live[0]))
                 return False
             target = await self._database.write(switch.begin_first, info, now_text(self._clock))
-        elif not await self._database.read_aside(_has_work, [target]):
+        elif not await self._database.read(_has_work, [target]):
             self._rests("idle", self._left_behind(live))
             return False
         batch = await self._database.read_aside(work.gather, target)
