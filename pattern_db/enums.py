@@ -218,12 +218,17 @@ class Importance(IntEnum):
 
 
 class SearchKind(StrEnum):
-    """What a search looks through and an embedding belongs to."""
+    """What a search looks through; an embedding belongs to one of `EMBEDDED`."""
 
     MESSAGE = "message"
     BLOCK = "block"
     ARCHIVAL = "archival"
     FILE = "file"
+    SUMMARY = "summary"
+
+
+# Summaries are found by their words: what they tell of has vectors of its own.
+EMBEDDED = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.FILE)
 
 
 class IndexState(StrEnum):

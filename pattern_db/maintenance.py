@@ -10,7 +10,7 @@ import apsw
 from pattern_db import search, vector_tables
 from pattern_db.backup import check_integrity, ordinary_tables
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import SearchKind
+from pattern_db.enums import EMBEDDED
 from pattern_db.migrate import Migrations
 from pattern_db.tables import embedding_indexes
 
@@ -108,7 +108,7 @@ def _size(connection: Connection) -> int:
 def _check_vectors(connection: Connection) -> list[str]:
     problems: list[str] = []
     for index in embedding_indexes.live(connection):
-        for kind in SearchKind:
+        for kind in EMBEDDED:
             table = vector_tables.name(index, kind)
             try:
                 missing, extra = fetch_all(

@@ -1,4 +1,4 @@
-"""Full-text search over messages, memory blocks, archive and files, filtered inside the query.
+"""Full-text search over messages, memory blocks, archive, files and summaries, filtered inside the query.
 
 What is offered here are the parts of a search: which rows hold a term, which of them fit the filters, which rank best
 by bm25, what stands around a message. How they make an order is decided by who asks.
@@ -46,7 +46,8 @@ class Filters:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A row that can be found. `ref` is the id that its vector goes by, `id` the one that people know: for a further
-    chunk of an entry these are two. `agent_id` is None for files; `label` a block's label or a file's name.
+    chunk of an entry these are two. `agent_id` is None for files; `label` a block's label or a file's name. A summary
+    has the time at which the last of its messages was said.
     `speaker` is the name that a message was said under, `metadata` JSON text.
     """
 
@@ -81,7 +82,7 @@ class _Place:
     `conditions` are by field of `Filters`; "" stands for what always holds.
     """
 
-    number: int  # in the index of Chinese, Japanese and Korean text
+    number: int | None  # in the index of Chinese, Japanese and Korean text; None: the texts themselves are read
     index: str
     table: str
     tables: str
@@ -178,6 +179,27 @@ _PLACES = {
             "since": "p.created_at >= :since",
             "until": "p.created_at < :until",
             "tags": f"f.folder_id IN (SELECT id FROM folders WHERE name IN {_TAGS})",
+            "workspace": _NEVER,
+            "sessions": _NEVER,
+        },
+    ),
+    SearchKind.SUMMARY: _Place(
+        number=None,
+        index="summary_fts",
+        table="archive_summaries",
+        tables="archive_summaries AS s",
+        row="s.row",
+        ref="s.id",
+        text="s.summary",
+        details="s.id, s.id, s.agent_id, s.summary, s.ended_at, NULL, NULL, NULL, NULL, NULL,"
+        " json_object('start_position', s.start_position, 'end_position', s.end_position,"
+        " 'message_count', s.message_count, 'started_at', s.started_at, 'depth', s.depth)",
+        conditions={
+            "": "1",
+            "agents": f"s.agent_id IN {_AGENTS}",
+            "since": "s.ended_at >= :since",
+            "until": "s.started_at < :until",
+            "tags": _NEVER,
             "workspace": _NEVER,
             "sessions": _NEVER,
         },
@@ -335,6 +357,11 @@ def indexes() -> list[str]:
 def _source(kind: SearchKind, term: Term) -> tuple[str, dict[str, Json]]:
     """A table expression with the column `found`: the rows that hold the term."""
     place = _PLACES[kind]
+    if term.cjk is not None and place.number is None:
+        return (
+            f"(SELECT {place.row} AS found FROM {place.tables} WHERE instr({place.text}, :cjk) > 0)",
+            {"cjk": term.cjk},
+        )
     if term.cjk is not None:
         return (
             "(SELECT DISTINCT doc / 4 AS found FROM cjk_vocab WHERE term >= :cjk AND term < :beyond"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import SearchKind
+from pattern_db.enums import EMBEDDED, SearchKind
 from pattern_db.tables import embedding_indexes
 from pattern_db.tables.embedding_indexes import IndexRow
 
@@ -66,19 +66,19 @@ def ensure(connection: Connection, indexes: Sequence[IndexRow] | None = None) ->
     """Make the vec0 tables of `indexes` (of all that are in use) that are missing, and fill them."""
     present = existing(connection)
     for index in embedding_indexes.live(connection) if indexes is None else indexes:
-        for kind in SearchKind:
+        for kind in EMBEDDED:
             if name(index, kind) not in present:
                 _make(connection, index, kind)
 
 
-def rebuild(connection: Connection, kinds: Sequence[SearchKind] = tuple(SearchKind)) -> int:
+def rebuild(connection: Connection, kinds: Sequence[SearchKind] = EMBEDDED) -> int:
     """Drop the vec0 tables of `kinds` and fill them anew from `embeddings`; return how many rows they hold."""
     return sum(_make(connection, index, kind) for index in embedding_indexes.live(connection) for kind in kinds)
 
 
 def drop(connection: Connection, index: IndexRow) -> None:
     """Drop the vec0 tables of an index."""
-    for kind in SearchKind:
+    for kind in EMBEDDED:
         connection.execute(f"DROP TABLE IF EXISTS {name(index, kind)}")
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pattern_db import vector_scan, vector_tables
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import IndexState, SearchKind
+from pattern_db.enums import EMBEDDED, IndexState, SearchKind
 from pattern_db.tables import embedding_indexes, embedding_refusals
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.vector_cache import CACHE
@@ -140,7 +140,7 @@ def delete(connection: Connection, kind: SearchKind, ref: str, *, chunk_index: i
 def delete_scope(connection: Connection, scope: str) -> int:
     """Remove all vectors of an agent or folder from all indexes; return how many there were."""
     total = 0
-    for kind in SearchKind:
+    for kind in EMBEDDED:
         rows = fetch_all(connection, "SELECT id, index_id FROM embeddings WHERE kind = ? AND scope = ?", (kind, scope))
         _remove(connection, kind, rows)
         total += len(rows)
@@ -255,7 +255,7 @@ def counts(connection: Connection) -> dict[SearchKind, int]:
             " WHERE index_id = (SELECT id FROM embedding_indexes WHERE state = 'active') GROUP BY kind",
         )
     )
-    return {kind: int(rows.get(kind.value, 0)) for kind in SearchKind}
+    return {kind: int(rows.get(kind.value, 0)) for kind in EMBEDDED}
 
 
 @dataclass(frozen=True, slots=True)

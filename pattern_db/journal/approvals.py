@@ -11,14 +11,16 @@ from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import Conflict, NotFound
 
 _COLUMNS = (
-    "id, kind, request, args_hash, created_at, status, turn, audience, decision, decided_by, expires_at, decided_at"
+    "id, kind, request, args_hash, created_at, status, turn, audience, decision, decided_by, expires_at, decided_at,"
+    " step, call"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRow:
     """One question. `request` is a JSON object with all that is needed to do what was asked for, `args_hash` tells
-    whether two ask for the same. `turn` is the key of the turn that asked, `decision` a JSON object.
+    whether two ask for the same. `turn` is the key of the turn that asked, `step` and `call` its tool call if it is
+    about one, `decision` a JSON object.
     """
 
     id: str
@@ -33,16 +35,22 @@ class ApprovalRow:
     decided_by: str | None = None
     expires_at: str | None = None
     decided_at: str | None = None
+    step: int | None = None
+    call: int | None = None
 
 
 def insert(connection: Connection, row: ApprovalRow, *, turn_id: str | None = None) -> None:
-    """Ask. `turn_id` names the turn that asks, if one does."""
+    """Ask. `turn_id` names the turn that asks, if one does and the row does not hold its key."""
     connection.execute(
-        "INSERT INTO approval (id, turn, kind, request, args_hash, audience, status, expires_at, created_at)"
-        " VALUES (?, (SELECT key FROM turn WHERE id = ?), ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO approval"
+        " (id, turn, step, call, kind, request, args_hash, audience, status, expires_at, created_at)"
+        " VALUES (?1, coalesce(?2, (SELECT key FROM turn WHERE id = ?3)), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         (
             row.id,
+            row.turn,
             turn_id,
+            row.step,
+            row.call,
             row.kind,
             to_json(row.request),
             row.args_hash,
@@ -111,13 +119,33 @@ def decide(
         raise Conflict(f"the approval {approval_id} was decided already")
 
 
-def expire(connection: Connection, now: str) -> list[str]:
-    """Close the open questions whose time is over; return their ids."""
+def due(connection: Connection, now: str) -> list[ApprovalRow]:
+    """The open questions whose time is over, oldest first."""
+    return _select(connection, "WHERE status = 'pending' AND expires_at <= ? ORDER BY id", (now,))
+
+
+def of_turn(connection: Connection, turn: int) -> list[ApprovalRow]:
+    """The questions that a turn asked, oldest first."""
+    return _select(connection, "WHERE turn = ? ORDER BY id", (turn,))
+
+
+def arguments_before(connection: Connection, turn: int, step: int) -> dict[int, Json]:
+    """The arguments that calls of a step had before a person changed them, by the call's place."""
+    rows = connection.execute(
+        "SELECT call, request ->> '$.arguments' FROM approval WHERE turn = ? AND step = ? AND status = 'edited'"
+        " ORDER BY id DESC",
+        (turn, step),
+    )
+    return {call: from_json(arguments) for call, arguments in rows}
+
+
+def cancel_calls(connection: Connection, turn: int, at: str) -> list[str]:
+    """Close the open questions about a turn's tool calls: it has ended. Returns their ids."""
     rows = fetch_all(
         connection,
-        "UPDATE approval SET status = 'expired', decided_at = ?1 WHERE status = 'pending' AND expires_at <= ?1"
-        " RETURNING id",
-        (now,),
+        "UPDATE approval SET status = 'cancelled', decided_at = ? WHERE turn = ? AND call IS NOT NULL"
+        " AND status = 'pending' RETURNING id",
+        (at, turn),
     )
     return sorted(str(row[0]) for row in rows)
 
@@ -137,6 +165,8 @@ def _select(connection: Connection, where: str, values: Sequence[str | int | byt
             decided_by=row[9],
             expires_at=row[10],
             decided_at=row[11],
+            step=row[12],
+            call=row[13],
         )
         for row in connection.execute(f"SELECT {_COLUMNS} FROM approval {where}", values)
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from pattern_db.columns import to_json
 from pattern_db.connection import Connection
+from pattern_db.enums import EffectStatus
 from pattern_db.errors import Conflict
 
 _COLUMNS = (
@@ -71,6 +73,47 @@ def start(connection: Connection, key: tuple[int, int, int], *, epoch: int, star
     _exactly_one(connection, key)
 
 
+def approve(connection: Connection, key: tuple[int, int, int], *, args: str, args_hash: bytes) -> None:
+    """Let a call that waited for consent run, with these arguments.
+
+    Raises:
+        Conflict: it does not wait any more.
+    """
+    connection.execute(
+        "UPDATE effect SET status = 'planned', args = ?, args_hash = ? WHERE turn = ? AND step = ? AND call = ?"
+        " AND status = 'awaiting_approval'",
+        (args, args_hash, *key),
+    )
+    _exactly_one(connection, key)
+
+
+def deny(connection: Connection, key: tuple[int, int, int]) -> None:
+    """Keep a call that waited for consent from running; its result is still to be told.
+
+    Raises:
+        Conflict: it does not wait any more.
+    """
+    connection.execute(
+        "UPDATE effect SET status = 'denied' WHERE turn = ? AND step = ? AND call = ? AND status = 'awaiting_approval'",
+        key,
+    )
+    _exactly_one(connection, key)
+
+
+def ask(connection: Connection, key: tuple[int, int, int]) -> None:
+    """Have a call wait for a person: a planned one, or a started one whose outcome is unknown.
+
+    Raises:
+        Conflict: it has ended, or waits already.
+    """
+    connection.execute(
+        "UPDATE effect SET status = 'awaiting_approval' WHERE turn = ? AND step = ? AND call = ?"
+        " AND status IN ('planned', 'started')",
+        key,
+    )
+    _exactly_one(connection, key)
+
+
 def finish(connection: Connection, key: tuple[int, int, int], *, status: str, message_id: str, ended_at: str) -> None:
     """Store what the call came to, once.
 
@@ -79,10 +122,22 @@ def finish(connection: Connection, key: tuple[int, int, int], *, status: str, me
     """
     connection.execute(
         "UPDATE effect SET status = ?, message_id = ?, ended_at = ? WHERE turn = ? AND step = ? AND call = ?"
-        " AND status IN ('planned', 'started', 'awaiting_approval')",
+        " AND (status IN ('planned', 'started', 'awaiting_approval') OR (status = 'denied' AND message_id IS NULL))",
         (status, message_id, ended_at, *key),
     )
     _exactly_one(connection, key)
+    if status == EffectStatus.DONE:
+        _note_use(connection, key)
+
+
+def waiting(connection: Connection, agent_id: str) -> set[str]:
+    """The call ids of the agent's calls that wait for a person."""
+    rows = connection.execute(
+        "SELECT effect.call_id FROM turn JOIN effect ON effect.turn = turn.key AND effect.status = 'awaiting_approval'"
+        " WHERE turn.agent_id = ? AND turn.ended_at IS NULL AND turn.status = 'waiting'",
+        (agent_id,),
+    )
+    return {call_id for (call_id,) in rows}
 
 
 def of_step(connection: Connection, turn: int, step: int) -> list[EffectRow]:
@@ -95,6 +150,55 @@ def of_turn(connection: Connection, turn: int) -> list[EffectRow]:
     """All calls of a turn in order."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM effect WHERE turn = ? ORDER BY step, call", (turn,))
     return [EffectRow(*row) for row in rows]
+
+
+def last_used(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[str, str]:
+    """When the agent last started each of `tools` with success, as column texts; those never used are left out."""
+    rows = connection.execute(
+        "SELECT tool, last_at FROM tool_use WHERE agent_id = ? AND tool IN (SELECT value FROM json_each(?))",
+        (agent_id, to_json(list(tools))),
+    )
+    return {str(tool): str(last_at) for tool, last_at in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call of a turn with what came of it: when it started and the beginning of its result's text."""
+
+    step: int
+    call_id: str
+    tool: str
+    args: str
+    effect_class: str
+    status: str
+    started_at: str | None
+    result: str | None
+
+
+def with_results(connection: Connection, turn: int, *, chars_max: int) -> list[CallRow]:
+    """All calls of a turn in order, each with at most `chars_max` characters of its result.
+
+    A call that changes only this file has no start of its own: it starts as it ends.
+    """
+    rows = connection.execute(
+        "SELECT effect.step, effect.call_id, effect.tool, effect.args, effect.class, effect.status,"
+        " coalesce(effect.started_at, effect.ended_at), substr(messages.content, 1, ?)"
+        " FROM effect LEFT JOIN messages ON messages.id = effect.message_id"
+        " WHERE effect.turn = ? ORDER BY effect.step, effect.call",
+        (chars_max, turn),
+    )
+    return [CallRow(*row) for row in rows]
+
+
+def _note_use(connection: Connection, key: tuple[int, int, int]) -> None:
+    connection.execute(
+        "INSERT INTO tool_use (agent_id, tool, last_at)"
+        " SELECT turn.agent_id, effect.tool, coalesce(effect.started_at, effect.ended_at)"
+        " FROM effect JOIN turn ON turn.key = effect.turn"
+        " WHERE effect.turn = ? AND effect.step = ? AND effect.call = ?"
+        " ON CONFLICT (agent_id, tool) DO UPDATE SET last_at = max(last_at, excluded.last_at)",
+        key,
+    )
 
 
 def _exactly_one(connection: Connection, key: tuple[int, int, int]) -> None:

@@ -10,7 +10,7 @@ from pattern_db.errors import Conflict
 
 @dataclass(frozen=True, slots=True)
 class InboxRow:
-    """A waiting message: the key of its turn and the JSON payload `{"content", "source"?, "source_metadata"?}`."""
+    """A waiting message: the key of its turn and the JSON payload `{"content", "source"?, "source_metadata"?, …}`."""
 
     turn: int
     payload: str
@@ -30,6 +30,15 @@ def first(connection: Connection, agent_id: str) -> InboxRow | None:
         "SELECT turn, payload FROM inbox WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,)
     ).fetchone()
     return None if row is None else InboxRow(*row)
+
+
+def steering(connection: Connection, agent_id: str) -> list[InboxRow]:
+    """The messages that shall join the agent's turn under way, oldest first."""
+    rows = connection.execute(
+        "SELECT turn, payload FROM inbox WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn",
+        (agent_id,),
+    )
+    return [InboxRow(*row) for row in rows]
 
 
 def take(connection: Connection, turn: int) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pattern_db.connection import Connection
 from pattern_db.errors import Conflict
+from pattern_db.tables import prompts
+from pattern_db.tables.prompts import ShownRow
 
 _COLUMNS = "turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, finish_reason, started_at"
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step as stored. The hashes are 16-byte digests, `cursor` the position of the newest message shown."""
+    """A step as stored. The hashes are 16-byte digests, `cursor` the position of the newest message shown.
+
+    `shown` is what the model is shown, to be stored with the step; it is read by `tables.prompts`, not from here.
+    """
 
     turn: int
     no: int
@@ -25,13 +30,16 @@ class StepRow:
     request_hash: bytes
     finish_reason: str | None
     started_at: str
+    shown: ShownRow | None = field(default=None, compare=False, repr=False)
 
 
 def open_step(connection: Connection, row: StepRow) -> None:
     """Store a step that is about to ask its model."""
+    shown = row.shown
     connection.execute(
-        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at)"
-        " VALUES (?, ?, ?, 'open', ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
+        " prompt_tokens, prompt_stable, prompt_volatile, history_from, history_count, history_tokens)"
+        " VALUES (?, ?, ?, 'open', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             row.turn,
             row.no,
@@ -42,8 +50,23 @@ def open_step(connection: Connection, row: StepRow) -> None:
             row.prefix_hash,
             row.request_hash,
             row.started_at,
+            *(
+                (None,) * 6
+                if shown is None
+                else (
+                    shown.tokens,
+                    shown.stable.digest,
+                    shown.volatile.digest,
+                    shown.history_from,
+                    shown.history_count,
+                    shown.history_tokens,
+                )
+            ),
         ),
     )
+    if shown is not None:
+        prompts.remember(connection, row.turn, shown.stable)
+        prompts.remember(connection, row.turn, shown.volatile)
 
 
 def close(
@@ -54,16 +77,19 @@ def close(
     ended_at: str,
     finish_reason: str | None = None,
     request_id: str | None = None,
+    answered: tuple[str, str] | None = None,
 ) -> None:
-    """Close the open step `(turn, no, attempt)` as done, superseded or failed.
+    """Close the open step `(turn, no, attempt)` as done, superseded or failed. `answered` is the provider and model
+    whose answer it is, if others were asked first.
 
     Raises:
         Conflict: it is not open.
     """
     connection.execute(
-        "UPDATE step SET status = ?, ended_at = ?, finish_reason = ?, provider_request_id = ?"
+        "UPDATE step SET status = ?, ended_at = ?, finish_reason = ?, provider_request_id = ?,"
+        " provider = coalesce(?, provider), model = coalesce(?, model)"
         " WHERE turn = ? AND no = ? AND attempt = ? AND status = 'open'",
-        (status, ended_at, finish_reason, request_id, *key),
+        (status, ended_at, finish_reason, request_id, *(answered or (None, None)), *key),
     )
     if connection.changes() != 1:
         raise Conflict(f"step {key} is not open")

@@ -11,7 +11,7 @@ from pattern_db.errors import Conflict, NotFound
 
 _COLUMNS = (
     "key, id, agent_id, parent_turn, depth, sender, status, batch_id, seed, epoch, steps, resumes, cancel_reason,"
-    " error, deadline_at, created_at, started_at, ended_at, fingerprint"
+    " error, deadline_at, created_at, started_at, ended_at, fingerprint, time_left_ms"
 )
 
 
@@ -34,7 +34,8 @@ class NewTurn:
 class TurnRow:
     """A turn as stored. `status` is a `pattern_db.enums.TurnStatus` value, `error` a JSON object or None.
 
-    `steps` is the number of steps once it has ended, before that the step at which it was last taken up.
+    `steps` is the number of steps once it has ended, before that the step at which it was last taken up;
+    `time_left_ms` what a waiting turn has left of its time.
     """
 
     key: int
@@ -56,6 +57,7 @@ class TurnRow:
     started_at: str | None
     ended_at: str | None
     fingerprint: bytes | None
+    time_left_ms: int | None = None
 
 
 def insert(connection: Connection, turn: NewTurn) -> int:
@@ -110,12 +112,57 @@ def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None
 
 
 def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
-    """The agent's turn that was started and has not ended, if any; an agent works on one at a time."""
+    """The agent's turn to go on with, if any: the one that was started and has not ended, else the first waiting one
+    whose questions are all answered, or that somebody asked to stop. An agent works on one at a time.
+    """
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM turn WHERE agent_id = ? AND ended_at IS NULL AND (status = 'running'"
+        " OR (status = 'waiting' AND (cancel_reason IS NOT NULL OR NOT EXISTS (SELECT 1 FROM effect"
+        " WHERE effect.turn = turn.key AND effect.status = 'awaiting_approval'))))"
+        " ORDER BY key",
+        (agent_id,),
+    )
+    found = [TurnRow(*row) for row in rows]
+    return min(found, key=lambda row: row.status != "running", default=None)
+
+
+def running(connection: Connection, agent_id: str) -> TurnRow | None:
+    """The agent's turn under way, if any; one that waits for a person is none."""
     row = connection.execute(
-        f"SELECT {_COLUMNS} FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status <> 'queued' ORDER BY key",
+        f"SELECT {_COLUMNS} FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status = 'running' LIMIT 1",
         (agent_id,),
     ).fetchone()
     return None if row is None else TurnRow(*row)
+
+
+def is_busy(connection: Connection, agent_id: str) -> bool:
+    """Whether the agent has a turn under way or in line."""
+    row = connection.execute(
+        "SELECT 1 FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status <> 'waiting' LIMIT 1", (agent_id,)
+    ).fetchone()
+    return row is not None
+
+
+def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
+    """End a queued turn because its message joins another one.
+
+    Raises:
+        Conflict: it is not queued any more.
+    """
+    connection.execute(
+        "UPDATE turn SET status = 'completed', joined_turn = ?, ended_at = ? WHERE key = ? AND status = 'queued'",
+        (into, ended_at, key),
+    )
+    _exactly_one(connection, key, "queued")
+
+
+def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
+    """The batches of the agent's turns that wait for a person, oldest first."""
+    rows = connection.execute(
+        "SELECT batch_id FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status = 'waiting' ORDER BY key",
+        (agent_id,),
+    )
+    return [batch_id for (batch_id,) in rows]
 
 
 def agents_with_work(connection: Connection) -> list[str]:
@@ -167,6 +214,32 @@ def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
         (epoch, step, key),
     )
     _exactly_one(connection, key, "open")
+
+
+def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
+    """Have a running turn wait for a person: nobody works on it, and its time stands still.
+
+    Raises:
+        Conflict: it does not run any more.
+    """
+    connection.execute(
+        "UPDATE turn SET status = 'waiting', deadline_at = NULL, time_left_ms = ? WHERE key = ? AND status = 'running'",
+        (time_left_ms, key),
+    )
+    _exactly_one(connection, key, "running")
+
+
+def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
+    """Have a waiting turn run again, until `deadline_at`.
+
+    Raises:
+        Conflict: it does not wait any more.
+    """
+    connection.execute(
+        "UPDATE turn SET status = 'running', deadline_at = ?, time_left_ms = NULL WHERE key = ? AND status = 'waiting'",
+        (deadline_at, key),
+    )
+    _exactly_one(connection, key, "waiting")
 
 
 def request_cancel(connection: Connection, key: int, reason: str) -> bool:

@@ -1,15 +1,31 @@
-"""Usage: tokens and money of each model call, exact integers that sum to any roll-up."""
+"""Usage: tokens and money of each model call, exact integers that sum to any roll-up.
+
+`usage` has a row per call, `usage_day` the same by day, agent, group and model; `add` writes both, so that sums over
+whole days read a few rows however many calls there were.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pattern_db.connection import Connection
+from pattern_db.errors import Conflict
+
+STEP = "step"  # the purpose of a step's own call; others ("summary" …) may be made several times in a step
+DAY_CHARS = 10  # `2026-11-21`
+_MIDNIGHT = "T00:00:00.000Z"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """Tokens and micro-dollars of one call; `cost_microdollars` is None where the price is unknown."""
+    """Tokens and micro-dollars of one call; `cost_microdollars` is None where the price is unknown.
+
+    `input_tokens` holds `cached_tokens` and `cache_write_tokens`, `output_tokens` holds `reasoning_tokens`. `at` is
+    the time as stored at which the call ended; None is the time at which its step began. `group_id` names the group
+    on whose behalf it was made.
+    """
 
     turn: int
     step: int
@@ -21,6 +37,11 @@ class UsageRow:
     cached_tokens: int = 0
     cost_microdollars: int | None = None
     is_estimate: bool = False
+    purpose: str = STEP
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    at: str | None = None
+    group_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +53,238 @@ class UsageSum:
     cached_tokens: int
     cost_microdollars: int | None
     is_estimate: bool
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    calls: int = 0
+    unpriced_calls: int = 0
+
+
+class Grouping(StrEnum):
+    """What the lines of a report are about."""
+
+    DAY = "day"
+    AGENT = "agent"
+    MODEL = "model"
+    TURN = "turn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageFilter:
+    """Which calls: of an agent (id), of a turn (key) with all turns that it led to, from `since` until before
+    `until` (times as stored). None is all.
+    """
+
+    agent_id: str | None = None
+    turn: int | None = None
+    since: str | None = None
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLine:
+    """The sum over the calls of one day, agent, model or turn.
+
+    `key` is the day, the agent's id, `provider/model` or the turn's id; `name` an agent's name as long as there is one.
+    `cost_microdollars` leaves the `unpriced_calls` out, whose price nobody knows.
+    """
+
+    key: str
+    name: str | None
+    calls: int
+    unpriced_calls: int
+    estimated_calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    cost_microdollars: int
+
+
+_TREE = (
+    "WITH RECURSIVE tree(key) AS (SELECT ?1 UNION SELECT t.key FROM turn AS t JOIN tree ON t.parent_turn = tree.key)"
+)
+_OF_CALLS = (
+    "count(*), count(*) FILTER (WHERE cost_microdollars IS NULL), coalesce(sum(is_estimate), 0),"
+    " coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),"
+    " coalesce(sum(cache_write_tokens), 0), coalesce(sum(reasoning_tokens), 0), coalesce(sum(cost_microdollars), 0)"
+)
+_OF_DAYS = (
+    "coalesce(sum(calls), 0), coalesce(sum(unpriced_calls), 0), coalesce(sum(estimated_calls), 0),"
+    " coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),"
+    " coalesce(sum(cache_write_tokens), 0), coalesce(sum(reasoning_tokens), 0), coalesce(sum(cost_microdollars), 0)"
+)
+_NAME = "(SELECT name FROM agents WHERE id = agent_id)"
 
 
 def add(connection: Connection, row: UsageRow) -> None:
-    """Store what a call cost."""
+    """Store what a call cost. A step's own call is stored once; calls of another purpose are counted through.
+
+    Raises:
+        Conflict: there is no such turn, or the usage of this attempt of the step is stored already.
+    """
+    found = connection.execute("SELECT agent_id FROM turn WHERE key = ?", (row.turn,)).fetchone()
+    if found is None:
+        raise Conflict(f"there is no turn {row.turn} that the usage could belong to")
+    [agent_id] = found
+    at = row.at or _began_at(connection, row)
+    key = (row.turn, row.step, row.attempt, row.purpose)
     connection.execute(
-        "INSERT INTO usage (turn, step, attempt, provider, model, input_tokens, output_tokens, cached_tokens,"
-        " cost_microdollars, is_estimate) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO usage (turn, step, attempt, purpose, no, agent_id, group_id, provider, model, input_tokens,"
+        " output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_microdollars, is_estimate, at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            row.turn,
-            row.step,
-            row.attempt,
+            *key,
+            0 if row.purpose == STEP else _next_no(connection, key),
+            agent_id,
+            row.group_id,
             row.provider,
             row.model,
-            row.input_tokens,
-            row.output_tokens,
-            row.cached_tokens,
+            *_numbers(row),
             row.cost_microdollars,
             int(row.is_estimate),
+            at,
+        ),
+    )
+    _add_to_day(connection, row, agent_id, at[:DAY_CHARS])
+
+
+def _began_at(connection: Connection, row: UsageRow) -> str:
+    found: str = connection.execute(
+        "SELECT coalesce(s.started_at, t.created_at) FROM turn AS t LEFT JOIN step AS s ON s.turn = t.key"
+        " AND s.no = ? AND s.attempt = ? WHERE t.key = ?",
+        (row.step, row.attempt, row.turn),
+    ).get
+    return found
+
+
+def _numbers(row: UsageRow) -> tuple[int, ...]:
+    """The tokens in the order of the columns."""
+    return (
+        row.input_tokens,
+        row.output_tokens,
+        row.cached_tokens,
+        row.cache_write_tokens,
+        row.reasoning_tokens,
+    )
+
+
+def _add_to_day(connection: Connection, row: UsageRow, agent_id: str, day: str) -> None:
+    connection.execute(
+        "INSERT INTO usage_day (day, agent_id, group_id, provider, model, calls, unpriced_calls, estimated_calls,"
+        " input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_microdollars)"
+        " VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET calls = calls + 1, unpriced_calls = unpriced_calls + excluded.unpriced_calls,"
+        " estimated_calls = estimated_calls + excluded.estimated_calls,"
+        " input_tokens = input_tokens + excluded.input_tokens,"
+        " output_tokens = output_tokens + excluded.output_tokens,"
+        " cached_tokens = cached_tokens + excluded.cached_tokens,"
+        " cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,"
+        " reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens,"
+        " cost_microdollars = cost_microdollars + excluded.cost_microdollars",
+        (
+            day,
+            agent_id,
+            row.group_id or "",
+            row.provider,
+            row.model,
+            int(row.cost_microdollars is None),
+            int(row.is_estimate),
+            *_numbers(row),
+            row.cost_microdollars or 0,
         ),
     )
 
 
-def of_turn(connection: Connection, turn: int) -> UsageSum:
-    """The sum over all calls of a turn, failed attempts included."""
-    input_tokens, output_tokens, cached_tokens, cost, unpriced, estimates = connection.execute(
-        "SELECT coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),"
-        " sum(cost_microdollars), count(*) FILTER (WHERE cost_microdollars IS NULL), coalesce(sum(is_estimate), 0)"
-        " FROM usage WHERE turn = ?",
-        (turn,),
+def _next_no(connection: Connection, key: tuple[int, int, int, str]) -> int:
+    no: int = connection.execute(
+        "SELECT coalesce(max(no) + 1, 0) FROM usage WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ?", key
     ).get
-    return UsageSum(input_tokens, output_tokens, cached_tokens, None if unpriced else cost, estimates > 0)
+    return no
+
+
+def of_turn(connection: Connection, turn: int) -> UsageSum:
+    """The sum over all calls of a turn, failed attempts included; without the turns that it led to."""
+    return _sum(connection.execute(f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)).fetchone())
+
+
+def _sum(found: Sequence[int] | None) -> UsageSum:
+    calls, unpriced, estimates, given, made, cached, cache_write, reasoning, cost = found or (0,) * 9
+    is_known = calls > 0 and not unpriced
+    return UsageSum(
+        given, made, cached, cost if is_known else None, estimates > 0, cache_write, reasoning, calls, unpriced
+    )
+
+
+def total(connection: Connection, which: UsageFilter) -> UsageLine:
+    """The sum over all calls that fit; its key is empty."""
+    table, sums = _source(which, None)
+    conditions, values, tree = _conditions(which, table)
+    row = connection.execute(f"{tree} SELECT {sums} FROM {table} {_where(conditions)}", values).fetchone()
+    return UsageLine("", None, *(row or ()))
+
+
+def lines(
+    connection: Connection, which: UsageFilter, by: Grouping, *, limit: int, after: str | None = None
+) -> list[UsageLine]:
+    """A line per day (newest first), agent, model (by key) or turn (newest first); those after the key `after`."""
+    table, sums = _source(which, by)
+    conditions, values, tree = _conditions(which, table)
+    key, order, beyond = _KEYS[by]
+    key = "substr(at, 1, 10)" if by is Grouping.DAY and table == "usage" else key
+    if by is Grouping.TURN:
+        conditions.append("turn IS NOT NULL")
+    if after is not None:
+        conditions.append(f"{key} {beyond} :after")
+        values = {**values, "after": after}
+    if by is Grouping.TURN and after is not None:
+        conditions[-1] = "turn < (SELECT key FROM turn WHERE id = :after)"
+    shown = "(SELECT id FROM turn WHERE turn.key = usage.turn)" if by is Grouping.TURN else key
+    name = _NAME if by is Grouping.AGENT else "NULL"
+    found = connection.execute(
+        f"{tree} SELECT {shown}, {name}, {sums} FROM {table} {_where(conditions)} GROUP BY {key}"
+        f" ORDER BY {key} {order} LIMIT :limit",
+        {**values, "limit": limit},
+    )
+    return [UsageLine(*row) for row in found]
+
+
+# grouping → the expression, its order, and what comes after a given one
+_KEYS = {
+    Grouping.DAY: ("day", "DESC", "<"),
+    Grouping.AGENT: ("agent_id", "ASC", ">"),
+    Grouping.MODEL: ("provider || '/' || model", "ASC", ">"),
+    Grouping.TURN: ("turn", "DESC", "<"),
+}
+
+
+def _source(which: UsageFilter, by: Grouping | None) -> tuple[str, str]:
+    """The table that answers with the least work, and its sums."""
+    whole_days = all(bound is None or bound.endswith(_MIDNIGHT) for bound in (which.since, which.until))
+    if whole_days and which.turn is None and by is not Grouping.TURN:
+        return "usage_day", _OF_DAYS
+    return "usage", _OF_CALLS
+
+
+def _conditions(which: UsageFilter, table: str) -> tuple[list[str], dict[str, str | int], str]:
+    """Conditions, their values, and what goes before the statement."""
+    conditions: list[str] = []
+    values: dict[str, str | int] = {}
+    column, cut = ("day", DAY_CHARS) if table == "usage_day" else ("at", None)
+    if which.agent_id is not None:
+        conditions.append("agent_id = :agent")
+        values["agent"] = which.agent_id
+    if which.since is not None:
+        conditions.append(f"{column} >= :since")
+        values["since"] = which.since[:cut]
+    if which.until is not None:
+        conditions.append(f"{column} < :until")
+        values["until"] = which.until[:cut]
+    if which.turn is None:
+        return conditions, values, ""
+    conditions.append("turn IN (SELECT key FROM tree)")
+    return conditions, {**values, "root": which.turn}, _TREE.replace("?1", ":root")
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f"WHERE {' AND '.join(conditions)}" if conditions else ""

@@ -104,15 +104,28 @@ def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[Messa
     """The messages of one turn, oldest first; empty if there are none.
 
     An agent runs one turn at a time, so they lie between the batch's own position and the next batch; the range
-    takes the place of an index.
+    takes the place of an index. Only what a turn said after it waited for a person stands further back.
     """
-    return _select(
+    together = _select(
         connection,
         "WHERE agent_id = ?1 AND batch_id = ?2 AND is_deleted = 0 AND position >= ?2 AND position < coalesce("
         "(SELECT position FROM messages WHERE agent_id = ?1 AND position > ?2 AND batch_id <> ?2"
         " ORDER BY position LIMIT 1), '~') ORDER BY position",
         (agent_id, batch_id),
     )
+    last = together[-1].position if together else batch_id
+    continued = _select(
+        connection,
+        "WHERE batch_id = ? AND position > ? AND agent_id = ? AND batch_type = 'continuation' AND is_deleted = 0"
+        " ORDER BY position",
+        (batch_id, last, agent_id),
+    )
+    return [*together, *continued]
+
+
+def discard_batch(connection: Connection, agent_id: str, batch_id: str) -> None:
+    """Make tombstones of the messages of one turn: they leave the conversation and every search."""
+    tombstone(connection, [row.id for row in by_batch(connection, agent_id, batch_id)])
 
 
 def by_session(connection: Connection, session_id: str, limit: int, *, before: str | None = None) -> list[MessageRow]:
@@ -133,6 +146,49 @@ def newest_position(connection: Connection) -> str | None:
     return None if row is None else row[0]
 
 
+def shown(connection: Connection, agent_id: str, limit: int) -> list[MessageRow]:
+    """The newest `limit` messages that are not archived, newest first: what a prompt may show.
+
+    However many are archived, only these are read.
+    """
+    return _select(
+        connection,
+        "WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
+        (agent_id, limit),
+    )
+
+
+def count_shown(connection: Connection, agent_id: str, *, before: str) -> int:
+    """How many messages at positions smaller than `before` are not archived."""
+    row = fetch_all(
+        connection,
+        "SELECT count(*) FROM messages WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0 AND position < ?",
+        (agent_id, before),
+    )
+    return int(row[0][0])
+
+
+def first_shown(connection: Connection, agent_id: str, limit: int, *, before: str) -> list[tuple[str, str]]:
+    """Position and time of the oldest `limit` messages that are not archived, before a position; oldest first."""
+    return fetch_all(
+        connection,
+        "SELECT position, created_at FROM messages WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0"
+        " AND position < ? ORDER BY position LIMIT ?",
+        (agent_id, before, limit),
+    )
+
+
+def positions_of(connection: Connection, agent_id: str, batch_ids: Sequence[str]) -> list[str]:
+    """Positions of the messages of these turns that are not archived."""
+    rows = fetch_all(
+        connection,
+        "SELECT position FROM messages WHERE agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"
+        " AND position >= (SELECT min(value) FROM json_each(?2)) AND batch_id IN (SELECT value FROM json_each(?2))",
+        (agent_id, to_json(list(batch_ids))),
+    )
+    return [position for (position,) in rows]
+
+
 def count(connection: Connection, agent_id: str, *, include_archived: bool = True) -> int:
     """How many messages the agent has."""
     row = fetch_all(
@@ -143,11 +199,22 @@ def count(connection: Connection, agent_id: str, *, include_archived: bool = Tru
     return int(row[0][0])
 
 
-def archive_before(connection: Connection, agent_id: str, position: str) -> int:
-    """Take the messages at positions smaller than `position` out of the prompt; return how many were in it."""
+def archive(connection: Connection, agent_id: str, positions: Sequence[str]) -> int:
+    """Take the messages at these positions out of the prompt; return how many were in it. None is ever removed."""
     connection.execute(
-        "UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND position < ? AND is_archived = 0",
-        (agent_id, position),
+        "UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND is_archived = 0"
+        " AND position IN (SELECT value FROM json_each(?))",
+        (agent_id, to_json(list(positions))),
+    )
+    return connection.changes()
+
+
+def archive_from_source(connection: Connection, agent_id: str, source: str, first: str, last: str) -> int:
+    """Take what came from `source` between two positions (both included) out of the prompt; return how many."""
+    connection.execute(
+        "UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0"
+        " AND position BETWEEN ? AND ? AND source = ?",
+        (agent_id, first, last, source),
     )
     return connection.changes()
 

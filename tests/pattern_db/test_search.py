@@ -97,7 +97,7 @@ def test_filters_hold_inside_the_query(db: Connection, say: Say) -> None:
 
 @pytest.mark.usefixtures("talk")
 def test_tombstones_never_archived_unless_told_not(db: Connection) -> None:
-    messages.archive_before(db, "agt_ada", f"{2:019d}")
+    messages.archive(db, "agt_ada", [f"{1:019d}"])
     assert find(db, "world") == [1, 2]
     assert find(db, "world", include_archived=False) == [2]
     messages.tombstone(db, [f"msg_{1:019d}"])

@@ -64,13 +64,35 @@ def test_lists_are_newest_first_and_by_status(db: Connection) -> None:
     assert approvals.count_pending(db) == 2
 
 
-def test_what_is_over_cannot_be_answered(db: Connection) -> None:
+def test_what_is_due(db: Connection) -> None:
     approvals.insert(db, row("apr_1"))
     approvals.insert(db, row("apr_2", args=b"b", expires_at=None))
     assert approvals.first_expiry(db) == LATER
-    assert approvals.expire(db, NOW) == []
-    assert approvals.expire(db, LATER) == ["apr_1"]
+    assert approvals.due(db, NOW) == []
+    assert [one.id for one in approvals.due(db, LATER)] == ["apr_1"]
+    decide(db, "apr_1", ApprovalStatus.EXPIRED)
     assert approvals.first_expiry(db) is None
     with pytest.raises(Conflict):
         decide(db, "apr_1")
     assert approvals.get(db, "apr_2").status is ApprovalStatus.PENDING
+
+
+def test_questions_about_calls_go_with_their_turn(db: Connection, make_turn: MakeTurn) -> None:
+    key = make_turn("turn_1")
+    approvals.insert(db, replace(row("apr_1"), turn=key, step=1, call=0))
+    approvals.insert(db, row("apr_2", args=b"b"), turn_id="turn_1")  # about no call: it outlives the turn
+    assert [one.id for one in approvals.of_turn(db, key)] == ["apr_1", "apr_2"]
+    assert approvals.cancel_calls(db, key, LATER) == ["apr_1"]
+    assert approvals.get(db, "apr_1").status is ApprovalStatus.CANCELLED
+    assert approvals.count_pending(db) == 1
+
+
+def test_what_a_person_changed_is_known_as_it_was(db: Connection, make_turn: MakeTurn) -> None:
+    key = make_turn("turn_1")
+    for name, said, status in (("apr_1", 1, "edited"), ("apr_2", 2, "edited"), ("apr_3", 3, "approved")):
+        call = 1 if name == "apr_3" else 0
+        about = replace(row(name, args=name.encode()), request={"arguments": {"n": said}}, turn=key, step=1, call=call)
+        approvals.insert(db, about)
+        decide(db, name, ApprovalStatus(status))
+    assert approvals.arguments_before(db, key, 1) == {0: {"n": 1}}
+    assert approvals.arguments_before(db, key, 2) == {}

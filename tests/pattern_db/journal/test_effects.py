@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import apsw
 import pytest
 
+from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import EffectClass, EffectStatus
 from pattern_db.errors import Conflict, translated
-from pattern_db.journal import effects
+from pattern_db.journal import effects, turns
 from pattern_db.journal.effects import EffectRow
-from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn
+from pattern_db.migrate import Migrations, migrations_of
+from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 OPEN = {EffectStatus.PLANNED, EffectStatus.STARTED, EffectStatus.AWAITING_APPROVAL}
 
@@ -76,6 +79,51 @@ def test_a_call_ends_once_and_never_starts_again(db: Connection, make_turn: Make
     assert effects.of_turn(db, turn)[0].status == status
 
 
+@pytest.mark.parametrize("was", ["planned", "started"])
+def test_a_call_waits_for_a_person_and_then_runs_or_does_not(db: Connection, make_turn: MakeTurn, was: str) -> None:
+    turn = make_turn()
+    keys = [(turn, 1, call) for call in range(3)]
+    effects.plan(db, [row(turn, call) for call in range(3)])
+    for key in keys:
+        if was == "started":
+            start(db, key)
+        effects.ask(db, key)
+        with pytest.raises(Conflict):
+            effects.ask(db, key)
+        with pytest.raises(Conflict):
+            start(db, key)
+    effects.approve(db, keys[0], args='{"to":"eve"}', args_hash=b"e" * 16)
+    effects.deny(db, keys[1])
+    first, second, third = effects.of_turn(db, turn)
+    assert (first.status, first.args, first.args_hash) == ("planned", '{"to":"eve"}', b"e" * 16)
+    assert (second.status, second.args) == ("denied", '{"to":"bob"}')
+    assert third.status == "awaiting_approval"
+    for key in keys[:2]:
+        with pytest.raises(Conflict):
+            effects.approve(db, key, args="{}", args_hash=b"e" * 16)
+        with pytest.raises(Conflict):
+            effects.deny(db, key)
+    start(db, keys[0])
+    finish(db, keys[1], "denied")
+    with pytest.raises(Conflict):
+        finish(db, keys[1], "denied")
+    finish(db, keys[2], "cancelled")
+
+
+def test_calls_that_wait_are_known_while_their_turn_does(db: Connection, make_turn: MakeTurn) -> None:
+    turn, other = make_turn("turn_1"), make_turn("turn_2", agent="bob")
+    for key in (turn, other):
+        effects.plan(db, [row(key), row(key, 1)])
+        turns.start(db, key, batch_id="1", epoch=3, started_at=NOW, deadline_at=LATER)
+        effects.ask(db, (key, 1, 1))
+    assert effects.waiting(db, "agt_ada") == set(), "the turn still runs"
+    turns.wait(db, turn, time_left_ms=1)
+    assert effects.waiting(db, "agt_ada") == {"call_1"}
+    assert effects.waiting(db, "agt_bob") == set()
+    effects.deny(db, (turn, 1, 1))
+    assert effects.waiting(db, "agt_ada") == set()
+
+
 def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     effects.plan(db, [row(turn)])
@@ -91,3 +139,63 @@ def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     for bad in (replace(row(turn, 1), args="no json"), replace(row(turn, 1), effect_class="odd"), row(turn, -1)):
         with pytest.raises(apsw.ConstraintError):
             effects.plan(db, [bad])
+
+
+def test_the_last_successful_use_of_a_tool_is_kept(db: Connection, make_turn: MakeTurn, plan_of: PlanOf) -> None:
+    turn, other = make_turn("turn_1"), make_turn("turn_2", agent="bob")
+    effects.plan(db, [row(turn, call) for call in range(3)])
+    effects.plan(db, [row(other)])
+    assert effects.last_used(db, "agt_ada", ["mail"]) == {}
+    start(db, (turn, 1, 0))
+    finish(db, (turn, 1, 0), "error")
+    assert effects.last_used(db, "agt_ada", ["mail"]) == {}
+    finish(db, (turn, 1, 1))  # without a start it began as it ended
+    assert effects.last_used(db, "agt_ada", ["mail", "web"]) == {"mail": LATER}
+    start(db, (turn, 1, 2))
+    finish(db, (turn, 1, 2))  # started earlier than the last: the latest start stays
+    assert effects.last_used(db, "agt_ada", ["mail"]) == {"mail": LATER}
+    assert effects.last_used(db, "agt_ada", []) == effects.last_used(db, "agt_bob", ["mail"]) == {}
+    assert not any("SCAN tool_use" in line for line in plan_of(lambda: effects.last_used(db, "agt_ada", ["mail"])))
+
+
+def test_the_calls_of_a_turn_with_what_came_of_them(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    effects.plan(db, [row(turn, 1), row(turn, 0), row(turn, 0, step=2)])
+    start(db, (turn, 1, 1))
+    finish(db, (turn, 1, 1), "timeout")
+    found = effects.with_results(db, turn, chars_max=10)
+    assert [(one.step, one.call_id, one.status, one.started_at, one.result) for one in found] == [
+        (1, "call_0", "planned", None, None),
+        (1, "call_1", "timeout", NOW, None),  # its message is gone
+        (2, "call_0", "planned", None, None),
+    ]
+
+
+def test_uses_in_older_files_are_found(tmp_path: Path) -> None:
+    """The migration takes up what tools were used before, by agent and tool."""
+    files = migrations_of("constellation").all
+    number = next(index for index, one in enumerate(files) if one.name == "tool_rules")
+    for one in files[:number]:
+        (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
+    db = template.in_memory(Migrations(tmp_path), now=NOW)
+    db.execute(
+        "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
+        " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
+        (NOW,),
+    )
+    db.execute(
+        "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
+        " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
+        (NOW,),
+    )
+    for call, (tool, status, started_at) in enumerate(
+        [("mail", "done", NOW), ("mail", "done", LATER), ("note", "done", None), ("web", "error", NOW)]
+    ):
+        db.execute(
+            "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status,"
+            " started_at, ended_at) VALUES (1, 1, ?, 'c', ?, '{}', x'', 'unsafe', 'k', ?, ?, ?)",
+            (call, tool, status, started_at, LATER),
+        )
+    db.execute(files[number].sql)
+    assert effects.last_used(db, "agt_ada", ["mail", "note", "web"]) == {"mail": LATER, "note": LATER}
+    db.close()

@@ -59,6 +59,17 @@ def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTur
     assert inbox.count(db, "agt_bob") == 1
 
 
+def test_messages_that_join_are_found_whatever_their_priority(db: Connection, make_turn: MakeTurn) -> None:
+    keys = [make_turn(f"turn_{number}") for number in range(4)]
+    steers = '{"content":"x","policy":"steer"}'
+    put(db, keys[0], payload='{"content":"steer"}')
+    put(db, keys[1], payload=steers)
+    put(db, keys[2], payload='{"content":"x","policy":"enqueue"}')
+    put(db, keys[3], payload=steers, priority=3)
+    assert inbox.steering(db, "agt_ada") == [InboxRow(keys[1], steers), InboxRow(keys[3], steers)]
+    assert inbox.steering(db, "agt_bob") == []
+
+
 def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     key = make_turn()
     put(db, key)

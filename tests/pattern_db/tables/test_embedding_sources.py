@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pattern_db.connection import Connection
-from pattern_db.enums import Role, SearchKind
+from pattern_db.enums import EMBEDDED, Role, SearchKind
 from pattern_db.tables import embedding_sources as sources
 from pattern_db.tables import memory_blocks, messages
 from pattern_db.tables.embedding_sources import Said
@@ -45,7 +45,7 @@ def test_it_does_not_look_back_forever(db: Connection, say: Say) -> None:
 def test_what_has_no_words_of_its_own_is_none(db: Connection, say: Say) -> None:
     for row in (say(1, None), say(2, "a result", role=Role.TOOL)):
         assert sources.get(db, SearchKind.MESSAGE, row.id) is None
-    for kind in SearchKind:
+    for kind in EMBEDDED:
         assert sources.get(db, kind, "none") is None
 
 

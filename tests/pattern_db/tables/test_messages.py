@@ -25,6 +25,29 @@ def at(number: int) -> str:
     return f"{number:019d}"
 
 
+def test_what_a_prompt_may_show_is_what_is_not_archived(db: Connection, say: Say) -> None:
+    for number in range(1, 7):
+        say(number, "hi", source="mail" if number == 5 else None)
+    say(9, "hi", agent="bob")
+    assert messages.archive(db, "agt_ada", [at(1), at(4), at(9), at(99)]) == 2
+    assert messages.archive(db, "agt_ada", [at(1)]) == 0
+    assert messages.archive_from_source(db, "agt_ada", "mail", at(1), at(5)) == 1
+    assert positions(messages.shown(db, "agt_ada", 2)) == [6, 3]
+    assert positions(messages.shown(db, "agt_ada", 9)) == [6, 3, 2]
+    assert messages.count_shown(db, "agt_ada", before=at(6)) == 2
+    assert [int(position) for position, _time in messages.first_shown(db, "agt_ada", 5, before=at(6))] == [2, 3]
+    assert positions(messages.recent(db, "agt_ada", 9, include_archived=True)) == [6, 5, 4, 3, 2, 1]
+    assert positions(messages.shown(db, "agt_bob", 9)) == [9]
+
+
+def test_the_messages_of_some_turns(db: Connection, say: Say) -> None:
+    for number in range(1, 7):
+        say(number, "hi", batch_id=at(1 + number % 2), is_archived=number == 3)
+    assert messages.positions_of(db, "agt_ada", [at(2)]) == [at(5)]  # what stands before its own batch is none of it
+    assert messages.positions_of(db, "agt_ada", [at(1), at(2)]) == [at(1), at(2), at(4), at(5), at(6)]
+    assert messages.positions_of(db, "agt_ada", [at(9)]) == messages.positions_of(db, "agt_ada", []) == []
+
+
 def test_a_message_comes_back_as_it_was_stored(db: Connection, say: Say) -> None:
     row = say(
         1,
@@ -59,8 +82,8 @@ def test_recent_is_newest_first_and_pages(db: Connection, say: Say) -> None:
 def test_archived_messages_leave_the_prompt_but_not_the_history(db: Connection, say: Say) -> None:
     for number in range(1, 5):
         say(number, str(number))
-    assert messages.archive_before(db, "agt_ada", at(3)) == 2
-    assert messages.archive_before(db, "agt_ada", at(3)) == 0
+    assert messages.archive(db, "agt_ada", [at(1), at(2)]) == 2
+    assert messages.archive(db, "agt_ada", [at(1), at(2)]) == 0
     assert positions(messages.recent(db, "agt_ada", 9)) == [4, 3]
     assert positions(messages.recent(db, "agt_ada", 9, include_archived=True)) == [4, 3, 2, 1]
     assert messages.count(db, "agt_ada") == 4
@@ -157,7 +180,12 @@ def test_messages_go_with_their_agent(db: Connection, say: Say) -> None:
         lambda db: messages.get(db, "msg_1"),
         lambda db: messages.by_session(db, "s", 5),
         lambda db: messages.newest_position(db),
-        lambda db: messages.archive_before(db, "agt_ada", at(1)),
+        lambda db: messages.archive(db, "agt_ada", [at(1)]),
+        lambda db: messages.archive_from_source(db, "agt_ada", "tool", at(1), at(2)),
+        lambda db: messages.shown(db, "agt_ada", 5),
+        lambda db: messages.count_shown(db, "agt_ada", before=at(9)),
+        lambda db: messages.positions_of(db, "agt_ada", [at(1), at(2)]),
+        lambda db: messages.first_shown(db, "agt_ada", 5, before=at(9)),
     ],
 )
 def test_no_read_scans_all_messages(db: Connection, say: Say, read: Callable[[Connection], object]) -> None:

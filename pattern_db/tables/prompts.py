@@ -1,0 +1,128 @@
+"""What model calls were shown: lists of references, each stored once, and the steps that name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pattern_db.connection import Connection
+from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedParts:
+    """Parts of a prompt: JSON text (opaque here) and its 16-byte digest."""
+
+    digest: bytes
+    parts: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRow:
+    """What a step's model was shown. `tokens` is an estimate of all of it.
+
+    `stable` is what stays from turn to turn, `volatile` what was found for the moment. `history_from` is the position
+    of the first message shown (empty for none), `history_tokens` an estimate.
+    """
+
+    tokens: int
+    stable: LoggedParts
+    volatile: LoggedParts
+    history_from: str
+    history_count: int
+    history_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPrompt:
+    """A step with what it was shown; None for steps from before that was noted.
+
+    `counted` are the input tokens that its vendor counted, `cached` those of them that it had kept; None if it said
+    nothing (yet).
+    """
+
+    no: int
+    attempt: int
+    status: str
+    provider: str
+    model: str
+    started_at: str
+    cursor: str
+    shown: ShownRow | None
+    counted: int | None
+    cached: int | None
+
+
+def remember(connection: Connection, turn: int, logged: LoggedParts) -> None:
+    """Store the parts for the agent of the turn with the key `turn`, unless they are stored already."""
+    connection.execute(
+        "INSERT INTO prompt_log (agent_id, digest, parts) SELECT agent_id, ?, ? FROM turn WHERE key = ?"
+        " ON CONFLICT (agent_id, digest) DO NOTHING",
+        (logged.digest, logged.parts, turn),
+    )
+
+
+def of_turn(connection: Connection, turn: int) -> list[StepPrompt]:
+    """The steps of the turn with the key `turn`, every attempt, in order."""
+    rows = connection.execute(
+        "SELECT s.no, s.attempt, s.status, s.provider, s.model, s.started_at, s.cursor, u.input_tokens,"
+        " u.cached_tokens, s.prompt_tokens, s.prompt_stable, stable.parts, s.prompt_volatile, volatile.parts,"
+        " s.history_from, s.history_count, s.history_tokens FROM step AS s JOIN turn AS t ON t.key = s.turn"
+        " LEFT JOIN prompt_log AS stable ON stable.agent_id = t.agent_id AND stable.digest = s.prompt_stable"
+        " LEFT JOIN prompt_log AS volatile ON volatile.agent_id = t.agent_id AND volatile.digest = s.prompt_volatile"
+        " LEFT JOIN usage AS u ON u.turn = s.turn AND u.step = s.no AND u.attempt = s.attempt AND u.purpose = 'step'"
+        " AND u.no = 0 AND u.is_estimate = 0 WHERE s.turn = ? ORDER BY s.no, s.attempt",
+        (turn,),
+    )
+    return [
+        StepPrompt(
+            no=row[0],
+            attempt=row[1],
+            status=row[2],
+            provider=row[3],
+            model=row[4],
+            started_at=row[5],
+            cursor=row[6],
+            counted=row[7],
+            cached=row[8],
+            shown=None if row[11] is None or row[13] is None else _shown(row[9:]),
+        )
+        for row in rows
+    ]
+
+
+def _shown(row: tuple[Any, ...]) -> ShownRow:
+    tokens, stable, stable_parts, volatile, volatile_parts, first, count, history_tokens = row
+    return ShownRow(
+        tokens=tokens,
+        stable=LoggedParts(stable, stable_parts),
+        volatile=LoggedParts(volatile, volatile_parts),
+        history_from=first,
+        history_count=count,
+        history_tokens=history_tokens,
+    )
+
+
+def text_of(connection: Connection, ref: str) -> str | None:
+    """What the message, archive entry or passage with this id says; None if it is not there any more."""
+    row = connection.execute(
+        "SELECT content FROM messages WHERE id = ?1 AND is_deleted = 0 UNION ALL SELECT content FROM archival_entries"
+        " WHERE id = ?1 UNION ALL SELECT content FROM file_passages WHERE id = ?1",
+        (ref,),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def findable(connection: Connection, agent_id: str, before: str) -> list[SearchKind]:
+    """The kinds of which the agent has anything beyond its prompt: messages at positions smaller than `before` (empty:
+    the prompt shows none), archive entries, passages of attached files. Looks at one row of each.
+    """
+    row = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND (?2 = '' OR position < ?2)),"
+        " EXISTS (SELECT 1 FROM archival_entries WHERE agent_id IN (?1, ?3)),"
+        " EXISTS (SELECT 1 FROM folder_attachments AS a JOIN folder_files AS f ON f.folder_id = a.folder_id"
+        " WHERE a.agent_id = ?1)",
+        (agent_id, before, CONSTELLATION_OWNER),
+    ).fetchone()
+    kinds = (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.FILE)
+    return [] if row is None else [kind for kind, there in zip(kinds, row, strict=True) if there]

@@ -1,0 +1,160 @@
+"""What was archived of each agent's conversation, in summaries that follow one another.
+
+A summary of depth 0 stands for its own messages alone, a deeper one also for all summaries before it. The chain that
+a prompt shows therefore goes from the newest summary back to the last deeper one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRow:
+    """A summary of `message_count` messages between two positions, said from `started_at` to `ended_at`.
+
+    A stub only says what left. `model` is who wrote it (`provider/model`), None for nobody; `tokens` an estimate.
+    """
+
+    id: str
+    agent_id: str
+    summary: str
+    start_position: str
+    end_position: str
+    message_count: int
+    strategy: str
+    started_at: str
+    ended_at: str
+    created_at: str
+    previous_summary_id: str | None = None
+    depth: int = 0
+    is_stub: bool = False
+    model: str | None = None
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The summaries that a prompt shows: the first ones, how many follow that are left out, and the newest ones.
+
+    `left_out_messages` is how many messages those left out stand for.
+    """
+
+    head: Sequence[SummaryRow] = ()
+    left_out: int = 0
+    left_out_messages: int = 0
+    tail: Sequence[SummaryRow] = ()
+
+
+_COLUMNS = (
+    "id, agent_id, summary, start_position, end_position, message_count, strategy, started_at, ended_at, created_at,"
+    " previous_summary_id, depth, is_stub, model, tokens"
+)
+
+
+def insert(connection: Connection, row: SummaryRow) -> None:
+    """Add a summary.
+
+    Raises:
+        apsw.ConstraintError: the agent or the summary before it is missing (a `Conflict` once translated).
+    """
+    connection.execute(
+        f"INSERT INTO archive_summaries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.id,
+            row.agent_id,
+            row.summary,
+            row.start_position,
+            row.end_position,
+            row.message_count,
+            row.strategy,
+            row.started_at,
+            row.ended_at,
+            row.created_at,
+            row.previous_summary_id,
+            row.depth,
+            int(row.is_stub),
+            row.model,
+            row.tokens,
+        ),
+    )
+
+
+def get(connection: Connection, summary_id: str) -> SummaryRow:
+    """The summary with this id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = _select(connection, "WHERE id = ?", (summary_id,))
+    if not found:
+        raise NotFound(f"there is no summary {summary_id}")
+    return found[0]
+
+
+def newest(connection: Connection, agent_id: str) -> SummaryRow | None:
+    """The agent's newest summary; None if there is none."""
+    found = recent(connection, agent_id, 1)
+    return found[0] if found else None
+
+
+def recent(connection: Connection, agent_id: str, limit: int, *, before: str | None = None) -> list[SummaryRow]:
+    """The agent's newest `limit` summaries, newest first; only those made before the summary `before`, if given."""
+    return _select(
+        connection,
+        "WHERE agent_id = ?1 AND row < coalesce((SELECT row FROM archive_summaries WHERE id = ?2), 9223372036854775807)"
+        " ORDER BY row DESC LIMIT ?3",
+        (agent_id, before, limit),
+    )
+
+
+def chain(connection: Connection, agent_id: str, *, head: int, tail: int) -> Chain:
+    """What a prompt shows of the agent's past: the first `head` and the newest `tail` summaries that stand for it."""
+    begin = fetch_all(
+        connection,
+        "SELECT coalesce(max(row), 0) FROM archive_summaries WHERE agent_id = ? AND depth > 0",
+        (agent_id,),
+    )[0][0]
+    first = _select(connection, "WHERE agent_id = ? AND row >= ? ORDER BY row LIMIT ?", (agent_id, begin, head))
+    last = _select(connection, "WHERE agent_id = ? AND row >= ? ORDER BY row DESC LIMIT ?", (agent_id, begin, tail))
+    total, messages = fetch_all(
+        connection,
+        "SELECT count(*), coalesce(sum(message_count), 0) FROM archive_summaries WHERE agent_id = ? AND row >= ?",
+        (agent_id, begin),
+    )[0]
+    known = {row.id for row in first}
+    newer = [row for row in reversed(last) if row.id not in known]
+    shown = sum(row.message_count for row in (*first, *newer))
+    return Chain(
+        head=tuple(first),
+        left_out=total - len(first) - len(newer),
+        left_out_messages=messages - shown,
+        tail=tuple(newer),
+    )
+
+
+def _select(connection: Connection, where: str, values: tuple[str | int | None, ...]) -> list[SummaryRow]:
+    return [
+        SummaryRow(
+            id=row[0],
+            agent_id=row[1],
+            summary=row[2],
+            start_position=row[3],
+            end_position=row[4],
+            message_count=row[5],
+            strategy=row[6],
+            started_at=row[7],
+            ended_at=row[8],
+            created_at=row[9],
+            previous_summary_id=row[10],
+            depth=row[11],
+            is_stub=bool(row[12]),
+            model=row[13],
+            tokens=row[14],
+        )
+        for row in connection.execute(f"SELECT {_COLUMNS} FROM archive_summaries {where}", values)
+    ]

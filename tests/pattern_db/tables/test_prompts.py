@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
+from pattern_db.journal import steps, turns
+from pattern_db.journal.steps import StepRow
+from pattern_db.journal.turns import NewTurn
+from pattern_db.tables import agents, archival, messages, prompts
+from pattern_db.tables.archival import ArchivalRow
+from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.prompts import LoggedParts, ShownRow
+
+NOW = "2026-11-21T22:24:40.123Z"
+SHOWN = ShownRow(
+    tokens=900,
+    stable=LoggedParts(b"s" * 16, '{"parts":[]}'),
+    volatile=LoggedParts(b"v" * 16, "{}"),
+    history_from="5",
+    history_count=3,
+    history_tokens=70,
+)
+
+
+def new_turn(db: Connection, turn_id: str = "turn_1", agent: str = "agt_ada") -> int:
+    return turns.insert(db, NewTurn(id=turn_id, agent_id=agent, sender="user:usr_1", seed=1, created_at=NOW))
+
+
+def step(turn: int, no: int, shown: ShownRow | None, attempt: int = 1) -> StepRow:
+    return StepRow(turn, no, attempt, "open", "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW, shown)
+
+
+def test_a_step_tells_what_it_was_shown(db: Connection) -> None:
+    turn = new_turn(db)
+    steps.open_step(db, step(turn, 1, SHOWN))
+    [found] = prompts.of_turn(db, turn)
+    assert found.shown == SHOWN
+    assert (found.no, found.attempt, found.status, found.cursor, found.model) == (1, 1, "open", "7", "script-1")
+    assert (found.counted, found.cached) == (None, None)
+    assert prompts.of_turn(db, turn + 1) == []
+
+
+def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
+    turn, other = new_turn(db), new_turn(db, "turn_2", "agt_bob")
+    for no in (1, 2, 3):
+        steps.open_step(db, step(turn, no, replace(SHOWN, tokens=no)))
+    steps.open_step(db, step(other, 1, SHOWN))
+    assert fetch_all(db, "SELECT agent_id, count(*) FROM prompt_log GROUP BY 1") == [("agt_ada", 2), ("agt_bob", 2)]
+    assert [one.shown and one.shown.tokens for one in prompts.of_turn(db, turn)] == [1, 2, 3]
+    agents.delete(db, "agt_ada")
+    assert fetch_all(db, "SELECT DISTINCT agent_id FROM prompt_log") == [("agt_bob",)]
+
+
+def test_steps_from_before_say_nothing(db: Connection) -> None:
+    turn = new_turn(db)
+    steps.open_step(db, step(turn, 1, None))
+    assert [one.shown for one in prompts.of_turn(db, turn)] == [None]
+
+
+def test_what_the_vendor_counted_is_told_and_an_estimate_is_not(db: Connection) -> None:
+    turn = new_turn(db)
+    for no, is_estimate in ((1, 0), (2, 1)):
+        steps.open_step(db, step(turn, no, SHOWN))
+        db.execute(
+            "INSERT INTO usage (turn, agent_id, step, attempt, provider, model, input_tokens, output_tokens,"
+            " cached_tokens, is_estimate, at) VALUES (?, 'agt_ada', ?, 1, 'p', 'm', 1000, 5, 800, ?, ?)",
+            (turn, no, is_estimate, NOW),
+        )
+    assert [(one.counted, one.cached) for one in prompts.of_turn(db, turn)] == [(1000, 800), (None, None)]
+
+
+def test_what_can_be_found_beyond_the_prompt_is_told_by_kind(db: Connection) -> None:
+    assert prompts.findable(db, "agt_ada", "") == []
+    row = MessageRow(
+        id="msg_5", agent_id="agt_ada", position="5".zfill(19), role=Role.USER, created_at=NOW, content="x"
+    )
+    messages.append(db, [row])
+    assert prompts.findable(db, "agt_ada", "5".zfill(19)) == []
+    assert prompts.findable(db, "agt_ada", "6".zfill(19)) == [SearchKind.MESSAGE]
+    assert prompts.findable(db, "agt_ada", "") == [SearchKind.MESSAGE]
+    assert prompts.findable(db, "agt_bob", "") == []
+    archival.insert(db, ArchivalRow(id="arc_1", agent_id=CONSTELLATION_OWNER, content="fact", created_at=NOW))
+    assert prompts.findable(db, "agt_bob", "") == [SearchKind.ARCHIVAL]
+
+
+def test_texts_are_found_by_their_ids(db: Connection) -> None:
+    row = MessageRow(
+        id="msg_5", agent_id="agt_ada", position="5".zfill(19), role=Role.USER, created_at=NOW, content="x"
+    )
+    messages.append(db, [row])
+    archival.insert(db, ArchivalRow(id="arc_1", agent_id="agt_ada", content="fact", created_at=NOW))
+    assert [prompts.text_of(db, ref) for ref in ("msg_5", "arc_1", "other")] == ["x", "fact", None]
+    messages.tombstone(db, ["msg_5"])
+    assert prompts.text_of(db, "msg_5") is None
