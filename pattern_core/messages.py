@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+_HEX = re.compile(r"(?:[0-9a-f]{2})+")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Plain words."""
+    """Plain words; `signature` is a vendor's proof of the reasoning behind them, where it puts that here."""
 
     text: str
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A picture, by its bytes or by an address that the vendor fetches.
+
+    `digest` (64 hex digits) names stored bytes; `data` are those bytes where they are at hand, and are never part of a
+    stored message. `media_type` is "" for an address whose kind nobody told.
+    """
+
+    media_type: str
+    data: bytes | None = field(default=None, repr=False)
+    url: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """What a model thought before it answered; `signature` is the vendor's proof, replayed as it came."""
+    """What a model thought before it answered; `signature` is the vendor's proof, replayed as it came.
+
+    Whose it is shows in it (`pattern_core.models.providers.signatures`), so that no vendor is sent another's.
+    """
 
     text: str
     signature: str | None = None
@@ -27,13 +48,14 @@ class ToolCall:
     """A model's wish to run a tool.
 
     `arguments` is the parsed JSON object. Where the model's JSON could not be parsed, `arguments` is empty and
-    `invalid` holds the raw text, so that the tool is not run and the model is told.
+    `invalid` holds the raw text, so that the tool is not run and the model is told. `signature` is as in `Text`.
     """
 
     call_id: str
     tool: str
     arguments: Mapping[str, object] = field(default_factory=dict)
     invalid: str | None = None
+    signature: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +68,7 @@ class ToolResult:
     is_error: bool = False
 
 
-Part = Text | Reasoning | ToolCall | ToolResult
+Part = Text | Image | Reasoning | ToolCall | ToolResult
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -66,6 +88,11 @@ class Message:
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
+    def images(self) -> tuple[Image, ...]:
+        """The pictures in order."""
+        return tuple(part for part in self.parts if isinstance(part, Image))
+
+    @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls in the order in which the model made them."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
@@ -77,14 +104,22 @@ def user(text: str) -> Message:
 
 
 def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
-    """The parts as JSON objects with a `type`: text, reasoning, tool_call or tool_result."""
+    """The parts as JSON objects with a `type`: text, image, reasoning, tool_call or tool_result.
+
+    Of an image only its digest or address is kept.
+
+    Raises:
+        ValueError: an image has bytes alone; store them first, which gives it its digest.
+    """
     return [_part_to_json(part) for part in parts]
 
 
 def _part_to_json(part: Part) -> dict[str, object]:
     match part:
         case Text():
-            return {"type": "text", "text": part.text}
+            return {"type": "text", "text": part.text, **_signed(part.signature)}
+        case Image():
+            return _image_to_json(part)
         case Reasoning():
             return {"type": "reasoning", "text": part.text, "signature": part.signature}
         case ToolCall():
@@ -93,6 +128,7 @@ def _part_to_json(part: Part) -> dict[str, object]:
                 "call_id": part.call_id,
                 "tool": part.tool,
                 "arguments": dict(part.arguments),
+                **_signed(part.signature),
             }
             return data if part.invalid is None else {**data, "invalid": part.invalid}
         case ToolResult():
@@ -103,6 +139,17 @@ def _part_to_json(part: Part) -> dict[str, object]:
                 "content": part.content,
                 "is_error": part.is_error,
             }
+
+
+def _image_to_json(image: Image) -> dict[str, object]:
+    if image.digest is None and image.url is None:
+        raise ValueError("an image's bytes are stored before its message")
+    place = {"digest": image.digest} if image.digest is not None else {"url": image.url}
+    return {"type": "image", "media_type": image.media_type, **place}
+
+
+def _signed(signature: str | None) -> dict[str, object]:
+    return {} if signature is None else {"signature": signature}
 
 
 def parts_from_json(data: list[dict[str, object]]) -> tuple[Part, ...]:
@@ -117,18 +164,25 @@ def parts_from_json(data: list[dict[str, object]]) -> tuple[Part, ...]:
 def _part_from_json(item: dict[str, object]) -> Part:
     match item:
         case {"type": "text", "text": str(text)}:
-            return Text(text=text)
+            return Text(text=text, signature=_str_or_none(item.get("signature")))
+        case {"type": "image", "media_type": str(media_type), "digest": str(digest)} if _HEX.fullmatch(digest):
+            return Image(media_type=media_type, digest=digest)
+        case {"type": "image", "media_type": str(media_type), "url": str(url)}:
+            return Image(media_type=media_type, url=url)
         case {"type": "reasoning", "text": str(text)}:
-            signature = item.get("signature")
-            return Reasoning(text=text, signature=signature if isinstance(signature, str) else None)
+            return Reasoning(text=text, signature=_str_or_none(item.get("signature")))
         case {"type": "tool_call", "call_id": str(call_id), "tool": str(tool), "arguments": dict(arguments)}:
-            invalid = item.get("invalid")
             return ToolCall(
                 call_id=call_id,
                 tool=tool,
                 arguments=arguments,
-                invalid=invalid if isinstance(invalid, str) else None,
+                invalid=_str_or_none(item.get("invalid")),
+                signature=_str_or_none(item.get("signature")),
             )
         case {"type": "tool_result", "call_id": str(call_id), "tool": str(tool), "content": str(content)}:
             return ToolResult(call_id=call_id, tool=tool, content=content, is_error=bool(item.get("is_error")))
     raise ValueError(f"unknown message part: {item!r}")
+
+
+def _str_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None

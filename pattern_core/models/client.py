@@ -4,35 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import trio
 
 from pattern_core.ids import Randomness
 from pattern_core.limits import TurnLimits
-from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, Provider
+from pattern_core.models.catalogue import Catalogue, ModelFacts
+from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout, was_shown
+from pattern_core.models.fallback import Chain, Link, fall_back
+from pattern_core.models.gate import ClientLimits, Gate, GateSnapshot, Outcome
+from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, Provider, Usage
 from pattern_core.models.providers.settings import not_configured
 from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.tokens import estimate_request
+
+__all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry", "was_shown"]
+
+FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, nobody waits longer than this for a busy one
+
+OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are held at the gate before it comes
 
 OnRetry = Callable[[int, ModelError, float], Awaitable[None]]
 """Told before each wait: the number of the attempt that failed (from 1), its error, and the wait in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientLimits:
-    """Bounds per provider, for all agents that share one `ModelClient`."""
+class Account:
+    """Whose limits a provider's calls count against: providers of the same `key` share one gate.
 
-    calls_max: int = 16  # at once
-    waiting_max: int = 1_000  # further ones that wait their turn
+    `key` is any text that is the same for the same vendor's key, such as a digest; never the key itself.
+    """
+
+    key: str
+    limits: ClientLimits
 
 
-@dataclass(slots=True)
-class _Gate:
-    """What all calls of one provider share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """How one question is put, beside what is asked."""
 
-    slots: trio.Semaphore
-    closed_until: float = -math.inf  # on trio's clock; a 429 holds the other agents back too
+    on_delta: OnDelta
+    deadline: float
+    on_retry: OnRetry | None
+    flow: str
+    retry: RetryPolicy
+    patience_s: float = math.inf
+    is_last: bool = True  # there is no other model to go to
 
 
 class ModelClient:
@@ -40,7 +59,8 @@ class ModelClient:
 
     Shared by any number of tasks. `limits` gives the time of one attempt (`model_timeout_s`) and the longest silence
     within a stream (`model_idle_timeout_s`): the silence counts from the first sign of life, because a small machine
-    may read a long prompt for minutes, and it does not count while `on_delta` runs.
+    may read a long prompt for minutes, and it does not count while `on_delta` runs. A provider without an entry in
+    `accounts` has a gate of its own with `client_limits`.
     """
 
     def __init__(
@@ -51,19 +71,43 @@ class ModelClient:
         randomness: Randomness,
         *,
         client_limits: ClientLimits | None = None,
+        catalogue: Catalogue | None = None,
+        accounts: Mapping[str, Account] | None = None,
     ) -> None:
         self._providers = dict(providers)
         self._retry = retry
         self._limits = limits
         self._randomness = randomness
-        self._bounds = client_limits or ClientLimits()
-        calls_max = self._bounds.calls_max
-        self._gates = {name: _Gate(trio.Semaphore(calls_max, max_value=calls_max)) for name in self._providers}
+        self._catalogue = catalogue or Catalogue.packaged()
+        bounds = client_limits or ClientLimits()
+        given = accounts or {}
+        self._gates = _gates({name: given.get(name) or Account(key=name, limits=bounds) for name in self._providers})
 
     @property
     def names(self) -> list[str]:
         """The names of the configured providers, sorted."""
         return sorted(self._providers)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The facts and prices of models."""
+        return self._catalogue
+
+    def facts(self, provider_name: str, model: str) -> ModelFacts:
+        """What is known of a model; never fails, see `Catalogue.facts`."""
+        return self._catalogue.facts(provider_name, model)
+
+    def cost(self, provider_name: str, model: str, usage: Usage) -> int | None:
+        """What a call cost in micro-dollars; None where the price is not known."""
+        return self._catalogue.cost(self.facts(provider_name, model), usage)
+
+    def gates(self) -> list[GateSnapshot]:
+        """Every gate as it is now, ordered by its providers' names."""
+        return sorted((gate.snapshot() for gate in set(self._gates.values())), key=lambda one: one.providers)
+
+    def gate_figures(self) -> dict[str, dict[str, object]]:
+        """The same for meters: figures by name, per gate; providers that share one are named together, "a+b"."""
+        return {"+".join(gate.providers): asdict(gate) | {"is_closed": gate.state != "closed"} for gate in self.gates()}
 
     async def ask(
         self,
@@ -72,6 +116,9 @@ class ModelClient:
         on_delta: OnDelta,
         deadline: float = math.inf,
         on_retry: OnRetry | None = None,
+        *,
+        flow: str = "",
+        chain: Chain | None = None,
     ) -> ModelReply:
         """Ask until there is an answer, an error that repetition does not mend, or no time.
 
@@ -79,70 +126,115 @@ class ModelClient:
         error says so (`was_shown`), and the caller decides whether another attempt supersedes what people saw.
         Empty deltas are signs of life from the provider and are not passed on.
 
+        Where calls must wait, flows take turns: `flow` is the constellation's id. With a `chain`, its links say which
+        models are asked, and `provider_name` and the request's model count no more.
+
         Raises:
             ModelNotConfigured: there is no provider of that name.
             ModelTimeout: an attempt was too slow or too silent, or the deadline is reached.
-            ModelOverloaded: too many callers wait, or the provider said to come back after the deadline.
+            ModelOverloaded: too many callers wait, or the provider said to come back after the deadline or absurdly
+                late.
+            ModelUnreachable: there was no connection, or the provider is left alone after failures.
             ModelError: what the provider raised last.
         """
+        asking = _Asking(on_delta=on_delta, deadline=deadline, on_retry=on_retry, flow=flow, retry=self._retry)
+        if chain is None:
+            return await self._ask(request, provider_name, asking)
+        attempts_max = min(self._retry.attempts_max, 1 + chain.max_retries)
+        asking = replace(asking, retry=replace(self._retry, attempts_max=attempts_max))
+        return await fall_back(chain, request, partial(self._ask_link, asking, chain), self.facts)
+
+    async def _ask_link(
+        self, asking: _Asking, chain: Chain, request: ModelRequest, link: Link, is_last: bool
+    ) -> ModelReply:
+        patience_s = FALLBACK_PATIENCE_S if chain.on_rate_limit and not is_last else math.inf
+        asking = replace(asking, patience_s=patience_s, is_last=is_last)
+        return await self._ask(request, link.provider, asking)
+
+    async def _ask(self, request: ModelRequest, provider_name: str, asking: _Asking) -> ModelReply:
         provider = self._providers.get(provider_name)
         if provider is None:
             raise not_configured(provider_name, self.names)
         gate = self._gates[provider_name]
+        retry = asking.retry
         attempt = 1
         while True:
-            await self._enter(gate, provider_name, deadline)
-            call = _Call(provider, request, on_delta, self._limits)
+            tokens = _held(request) if gate.counts_tokens else 0
             try:
-                return await call.run(deadline)
+                ticket = await gate.enter(
+                    flow=asking.flow, tokens=tokens, deadline=asking.deadline, patience_s=asking.patience_s
+                )
+            except ModelError as refusal:
+                refusal.details["attempts"] = attempt - 1
+                raise
+            call = _Call(provider, request, asking.on_delta, self._limits)
+            outcome: Outcome = None
+            delay_s = 0.0
+            try:
+                outcome = await call.run(asking.deadline)
+                return outcome
             except ModelError as error:
+                outcome = error
                 error.details["shown"] = call.shown
                 error.details["attempts"] = attempt
-                delay_s = self._retry.delay_s(attempt, error, draw=self._draw())
-                if isinstance(error, ModelOverloaded):
-                    gate.closed_until = max(gate.closed_until, trio.current_time() + min(delay_s, self._retry.cap_s))
-                if call.shown or not self._retry.again(attempt, error) or trio.current_time() + delay_s >= deadline:
+                delay_s = retry.delay_s(attempt, error, draw=self._draw())
+                _refuse_long_waits(error, delay_s, asking)
+                # A second time-out would take what another model still needs.
+                is_over = isinstance(error, ModelTimeout) and not asking.is_last
+                is_over = is_over or trio.current_time() + delay_s >= asking.deadline
+                if call.shown or is_over or not retry.again(attempt, error):
                     raise
                 failure = error
             finally:
-                gate.slots.release()  # others may ask while this one waits
-            if on_retry is not None:
-                await on_retry(attempt, failure, delay_s)
+                gate.leave(ticket, outcome, pause_s=delay_s)  # others may ask while this one waits
+            if asking.on_retry is not None:
+                await asking.on_retry(attempt, failure, delay_s)
             await trio.sleep(delay_s)
             attempt += 1
-
-    async def _enter(self, gate: _Gate, name: str, deadline: float) -> None:
-        """Take a slot of the provider, not before the time that it asked everybody to wait for."""
-        if gate.slots.value > 0 and gate.closed_until <= trio.current_time():
-            gate.slots.acquire_nowait()
-            return
-        waiting = gate.slots.statistics().tasks_waiting if gate.slots.value == 0 else 0
-        if waiting >= self._bounds.waiting_max:
-            raise _busy(name, f"{waiting} calls are waiting for it already")
-        if gate.closed_until >= deadline:
-            raise _busy(name, "it asked to be left alone for longer than there is time")
-        with trio.CancelScope(deadline=deadline) as scope:
-            await gate.slots.acquire()
-            try:
-                if gate.closed_until > trio.current_time():
-                    await trio.sleep_until(gate.closed_until)
-            except trio.Cancelled:
-                gate.slots.release()
-                raise
-        if scope.cancelled_caught:
-            raise _busy(name, f"no turn came within the time allowed; {self._bounds.calls_max} calls run at once")
 
     def _draw(self) -> float:
         return self._randomness.getrandbits(53) / (1 << 53)
 
 
-def was_shown(error: ModelError) -> bool:
-    """True if part of the answer was passed on before `error`: whoever saw it must be told what supersedes it."""
-    return error.details.get("shown") is True
+def _gates(accounts: Mapping[str, Account]) -> dict[str, Gate]:
+    """A gate per account, by the names of the providers that share it."""
+    sharing: dict[str, list[str]] = {}
+    for name, account in sorted(accounts.items()):
+        sharing.setdefault(account.key, []).append(name)
+    made = {key: Gate(tuple(names), accounts[names[0]].limits) for key, names in sharing.items()}
+    return {name: made[account.key] for name, account in accounts.items()}
 
 
-def _busy(name: str, why: str) -> ModelOverloaded:
-    return ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name)
+def _held(request: ModelRequest) -> int:
+    """Tokens to hold for a call until its usage is known; most answers are far shorter than they may be."""
+    return estimate_request(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
+
+
+def _refuse_long_waits(error: ModelError, delay_s: float, asking: _Asking) -> None:
+    """Say it plainly where a vendor's own wish is why nobody asks it again.
+
+    Raises:
+        ModelOverloaded: it asks to come back after the deadline, absurdly late, or later than there is patience for.
+    """
+    wish_s = error.retry_after_s
+    if not isinstance(error, ModelOverloaded) or wish_s is None:
+        return
+    if asking.retry.is_absurd(error):
+        why = f"and nobody waits longer than {asking.retry.retry_after_cap_s:g} s"
+    elif trio.current_time() + delay_s >= asking.deadline:
+        why = "and the time of the turn ends before that"
+    elif delay_s > asking.patience_s:
+        why = "and another model can be asked now"
+    else:
+        return
+    told = ModelOverloaded(
+        f"{error.message} It asks to come back in {wish_s:.0f} s, {why}.",
+        provider=error.provider,
+        status=error.status,
+        retry_after_s=wish_s,
+    )
+    told.details |= error.details
+    raise told from error
 
 
 class _Call:
@@ -167,7 +259,9 @@ class _Call:
             )
         assert whole.cancelled_caught
         if deadline < ends_at:
-            raise ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
+            late = ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
+            late.details["deadline"] = True  # the turn's, which says nothing of the vendor
+            raise late
         raise ModelTimeout(
             f"{name} did not finish its answer within {limits.model_timeout_s:g} s. "
             "A slow model needs a longer model_timeout_s.",

@@ -11,7 +11,8 @@ ModelError
 ├── ModelGarbage         the answer does not follow the vendor's format              retried once
 └── ModelNotConfigured   no such provider, or its key is missing                     not retried
 
-Each carries `provider` and, where known, `status` (HTTP) and the vendor's own words in the message.
+Each carries `provider` and, where known, `status` (HTTP), `rate` (the limits that came with it) and the vendor's own
+words in the message.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pattern_core.errors import PatternError
+from pattern_core.models.rate import RateStatus
 
 
 class ModelError(PatternError):
@@ -34,6 +36,7 @@ class ModelError(PatternError):
         self.provider = provider
         self.status = status
         self.retry_after_s = retry_after_s
+        self.rate: RateStatus | None = None  # set by who read the headers
 
 
 class ModelUnreachable(ModelError):
@@ -93,3 +96,8 @@ class ModelNotConfigured(ModelError):
     """There is no such provider, or nothing to authenticate with."""
 
     code = "model_not_configured"
+
+
+def was_shown(error: ModelError) -> bool:
+    """True if part of the answer was passed on before `error`: whoever saw it must be told what supersedes it."""
+    return error.details.get("shown") is True

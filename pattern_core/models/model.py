@@ -9,8 +9,11 @@ from hashlib import blake2b
 from typing import Literal, Protocol
 
 from pattern_core.messages import Message, Part
+from pattern_core.models.rate import RateStatus
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
+ReasoningEffort = Literal["none", "low", "medium", "high"]
+ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,9 @@ class ModelRequest:
     `system` is the list of instruction parts, stable ones first; `messages` is the conversation, oldest first, every
     tool call followed by its result. `tail` holds volatile instructions that are shown last and never stored.
     `seed` repeats after a crash. Temperatures and the like are None where the vendor's default holds.
+    `response_schema` is a JSON Schema object that the words of the answer must follow as JSON. `reasoning_effort`
+    "none" asks for no reasoning, None leaves it to the vendor. `force_tool` names the tool that must be called,
+    `ANY_TOOL` means one of `tools`, None leaves the choice to the model.
     """
 
     model: str
@@ -50,6 +56,9 @@ class ModelRequest:
     seed: int | None = None
     tail: Sequence[str] = ()
     extra: Mapping[str, object] = field(default_factory=dict)
+    response_schema: Mapping[str, object] | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    force_tool: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +80,32 @@ Delta = TextDelta | ReasoningDelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one model call as the vendor counted them; `is_estimate` where it said nothing."""
+    """Tokens of one model call as the vendor counted them; `is_estimate` where it said nothing.
+
+    `input_tokens` is all input: `cached_tokens` (read from the vendor's cache) and `cache_write_tokens` (written to it)
+    are parts of it. `output_tokens` is all output, and `reasoning_tokens` a part of that.
+    """
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
     is_estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """A whole answer: its parts in the order in which the model produced them."""
+    """A whole answer: its parts in the order in which the model produced them.
+
+    `rate` is what the vendor's headers said of its limits, None where they said nothing.
+    """
 
     parts: tuple[Part, ...]
     finish_reason: FinishReason
     usage: Usage
     request_id: str | None = None
+    rate: RateStatus | None = None
 
 
 OnDelta = Callable[[Delta], Awaitable[None]]

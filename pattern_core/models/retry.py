@@ -29,7 +29,11 @@ class RetryPolicy:
         attempts_max = self.attempts_max
         if isinstance(error, ModelGarbage):
             attempts_max = min(attempts_max, self.garbage_attempts_max)
-        return error.retryable and attempt < attempts_max
+        return error.retryable and attempt < attempts_max and not self.is_absurd(error)
+
+    def is_absurd(self, error: ModelError) -> bool:
+        """True if the provider asks to come back later than anybody waits: that is refused at once."""
+        return error.retry_after_s is not None and error.retry_after_s > self.retry_after_cap_s
 
     def delay_s(self, attempt: int, error: ModelError, *, draw: float = 0.0) -> float:
         """Seconds to wait after attempt number `attempt` failed; `draw` is random in [0, 1)."""

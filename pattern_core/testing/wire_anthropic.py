@@ -11,6 +11,7 @@ from functools import partial
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.model import ModelReply
+from pattern_core.models.providers.signatures import REDACTED, proof_of
 from pattern_core.testing.wire import Entry, Play, WireRequest, document, events, serve_wire
 
 _STOP = {
@@ -30,8 +31,8 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> P
     """The stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars` characters."""
     counted = reply.usage
     before = {
-        "input_tokens": counted.input_tokens - counted.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": counted.input_tokens - counted.cached_tokens - counted.cache_write_tokens,
+        "cache_creation_input_tokens": counted.cache_write_tokens,
         "cache_read_input_tokens": counted.cached_tokens,
         "output_tokens": 1,
     }
@@ -47,7 +48,8 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> P
         "delta": {"stop_reason": _STOP[reply.finish_reason], "stop_sequence": None},
     }
     if usage:
-        ending["usage"] = {"output_tokens": counted.output_tokens}
+        details = {"thinking_tokens": counted.reasoning_tokens}
+        ending["usage"] = {"output_tokens": counted.output_tokens, "output_tokens_details": details}
     return events(*datas, ending, {"type": "message_stop"}, names=True)
 
 
@@ -106,6 +108,9 @@ def _block(part: Part, index: int, size: int) -> list[dict[str, object]]:
         case Text():
             start: dict[str, object] = {"type": "text", "text": ""}
             deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(part.text, size)]
+        case Reasoning() if data := proof_of(REDACTED, part.signature):
+            start = {"type": "redacted_thinking", "data": data}
+            deltas = []
         case Reasoning():
             start = {"type": "thinking", "thinking": "", "signature": ""}
             deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(part.text, size)]

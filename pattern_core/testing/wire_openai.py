@@ -36,7 +36,11 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> P
             "prompt_tokens": reply.usage.input_tokens,
             "completion_tokens": reply.usage.output_tokens,
             "total_tokens": reply.usage.input_tokens + reply.usage.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": reply.usage.cached_tokens},
+            "prompt_tokens_details": {
+                "cached_tokens": reply.usage.cached_tokens,
+                "cache_write_tokens": reply.usage.cache_write_tokens,
+            },
+            "completion_tokens_details": {"reasoning_tokens": reply.usage.reasoning_tokens},
         }
         chunks.append({**chunk({}), "choices": [], "usage": counted})
     return events(*chunks, "[DONE]")

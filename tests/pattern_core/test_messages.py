@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.messages import (
+    Image,
     Message,
     Part,
     Reasoning,
@@ -25,7 +26,9 @@ JSON = st.recursive(
     max_leaves=5,
 )
 PARTS: st.SearchStrategy[Part] = st.one_of(
-    st.builds(Text, text=st.text()),
+    st.builds(Text, text=st.text(), signature=st.none() | st.text()),
+    st.builds(Image, media_type=st.text(), url=st.text()),
+    st.builds(Image, media_type=st.text(), digest=st.binary(min_size=1, max_size=32).map(bytes.hex)),
     st.builds(Reasoning, text=st.text(), signature=st.none() | st.text()),
     st.builds(
         ToolCall,
@@ -33,6 +36,7 @@ PARTS: st.SearchStrategy[Part] = st.one_of(
         tool=st.text(),
         arguments=st.dictionaries(st.text(), JSON, max_size=3),
         invalid=st.none() | st.text(),
+        signature=st.none() | st.text(),
     ),
     st.builds(ToolResult, call_id=st.text(), tool=st.text(), content=st.text(), is_error=st.booleans()),
 )
@@ -49,14 +53,27 @@ def test_the_stored_form() -> None:
         Reasoning(text="hm", signature="s"),
         Text(text="hi"),
         ToolCall(call_id="c", tool="note", arguments={"text": "x"}),
-        ToolCall(call_id="d", tool="note", invalid='{"text'),
+        ToolCall(call_id="d", tool="note", invalid='{"text', signature="google:s"),
+        Text(text="", signature="google:t"),
+        Image(media_type="image/png", data=b"x", digest="ab"),
+        Image(media_type="", url="https://x/"),
         ToolResult(call_id="c", tool="note", content="done"),
     )
     assert parts_to_json(parts) == [
         {"type": "reasoning", "text": "hm", "signature": "s"},
         {"type": "text", "text": "hi"},
         {"type": "tool_call", "call_id": "c", "tool": "note", "arguments": {"text": "x"}},
-        {"type": "tool_call", "call_id": "d", "tool": "note", "arguments": {}, "invalid": '{"text'},
+        {
+            "type": "tool_call",
+            "call_id": "d",
+            "tool": "note",
+            "arguments": {},
+            "invalid": '{"text',
+            "signature": "google:s",
+        },
+        {"type": "text", "text": "", "signature": "google:t"},
+        {"type": "image", "media_type": "image/png", "digest": "ab"},
+        {"type": "image", "media_type": "", "url": "https://x/"},
         {"type": "tool_result", "call_id": "c", "tool": "note", "content": "done", "is_error": False},
     ]
 
@@ -66,6 +83,8 @@ def test_the_stored_form() -> None:
     [
         {},
         {"type": "image", "url": "x"},
+        {"type": "image", "media_type": "image/png"},
+        {"type": "image", "media_type": "image/png", "digest": "no hex"},
         {"type": "text"},
         {"type": "text", "text": 3},
         {"type": "tool_call", "call_id": "c", "tool": "t", "arguments": []},
@@ -75,6 +94,11 @@ def test_the_stored_form() -> None:
 def test_what_is_not_a_part_is_refused(item: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="unknown message part"):
         parts_from_json([item])
+
+
+def test_bytes_alone_are_not_stored_in_a_message() -> None:
+    with pytest.raises(ValueError, match="stored before"):
+        parts_to_json((Image(media_type="image/png", data=b"x"),))
 
 
 def test_what_older_rows_leave_out() -> None:
@@ -87,5 +111,8 @@ def test_the_words_and_the_calls_of_a_message() -> None:
     call = ToolCall(call_id="c", tool="note")
     message = Message(role="assistant", parts=(Reasoning(text="hm"), Text(text="a"), call, Text(text="b")))
     assert (message.text, message.tool_calls) == ("ab", (call,))
+    assert message.images == ()
+    image = Image(media_type="image/png", digest="ab")
+    assert Message(role="user", parts=(Text(text="a"), image)).images == (image,)
     assert user("hello") == Message(role="user", parts=(Text(text="hello"),))
     assert (user("hello").text, user("hello").tool_calls) == ("hello", ())

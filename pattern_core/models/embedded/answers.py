@@ -33,6 +33,8 @@ _STOP = frozenset(
     )
 )
 
+_MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -71,6 +73,12 @@ def sentences(text: str) -> list[str]:
     """The sentences and lines of a text, without list marks."""
     pieces = (piece.strip().lstrip("-*• ").strip() for piece in _SENTENCE.split(text))
     return [piece[:SENTENCE_CHARS_MAX] for piece in pieces if any(map(str.isalnum, piece))]
+
+
+def unmarked(content: str) -> str:
+    """A tool's result without the mark that says that it is data."""
+    found = _MARKED.fullmatch(content)
+    return content if found is None else found["text"]
 
 
 def hits_of(content: str) -> list[Found]:

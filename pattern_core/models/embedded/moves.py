@@ -7,7 +7,7 @@ calls made since, and their results.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pattern_core.messages import Message, ToolResult
 from pattern_core.models.embedded import phrases
@@ -21,6 +21,7 @@ from pattern_core.models.embedded.answers import (
     listed,
     sentences,
     telling_words,
+    unmarked,
 )
 from pattern_core.models.embedded.blocks import (
     Rewrite,
@@ -101,11 +102,15 @@ def scene_of(request: ModelRequest) -> Scene:
         said=messages[start].text if start < len(messages) else "",
         earlier=messages[:start],
         done=[
-            Done(tool=result.tool, arguments=calls[result.call_id].arguments, result=result)
+            Done(
+                tool=result.tool,
+                arguments=calls[result.call_id].arguments,
+                result=replace(result, content=unmarked(result.content)),
+            )
             for result in results
             if result.call_id in calls
         ],
-        blocks=seen_blocks(request.system),
+        blocks=seen_blocks([*request.system, *request.tail]),
         instructions=without_blocks(request.system[:1]),
         tools=frozenset(tool.name for tool in request.tools),
     )

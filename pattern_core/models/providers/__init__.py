@@ -8,6 +8,7 @@ from pattern_core.models.embedded.provider import EmbeddedProvider
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
 from pattern_core.models.providers.anthropic import AnthropicProvider
+from pattern_core.models.providers.google import GoogleProvider
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.settings import ProviderSettings
 
@@ -19,6 +20,7 @@ def _embedded(name: str, _: ProviderSettings) -> EmbeddedProvider:
 PROVIDERS: dict[str, Callable[[str, ProviderSettings], Provider]] = {
     "anthropic": AnthropicProvider.from_settings,
     "embedded": _embedded,
+    "google": GoogleProvider.from_settings,
     "openai": OpenAIProvider.from_settings,
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.calls import made_up_call_id, tool_call
@@ -37,6 +37,7 @@ class CallDraft:
     call_id: str = ""
     tool: str = ""
     arguments: list[str] = field(default_factory=list)  # pieces of JSON text
+    signature: str | None = None
 
 
 class Draft:
@@ -71,7 +72,7 @@ class Draft:
         if not piece:
             return []
         last = self._segments[-1] if self._segments else None
-        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning:
+        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
             last = _Words(is_reasoning)
             self._segments.append(last)
         self.grow(len(piece))
@@ -88,6 +89,18 @@ class Draft:
                 self.grow(len(signature))
                 segment.signature += signature
                 return
+
+    def sign_words(self, signature: str, *, is_reasoning: bool) -> None:
+        """Give the words that came last the vendor's signature; empty ones begin if they were of the other kind.
+
+        Further words do not join those that are signed.
+        """
+        last = self._segments[-1] if self._segments else None
+        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
+            last = _Words(is_reasoning)
+            self._segments.append(last)
+        self.grow(len(signature))
+        last.signature = signature
 
     def begin_call(self, call_id: str = "", tool: str = "") -> CallDraft:
         """Begin a tool call after all that came before.
@@ -129,10 +142,11 @@ class Draft:
                 calls += 1
                 continue
             text = "".join(segment.pieces) + segment.joiner.end()
-            if segment.is_reasoning and (text or segment.signature):
-                made.append(Reasoning(text=text, signature=mended(segment.signature) or None))
-            elif text:
-                made.append(Text(text=text))
+            signature = mended(segment.signature) or None
+            if segment.is_reasoning and (text or signature):
+                made.append(Reasoning(text=text, signature=signature))
+            elif text or signature:
+                made.append(Text(text=text, signature=signature))
         return tuple(made)
 
     def _call(self, draft: CallDraft, index: int, seen_ids: set[str]) -> ToolCall:
@@ -141,7 +155,8 @@ class Draft:
         call_id = mended(draft.call_id)
         if not call_id or call_id in seen_ids:  # results are told apart by these ids
             call_id = made_up_call_id(self._request, index)
-        return tool_call(call_id, mended(draft.tool), "".join(draft.arguments))
+        made = tool_call(call_id, mended(draft.tool), "".join(draft.arguments))
+        return made if draft.signature is None else replace(made, signature=mended(draft.signature))
 
 
 def loads(text: str) -> dict[str, object]:

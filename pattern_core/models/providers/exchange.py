@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -19,8 +19,10 @@ from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, M
 from pattern_core.models.model import Delta, ModelReply, OnDelta, TextDelta
 from pattern_core.models.providers.draft import Garbled, Unfinished, loads
 from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_words
+from pattern_core.models.providers.rates import rate_status
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, ServerEvent
+from pattern_core.models.rate import RateStatus
 
 CONNECT_TIMEOUT_S = 10.0
 DRAIN_S = 0.1  # after the reply, for the end of the body, so that the connection can be used again
@@ -111,13 +113,14 @@ class Connection:
                 response = await stack.enter_async_context(wire.post(body))
             except wire.errors as error:
                 raise self._translated(error, wire) from error
+            rate = self._rate(response.headers)
             request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
             chunks = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
             reader = _Reader(chunks, self._translated, wire)
             stack.push_async_callback(reader.finish, 0.0)
             try:
                 await self._read(response, reader, decoder, on_delta)
-                return decoder.reply(request_id)
+                return replace(decoder.reply(request_id), rate=rate)
             except (Garbled, EventTooLong) as error:
                 raise self._garbage(str(error)) from error
             except Unfinished as error:
@@ -164,6 +167,10 @@ class Connection:
         if not has_shown:
             await on_delta(_SIGN_OF_LIFE)
 
+    def _rate(self, headers: Mapping[str, str]) -> RateStatus | None:
+        lower = {name.lower(): value for name, value in headers.items()}
+        return rate_status(lower, self._clock.now_ms(), trio.current_time())
+
     def _garbage(self, why: str) -> ModelGarbage:
         return ModelGarbage(f"{self._name} sent what is not in its format: {self._redacted(why)}", provider=self._name)
 
@@ -177,7 +184,9 @@ class Connection:
             words, code = vendor_words(getattr(error, "body", None))
             headers = {name.lower(): value for name, value in response.headers.items()}
             wait_s = retry_after_s(headers, words, self._clock.now_ms())
-            return failure(self._name, response.status_code, self._redacted(words), code=code, retry_after_s=wait_s)
+            refused = failure(self._name, response.status_code, self._redacted(words), code=code, retry_after_s=wait_s)
+            refused.rate = self._rate(headers)
+            return refused
         cause = error.__cause__ or error
         why = self._redacted(str(cause) or type(cause).__name__)
         if isinstance(error, wire.undecodable):

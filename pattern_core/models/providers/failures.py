@@ -21,7 +21,8 @@ from pattern_core.models.errors import (
 from pattern_core.models.words import mended
 
 WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
-RETRY_AFTER_MAX_S = 300.0
+RESET_WAIT_MAX_S = 300.0  # a reset is when all is refilled; some of it is there long before
+RETRY_AFTER_MAX_S = 7 * 86_400.0  # whoever waits has a bound of its own; this one keeps numbers sane
 
 _RESET_HEADERS = ("anthropic-ratelimit-unified-reset", "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -35,6 +36,7 @@ _WINDOW_WORDS = re.compile(
     re.IGNORECASE,
 )
 _NO_MONEY = re.compile(r"insufficient_quota|billing|credit balance|exceeded your current quota", re.IGNORECASE)
+_BAD_KEY = re.compile(r"api[ _]key not valid|api_key_invalid|api key expired", re.IGNORECASE)  # Google's 400
 # Codes and types of errors that come without a status of their own, within a stream that began with 200.
 _STATUS_OF_CODE = {
     "invalid_request_error": 400,
@@ -49,6 +51,12 @@ _STATUS_OF_CODE = {
     "request_too_large": 413,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
     "timeout_error": 504,
     "overloaded_error": 529,
 }
@@ -92,7 +100,7 @@ def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float 
     resets = [parse_wait_s(headers[name], now_ms) for name in _RESET_HEADERS if name in headers]
     known = [wait_s for wait_s in resets if wait_s is not None]
     if known:
-        return max(known)
+        return min(max(known), RESET_WAIT_MAX_S)
     wish = _WISH.search(words[:10_000])
     return parse_wait_s(_leading_duration(words[wish.start(1) :]), now_ms) if wish else None
 
@@ -122,8 +130,10 @@ def failure(
         status = _STATUS_OF_CODE.get(code, int(code) if re.fullmatch(r"[45]\d\d", code) else 500)
     said = f": {shortened(words)}" if words.strip() else "."
     told = f"{provider} answered {status}{f' {code}' if code and code != str(status) else ''}{said}"
+    if told[-1] not in ".!?…":
+        told += "."
     seen = f"{code} {words}"
-    if status in (401, 403):
+    if status in (401, 403) or (status == 400 and _BAD_KEY.search(words)):
         return ModelRefused(f"{told} Check the provider's key and what it may use.", provider=provider, status=status)
     if status == 402 or (status == 429 and _NO_MONEY.search(seen)):
         return ModelRefused(f"{told} Check the account's plan and credit.", provider=provider, status=status)

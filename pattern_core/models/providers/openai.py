@@ -3,6 +3,7 @@
 Source: OpenAI API reference, "Create chat completion" and its streaming chunks. What compatible servers do differently
 and is put up with here: no usage, no `[DONE]`, no `finish_reason` before `[DONE]`, tool calls without id or index or in
 one piece, arguments as objects, `null` for empty, reasoning as `reasoning_content` or `reasoning`, errors within a 200.
+The other format of the vendor's own server is in `openai_responses.py`; the provider here asks in either.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from pattern_core.clock import Clock, SystemClock
-from pattern_core.messages import Message, ToolCall, ToolResult
-from pattern_core.models.model import Delta, FinishReason, ModelReply, ModelRequest, OnDelta, Usage
+from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, OnDelta, Usage
 from pattern_core.models.providers.draft import (
     CallDraft,
     Draft,
@@ -26,7 +27,11 @@ from pattern_core.models.providers.draft import (
 )
 from pattern_core.models.providers.exchange import CONNECT_TIMEOUT_S, PLAIN_HEADERS, Connection, HttpResponse, Wire
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.settings import ProviderSettings, Secret, not_configured
+from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response
+from pattern_core.models.providers.pictures import LOST, url_of
+from pattern_core.models.providers.schemas import is_strict
+from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret, not_configured
+from pattern_core.models.providers.signatures import CHAT, kept, marked, proof_of
 from pattern_core.models.providers.sse import ServerEvent
 from pattern_core.models.tokens import estimate_usage
 
@@ -46,7 +51,7 @@ class OpenAIProvider:
     """A provider of kind "openai".
 
     `base_url` None is OpenAI's own; with another one the key may be missing. `omit` names fields of the body that a
-    server does not accept, such as `seed` or `stream_options`.
+    server does not accept, such as `seed` or `stream_options`. `api` is the format in which it asks.
     """
 
     def __init__(
@@ -56,9 +61,11 @@ class OpenAIProvider:
         base_url: str | None = None,
         *,
         omit: Sequence[str] = (),
+        api: OpenAIFormat = "chat",
         clock: Clock | None = None,
     ) -> None:
         self.name = name
+        self._api = api
         self._api_key = api_key
         self._base_url = base_url or BASE_URL
         self._omit = frozenset(omit)
@@ -73,7 +80,7 @@ class OpenAIProvider:
         """
         if not settings.api_key and settings.base_url is None:
             raise not_configured(name)
-        return cls(name, settings.api_key, settings.base_url, omit=settings.omit)
+        return cls(name, settings.api_key, settings.base_url, omit=settings.omit, api=settings.api)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once, streaming; an empty delta is a sign of life, such as a piece of a tool call's arguments.
@@ -81,9 +88,13 @@ class OpenAIProvider:
         Raises:
             ModelError: every failure, translated.
         """
-        body = encode(request, is_openai=self._base_url == BASE_URL)
+        decoder: ChatDecoder | ResponseDecoder
+        if self._api == "responses":
+            body, decoder = encode_response(request), ResponseDecoder(request, self.name)
+        else:
+            body, decoder = encode(request, is_openai=self._base_url == BASE_URL), ChatDecoder(request, self.name)
         kept = {name: value for name, value in body.items() if name not in self._omit}
-        return await self._connection.converse(kept, ChatDecoder(request, self.name), on_delta)
+        return await self._connection.converse(kept, decoder, on_delta)
 
     async def aclose(self) -> None:
         """Close the connections to the vendor."""
@@ -107,6 +118,11 @@ class OpenAIProvider:
         @asynccontextmanager
         async def post(body: dict[str, object]) -> AsyncIterator[HttpResponse]:
             # The body is in the vendor's form already; `extra_body` spares it a second, slow walk through the types.
+            if self._api == "responses":
+                respond = client.responses.with_streaming_response.create
+                async with respond(model="", input="", stream=True, extra_body=body) as response:
+                    yield response.http_response
+                return
             create = client.chat.completions.with_streaming_response.create
             async with create(model="", messages=[], stream=True, extra_body=body) as response:
                 yield response.http_response
@@ -128,8 +144,7 @@ def encode(request: ModelRequest, *, is_openai: bool) -> dict[str, object]:
         messages.append({"role": "system", "content": "\n\n".join(request.system)})
     for message in request.messages:
         messages += _encode_message(message)
-    if request.tail:
-        messages.append({"role": "system", "content": "\n\n".join(request.tail)})
+    _add_tail(messages, "\n\n".join(request.tail), is_openai=is_openai)
     body: dict[str, object] = {
         "model": request.model,
         "messages": messages,
@@ -149,11 +164,43 @@ def encode(request: ModelRequest, *, is_openai: bool) -> dict[str, object]:
             }
             for tool in request.tools
         ]
-    optional = {"temperature": request.temperature, "top_p": request.top_p, "stop": list(request.stop) or None}
+        if request.force_tool is not None:
+            named = {"type": "function", "function": {"name": request.force_tool}}
+            body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
+    if request.response_schema is not None:
+        schema = dict(request.response_schema)
+        answer = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": answer}
+    optional = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "stop": list(request.stop) or None,
+        "reasoning_effort": request.reasoning_effort,
+    }
     body |= {name: value for name, value in optional.items() if value is not None}
     if request.seed is not None:
         body["seed"] = request.seed & ((1 << _SEED_BITS) - 1)
     return body | dict(request.extra)
+
+
+def _add_tail(messages: list[dict[str, object]], tail: str, *, is_openai: bool) -> None:
+    """Put what is said about this call alone at the end.
+
+    Many a model's template knows a system message only at the beginning, and no two messages of one role in a row: for
+    other servers than OpenAI's own it becomes part of what the user said last.
+    """
+    if not tail:
+        return
+    last = messages[-1] if messages else {}
+    content = last.get("content")
+    if is_openai:
+        messages.append({"role": "system", "content": tail})
+    elif last.get("role") == "user" and isinstance(content, str):
+        messages[-1] = {**last, "content": f"{content}\n\n{tail}"}
+    elif last.get("role") == "user" and isinstance(content, list):
+        messages[-1] = {**last, "content": [*content, {"type": "text", "text": tail}]}
+    else:
+        messages.append({"role": "user", "content": tail})
 
 
 def _encode_message(message: Message) -> Iterable[dict[str, object]]:
@@ -165,7 +212,7 @@ def _encode_message(message: Message) -> Iterable[dict[str, object]]:
             for part in results
         ]
     if message.role != "assistant":
-        return [{"role": message.role, "content": message.text}]
+        return [{"role": message.role, "content": _encode_content(message)}]
     encoded: dict[str, object] = {"role": "assistant", "content": message.text or None}
     if message.tool_calls:
         encoded["tool_calls"] = [_encode_call(call) for call in message.tool_calls]
@@ -174,10 +221,29 @@ def _encode_message(message: Message) -> Iterable[dict[str, object]]:
     return [encoded]
 
 
+def _encode_content(message: Message) -> str | list[dict[str, object]]:
+    """Words as a string, which every server takes; a list of parts only where there are images."""
+    if not message.images:
+        return message.text
+    content: list[dict[str, object]] = []
+    for part in message.parts:
+        match part:
+            case Text():
+                content.append({"type": "text", "text": part.text})
+            case Image() if (url := url_of(part)) is not None:
+                content.append({"type": "image_url", "image_url": {"url": url}})
+            case Image():
+                content.append({"type": "text", "text": LOST})
+    return content
+
+
 def _encode_call(call: ToolCall) -> dict[str, object]:
     # Invalid arguments are not replayed: servers parse them again and fail; the tool's result tells what was wrong.
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
-    return {"id": call.call_id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
+    function = {"name": call.tool, "arguments": arguments}
+    encoded: dict[str, object] = {"id": call.call_id, "type": "function", "function": function}
+    proof = proof_of(CHAT, call.signature)
+    return encoded if proof is None else {**encoded, "extra_content": kept(proof)}
 
 
 class ChatDecoder:
@@ -287,6 +353,10 @@ class ChatDecoder:
         self._last_call = call
         call.call_id = call.call_id or call_id
         call.tool = call.tool or name
+        if extra := as_dict(piece.get("extra_content")):  # Google's compatible server asks for it back
+            proof = json.dumps(extra)
+            self._draft.grow(len(proof))
+            call.signature = marked(CHAT, proof)
         arguments = function.get("arguments")
         text = json.dumps(arguments) if isinstance(arguments, dict | list) else as_str(arguments)
         self._draft.grow(len(text))
@@ -304,5 +374,12 @@ def _usage(data: dict[str, object]) -> Usage | None:
     sent, got = as_count(data.get("prompt_tokens")), as_count(data.get("completion_tokens"))
     if sent is None or got is None:
         return None
-    cached = as_count(as_dict(data.get("prompt_tokens_details")).get("cached_tokens")) or 0
-    return Usage(input_tokens=sent, output_tokens=got, cached_tokens=cached)
+    details = as_dict(data.get("prompt_tokens_details"))
+    cached = as_count(details.get("cached_tokens")) or as_count(data.get("prompt_cache_hit_tokens")) or 0
+    return Usage(
+        input_tokens=sent,
+        output_tokens=got,
+        cached_tokens=cached,
+        cache_write_tokens=as_count(details.get("cache_write_tokens")) or 0,
+        reasoning_tokens=as_count(as_dict(data.get("completion_tokens_details")).get("reasoning_tokens")) or 0,
+    )

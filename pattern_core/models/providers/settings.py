@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pattern_core.models.errors import ModelNotConfigured
 
 KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "google": "GEMINI_API_KEY"}
+
+OpenAIFormat = Literal["chat", "responses"]
 
 
 class Secret:
@@ -39,13 +42,16 @@ class Secret:
 class ProviderSettings:
     """One configured provider. `base_url` None is the vendor's own address.
 
-    `omit` names fields of the request's body that a compatible server does not accept, such as `seed`.
+    `omit` names fields of the request's body that a compatible server does not accept, such as `seed`. `api` tells
+    which of OpenAI's formats is spoken, where the kind is "openai": chat completions, which every compatible server
+    knows, or responses, which keep the reasoning of OpenAI's own models from step to step.
     """
 
     kind: str
     base_url: str | None = None
     api_key: Secret | None = None
     omit: Sequence[str] = ()
+    api: OpenAIFormat = "chat"
 
 
 def not_configured(name: str, known: Sequence[str] = ()) -> ModelNotConfigured:

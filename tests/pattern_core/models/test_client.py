@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import trio
@@ -11,7 +11,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from pattern_core.ids import seeded_randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import user
-from pattern_core.models.client import ClientLimits, ModelClient, was_shown
+from pattern_core.models.catalogue import UNKNOWN_WINDOW
+from pattern_core.models.client import Account, ClientLimits, ModelClient, was_shown
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
@@ -21,7 +22,9 @@ from pattern_core.models.errors import (
     ModelServerError,
     ModelTimeout,
 )
+from pattern_core.models.fallback import Chain, Link, Move
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, TextDelta
+from pattern_core.models.rate import RateStatus
 from pattern_core.models.retry import RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
 from pattern_core.testing.model import Answer
@@ -258,3 +261,169 @@ async def test_cancelling_gives_the_slot_back() -> None:
             await one.ask()
         assert scope.cancelled_caught
     assert one.provider.cancelled == 3
+
+
+def test_an_absurd_wish_is_refused_at_once_with_the_reason() -> None:
+    async def test() -> None:
+        one = asker(ModelOverloaded("429: quota.", provider="s", retry_after_s=86_400), says("never"))
+        with pytest.raises(ModelOverloaded, match="come back in 86400 s, and nobody waits longer than 300 s") as caught:
+            await one.ask()
+        assert (caught.value.retry_after_s, caught.value.details["attempts"], trio.current_time()) == (86_400, 1, 0)
+
+    virtually(test)
+
+
+def test_a_wish_beyond_the_deadline_is_refused_at_once_with_the_reason() -> None:
+    async def test() -> None:
+        one = asker(ModelOverloaded("429.", provider="s", retry_after_s=50))
+        with pytest.raises(ModelOverloaded, match="in 50 s, and the time of the turn ends before that"):
+            await one.ask(deadline=20)
+
+    virtually(test)
+
+
+def test_an_outage_is_not_asked_by_every_agent_anew() -> None:
+    async def test() -> None:
+        one = Asker(ScriptedProvider(otherwise=SERVER_ERROR))
+        for _ in range(10):
+            with pytest.raises(ModelError):
+                await one.ask()
+        # Five failures, then a probe after 5, 10 and 20 s; from 40 s on nobody waits for it.
+        assert one.provider.asked == 8
+        (gate,) = one.client.gates()
+        assert (gate.state, gate.providers, gate.failures_total, gate.refused_total) == ("open", ("scripted",), 8, 8)
+
+    virtually(test)
+
+
+def test_the_limits_that_an_answer_tells_hold_the_next_call_back() -> None:
+    async def test() -> None:
+        told = replace(says("a"), rate=RateStatus(tokens_limit=60_000, tokens_remaining=0))
+        one = asker(told, says("b"))
+        await one.ask()
+        assert one.client.gates()[0].tokens_limit == 60_000
+        await one.ask()
+        # The prompt's estimate and the longest answer, 4,096 tokens, at a thousand a second.
+        assert 4.096 < trio.current_time() < 4.2
+
+    virtually(test)
+
+
+def two(first: Answer, second: Answer, **more: Account) -> tuple[ModelClient, list[ScriptedProvider]]:
+    providers = [ScriptedProvider(otherwise=first), ScriptedProvider(otherwise=second)]
+    client = ModelClient(
+        dict(zip("ab", providers, strict=True)), RetryPolicy(jitter=0), LIMITS, seeded_randomness(1), accounts=more
+    )
+    return client, providers
+
+
+def test_providers_of_one_key_share_a_gate() -> None:
+    async def test() -> None:
+        account = Account(key="k", limits=ClientLimits(calls_max=3))
+        busy = ModelOverloaded("429", provider="a", retry_after_s=20)
+        client, _ = two(busy, says("b"), a=account, b=account)
+        (gate,) = client.gates()
+        assert (gate.providers, gate.concurrency_max) == (("a", "b"), 3)
+        figures = client.gate_figures()["a+b"]
+        assert (figures["concurrency"], figures["is_closed"], figures["tokens_limit"]) == (3, False, None)
+        with pytest.raises(ModelOverloaded):
+            await client.ask(REQUEST, "a", ignore, 10)
+        with pytest.raises(ModelOverloaded, match="longer than there is time"):
+            await client.ask(REQUEST, "b", ignore, 10)
+
+    virtually(test)
+
+
+async def ignore(delta: Delta) -> None:
+    """Nobody listens."""
+
+
+CHAIN = Chain(links=(Link(provider="a", model="m-a", reason="own"), Link(provider="b", model="m-b", reason="next")))
+
+
+def test_a_busy_model_is_left_for_the_next_one_without_waiting() -> None:
+    async def test() -> None:
+        client, (first, second) = two(ModelOverloaded("429", provider="a", retry_after_s=20), says("b"))
+        moves: list[Move] = []
+
+        async def on_move(move: Move) -> None:
+            moves.append(move)
+
+        chain = replace(CHAIN, on_move=on_move)
+        assert await client.ask(REQUEST, "ignored", ignore, chain=chain) == says("b")
+        assert (trio.current_time(), first.asked, second.requests[0].model) == (0, 1, "m-b")
+        assert [(move.index, move.attempts, move.why) for move in moves] == [(1, 1, "model_overloaded")]
+        assert "another model can be asked now" in moves[0].message
+        # The first one's pause is known now: it is not even asked.
+        assert await client.ask(REQUEST, "ignored", ignore, chain=chain) == says("b")
+        assert (first.asked, moves[1].attempts, trio.current_time()) == (1, 0, 0)
+
+    virtually(test)
+
+
+def test_an_outage_is_retried_as_often_as_the_chain_says_before_the_next_model() -> None:
+    async def test() -> None:
+        client, (first, second) = two(SERVER_ERROR, says("b"))
+        assert await client.ask(REQUEST, "a", ignore, chain=replace(CHAIN, max_retries=1)) == says("b")
+        assert (first.asked, second.asked, trio.current_time()) == (2, 1, 1)
+
+    virtually(test)
+
+
+def test_a_silent_model_is_waited_for_once_where_another_can_be_asked() -> None:
+    async def test() -> None:
+        client, (first, _) = two(Paced(answer=says("late"), delay_s=1_000), says("b"))
+        assert await client.ask(REQUEST, "a", ignore, chain=CHAIN) == says("b")
+        assert (first.asked, trio.current_time()) == (1, 100)
+
+    virtually(test)
+
+
+def test_no_other_model_is_asked_once_the_time_of_the_turn_is_up() -> None:
+    async def test() -> None:
+        client, (_, second) = two(Paced(answer=says("late"), delay_s=1_000), says("b"))
+        with pytest.raises(ModelTimeout, match="time of the turn"):
+            await client.ask(REQUEST, "a", ignore, 50, chain=CHAIN)
+        assert (second.asked, trio.current_time()) == (0, 50)
+
+    virtually(test)
+
+
+def test_the_last_link_waits_like_any_model() -> None:
+    async def test() -> None:
+        client, (first, _) = two(says("a"), says("b"))
+        last = replace(CHAIN, links=CHAIN.links[:1])
+        with pytest.raises(ModelNotConfigured):
+            await client.ask(
+                REQUEST, "a", ignore, chain=replace(CHAIN, links=(Link(provider="z", model="m", reason=""),))
+            )
+        assert await client.ask(REQUEST, "z", ignore, chain=last) == says("a")
+        assert first.requests[0].model == "m-a"
+
+    virtually(test)
+
+
+async def test_flows_take_turns_at_the_gate() -> None:
+    hold = trio.Event()
+    provider = ScriptedProvider([Paced(answer=says("x"), gate=hold)], otherwise=says("y"))
+    client = ModelClient(
+        {"p": provider}, RetryPolicy(), LIMITS, seeded_randomness(1), client_limits=ClientLimits(calls_max=1)
+    )
+
+    async def ask(flow: str, words: str) -> None:
+        request = replace(REQUEST, messages=[user(words)])
+        await client.ask(request, "p", ignore, flow=flow)
+
+    async with trio.open_nursery() as nursery:
+        for flow, words in [("a", "first"), ("a", "a1"), ("a", "a2"), ("b", "b1")]:
+            nursery.start_soon(ask, flow, words)
+            await wait_all_tasks_blocked()
+        hold.set()
+    assert [request.messages[0].text for request in provider.requests] == ["first", "a1", "b1", "a2"]
+
+
+async def test_facts_come_from_the_catalogue() -> None:
+    client = asker().client
+    assert client.facts("anthropic", "claude-sonnet-4-5").window == 200_000
+    assert (client.facts("scripted", "any").window, client.facts("scripted", "any").is_known) == (UNKNOWN_WINDOW, False)
+    assert client.catalogue.known()

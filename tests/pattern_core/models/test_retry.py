@@ -84,3 +84,10 @@ def test_waits_are_bounded_grow_and_respect_the_provider(
     assert policy.delay_s(attempt + 1, error) >= policy.delay_s(attempt, error)
     if retry_after_s is not None:
         assert wait_s >= min(retry_after_s, policy.retry_after_cap_s)
+
+
+def test_a_wish_to_come_back_absurdly_late_ends_the_attempts() -> None:
+    policy = RetryPolicy(retry_after_cap_s=300)
+    assert policy.again(1, failed(ModelOverloaded, 300))
+    assert not policy.again(1, failed(ModelOverloaded, 301))
+    assert policy.is_absurd(failed(ModelOverloaded, 301)) and not policy.is_absurd(failed(ModelOverloaded))

@@ -12,6 +12,7 @@ from pattern_core.models.tokens import (
     estimate_text,
     estimate_tools,
     estimate_usage,
+    message_tokens,
 )
 
 
@@ -38,6 +39,7 @@ def test_every_part_counts() -> None:
         8 + 10,
     ]
     assert estimate_messages([Message(role="assistant", parts=(words, call))]) == 4 + 10 + 14
+    assert message_tokens(Message(role="assistant", parts=(words, call))) == 4 + 10 + 14
 
 
 def test_a_request_is_all_it_shows() -> None:

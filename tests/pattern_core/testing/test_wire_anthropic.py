@@ -42,7 +42,7 @@ def test_a_reply_as_a_stream() -> None:
     ]
     assert replies(signed).body.startswith(b"event: message_start\ndata: {")
     assert stream[-1] == {"type": "message_stop"}
-    assert stream[-2]["usage"] == {"output_tokens": 3}
+    assert stream[-2]["usage"] == {"output_tokens": 3, "output_tokens_details": {"thinking_tokens": 0}}
     assert "usage" not in datas(replies(signed, usage=False).body)[-2]
 
 

@@ -33,7 +33,8 @@ def test_a_reply_as_a_stream() -> None:
         "prompt_tokens": 7,
         "completion_tokens": 3,
         "total_tokens": 10,
-        "prompt_tokens_details": {"cached_tokens": 2},
+        "prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
     assert "usage" not in chunks(replies(reply, usage=False).body)[-1]
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.models.embedded.answers import Found, best_sentences, hits_of, keywords, listed, sentences
+from pattern_core.models.embedded.answers import Found, best_sentences, hits_of, keywords, listed, sentences, unmarked
+from pattern_core.prompts.foreign import marked
 
 RUTH = Found(text="My sister Ruth lives in Lisbon.", kind="block", label="human")
 NUTS = Found(text="Ruth is allergic to walnuts.", kind="block", label="human")
@@ -114,3 +115,9 @@ def test_any_text_can_be_answered_from(question: str, found: list[Found]) -> Non
     best = best_sentences(question, found, spoken=[question])
     assert best == best_sentences(question, found, spoken=[question])
     listed(best)
+
+
+def test_a_result_is_read_without_its_mark() -> None:
+    assert unmarked(marked('{"hits":[]}', "tool search")) == '{"hits":[]}'
+    assert unmarked(marked("two\nlines", 'tool "x"')) == "two\nlines"
+    assert unmarked('say <data from="x">\na\n</data>') == 'say <data from="x">\na\n</data>'

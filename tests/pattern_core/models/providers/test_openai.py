@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 import trio
@@ -13,7 +14,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
@@ -35,7 +36,7 @@ from pattern_core.testing.wire import Entry, Play, WireServer, document, events
 from pattern_core.testing.wire_openai import chunk, refuses, replies, serve_openai
 
 REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
-USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2)
+USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=4, reasoning_tokens=1)
 RICH = together(
     says("Zażółć 😀 gęślą.", reasoning="Let me think.", usage=USAGE),
     calls("search", {"query": 'tea "with" żółw'}, call_id="c1"),
@@ -230,7 +231,7 @@ def test_the_end_of_a_stream() -> None:
 @pytest.mark.parametrize(
     ("play", "kind", "words"),
     [
-        (refuses(401, "Incorrect API key sk-secret", code="invalid_api_key"), ModelRefused, r"key \*\*\* Check"),
+        (refuses(401, "Incorrect API key sk-secret", code="invalid_api_key"), ModelRefused, r"key \*\*\*\. Check"),
         (refuses(404, "no such model"), ModelRefused, "model_name"),
         (refuses(400, "bad"), ModelRejected, "bad"),
         (refuses(400, "too long", code="context_length_exceeded"), WindowExceeded, "shorter"),
@@ -326,7 +327,7 @@ def feed_all(datas: list[str]) -> Iterator[Delta]:
         json.dumps(repr(part), ensure_ascii=False).encode()
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(malformed, min_size=1, max_size=3))
 def test_malformed_chunks_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
     with suppress(Garbled, Unfinished, ModelError):
@@ -388,6 +389,56 @@ def test_the_messages_of_a_request() -> None:
     assert messages[-1] == {"role": "system", "content": "now is noon"}
 
 
+def test_forced_tools_answers_by_a_schema_and_effort() -> None:
+    tools = [ToolSpec(name="search", description="", parameters={})]
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    request = ModelRequest(
+        model="m", system=(), messages=(), tools=tools, force_tool="*", response_schema=schema, reasoning_effort="low"
+    )
+    body = encode(request, is_openai=True)
+    assert body["tool_choice"] == "required"
+    assert body["reasoning_effort"] == "low"
+    answer = {"name": "answer", "schema": schema, "strict": False}
+    assert body["response_format"] == {"type": "json_schema", "json_schema": answer}
+    named = encode(ModelRequest(model="m", system=(), messages=(), tools=tools, force_tool="search"), is_openai=True)
+    assert named["tool_choice"] == {"type": "function", "function": {"name": "search"}}
+    assert "tool_choice" not in encode(
+        ModelRequest(model="m", system=(), messages=(), force_tool="search"), is_openai=True
+    )
+
+
+def test_images_make_content_a_list() -> None:
+    parts = (
+        Text(text="see"),
+        Image(media_type="image/png", data=b"\x89PNG"),
+        Image(media_type="", url="https://x/a.png"),
+        Image(media_type="image/png", digest="ab"),
+    )
+    request = ModelRequest(model="m", system=(), messages=[Message(role="user", parts=parts), user("plain")])
+    messages = encode(request, is_openai=False)["messages"]
+    assert isinstance(messages, list)
+    assert messages[0]["content"][:3] == [
+        {"type": "text", "text": "see"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+        {"type": "image_url", "image_url": {"url": "https://x/a.png"}},
+    ]
+    assert "not at hand" in messages[0]["content"][3]["text"]
+    assert messages[1]["content"] == "plain"
+
+
+def test_what_servers_hang_on_a_call_goes_back_to_them() -> None:
+    extra = {"google": {"thought_signature": "s"}}
+    piece = call("{}", name="x", call_id="c")
+    piece["tool_calls"][0]["extra_content"] = extra  # type: ignore[index]  # JSON
+    (kept,) = parts_of(piece).parts
+    assert isinstance(kept, ToolCall)
+    assert kept.signature == 'chat:{"google": {"thought_signature": "s"}}'
+    request = ModelRequest(model="m", system=(), messages=[Message(role="assistant", parts=(kept,))])
+    messages = encode(request, is_openai=False)["messages"]
+    assert isinstance(messages, list)
+    assert messages[0]["tool_calls"][0]["extra_content"] == extra
+
+
 async def test_omitted_fields_are_not_sent() -> None:
     async with serve_openai([says("hi")]) as server:
         made = ProviderSettings(kind="openai", base_url=f"{server.url}/v1", omit=("stream_options", "seed"))
@@ -404,3 +455,19 @@ def test_a_key_is_needed_for_the_vendors_own_server_only() -> None:
     assert (
         OpenAIProvider.from_settings("ollama", ProviderSettings(kind="openai", base_url="http://x/v1")).name == "ollama"
     )
+
+
+@pytest.mark.parametrize(
+    ("last", "ends"),
+    [
+        (user("hi"), [{"role": "user", "content": "hi\n\nnow is noon"}]),
+        (Message(role="assistant", parts=(Text(text="well"),)), [{"role": "user", "content": "now is noon"}]),
+    ],
+)
+def test_other_servers_are_told_the_tail_in_the_users_words(last: Message, ends: list[dict[str, object]]) -> None:
+    request = ModelRequest(model="m", system=["one"], messages=[last], tail=["now is noon"])
+    sent = cast("list[dict[str, object]]", encode(request, is_openai=False)["messages"])
+    assert sent[-1:] == ends
+    assert [message["role"] for message in sent].count("system") == 1
+    own = cast("list[dict[str, object]]", encode(request, is_openai=True)["messages"])
+    assert own[-1] == {"role": "system", "content": "now is noon"}

@@ -1,0 +1,332 @@
+"""What is known of models: windows, longest answers, abilities and prices; from `data/models.toml` and the operator.
+
+A name is looked up as it is, then as the longest known name that it begins with, if nothing but a date or a version
+follows (`-20250929`, `@001`, `:8b`). Nothing is guessed from a part of a name: a model that is not listed is unknown,
+gets the window `UNKNOWN_WINDOW` and no prices, and says so (`ModelFacts.is_known`).
+
+Prices are whole micro-dollars per million tokens, so that a cost is exact: it is rounded once per call, upwards, to a
+whole micro-dollar.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pattern_core.errors import InvalidInput
+from pattern_core.models.model import Usage
+
+UNKNOWN_WINDOW = 8_192  # tokens: models in use have at least this much
+UNKNOWN_OUTPUT_SHARE = 4  # of an unknown model's window, one part in four is for the answer
+TOKENS_PER_PRICE = 1_000_000
+ASKED_MAX = 1_000  # pairs of provider and model whose facts are kept at hand
+FILE_NAME = "models.toml"
+
+_UNKNOWN_SOURCE = "not in the catalogue"
+_VERSION = re.compile(r"[-@:](?:latest|\d{3,4}|\d{6}|\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2})")
+_TAG = re.compile(  # what a name of an open model may have behind it: a tag, a size, how it was tuned and packed
+    r"(?::[\w.-]+)?(?:-(?:\d+(?:\.\d+)?[bm]|a\d+b|it|instruct|chat|q\d\w*|f16|bf16|fp8|gguf))*(?:\.gguf)?"
+)
+_VENDOR_HOSTS = {
+    "anthropic": "api.anthropic.com",
+    "openai": "api.openai.com",
+    "google": "generativelanguage.googleapis.com",
+}
+_ROUTER_HOST = "openrouter.ai"  # passes the vendors' prices on; its names are "vendor/model". Source: its FAQ
+_OPEN = "open"
+_PRICES = ("input_price", "output_price", "cache_read_price", "cache_write_price")
+_COUNTS = ("window", "trained_window", "output_max", *_PRICES)
+_ABILITIES = ("images", "tools", "reasoning")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongPrices:
+    """The prices of a whole call whose input is longer than `tokens`; see `ModelFacts`."""
+
+    tokens: int
+    input_price: int
+    output_price: int
+    cache_read_price: int | None = None
+    cache_write_price: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """One model. `window` (the longest prompt and answer together) and `output_max` (the longest answer) are tokens.
+
+    Prices are micro-dollars per million tokens, None where they are not known; a cache price of None beside a known
+    input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
+    server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
+    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or nobody's.
+    """
+
+    provider: str
+    model: str
+    window: int
+    output_max: int
+    input_price: int | None = None
+    output_price: int | None = None
+    cache_read_price: int | None = None
+    cache_write_price: int | None = None
+    above: LongPrices | None = None
+    trained_window: int | None = None
+    images: bool = False
+    tools: bool = True
+    reasoning: bool = False
+    source: str = _UNKNOWN_SOURCE
+    as_of: str = ""
+    is_known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOverride:
+    """What the operator says of a model; None leaves the catalogue's word."""
+
+    window: int | None = None
+    output_max: int | None = None
+    input_price: int | None = None
+    output_price: int | None = None
+    cache_read_price: int | None = None
+    cache_write_price: int | None = None
+    images: bool | None = None
+    tools: bool | None = None
+    reasoning: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderModels:
+    """How the models of one configured provider are looked up: by its kind, its address and the operator's figures."""
+
+    kind: str
+    base_url: str | None = None
+    overrides: Mapping[str, ModelOverride] = field(default_factory=dict)
+
+    @property
+    def table(self) -> str:
+        """The part of the catalogue: a vendor's, "openrouter", or "open" for other servers of OpenAI's format."""
+        host = urlsplit(self.base_url).hostname if self.base_url else None
+        if host is not None and (host == _ROUTER_HOST or host.endswith("." + _ROUTER_HOST)):
+            return "openrouter"
+        if self.kind == "openai" and host not in (None, _VENDOR_HOSTS["openai"]):
+            return _OPEN
+        return self.kind
+
+
+class Catalogue:
+    """The facts of all models, by part and name. Immutable; shared freely."""
+
+    def __init__(
+        self, tables: Mapping[str, Mapping[str, ModelFacts]], providers: Mapping[str, ProviderModels] | None = None
+    ) -> None:
+        self._tables = {part: dict(models) for part, models in tables.items()}
+        self._providers = dict(providers or {})
+        self._asked: dict[tuple[str, str], ModelFacts] = {}
+
+    @classmethod
+    def packaged(cls) -> Catalogue:
+        """The catalogue that this release carries, read once.
+
+        Raises:
+            FileNotFoundError: it is missing; the installation is incomplete.
+        """
+        return cls(_packaged())
+
+    @classmethod
+    def parse(cls, text: str) -> Catalogue:
+        """The catalogue in the form of `data/models.toml`, which describes itself.
+
+        Raises:
+            InvalidInput: it is no TOML, or an entry does not fit; the message names the entry.
+        """
+        return cls(_parsed(text))
+
+    def configured(self, providers: Mapping[str, ProviderModels]) -> Catalogue:
+        """The same catalogue for a server with these providers, by their names in `model_provider`."""
+        return Catalogue(self._tables, providers)
+
+    def known(self) -> list[ModelFacts]:
+        """Every entry, ordered by part and name."""
+        return [models[name] for _, models in sorted(self._tables.items()) for name in sorted(models)]
+
+    def facts(self, provider: str, model: str) -> ModelFacts:
+        """What is known of `model` at a configured provider, or at a vendor by its name.
+
+        Never fails: an unknown model gets `UNKNOWN_WINDOW`, no prices and `is_known` False.
+        """
+        known = self._asked.get((provider, model))
+        if known is None:
+            if len(self._asked) >= ASKED_MAX:
+                self._asked.clear()
+            known = self._asked[provider, model] = self._look_up(provider, model)
+        return known
+
+    def _look_up(self, provider: str, model: str) -> ModelFacts:
+        place = self._providers.get(provider) or ProviderModels(kind=provider)
+        found = self._found(place.table, model)
+        facts = replace(found, provider=provider, model=model) if found else _unknown(provider, model)
+        name = _best(model, place.overrides, place.table)
+        return facts if name is None else _overridden(facts, place.overrides[name])
+
+    def cost(self, facts: ModelFacts, usage: Usage) -> int | None:
+        """What a call costs in whole micro-dollars, rounded up once; None where its price is not known."""
+        prices = facts.above if facts.above and usage.input_tokens > facts.above.tokens else facts
+        if prices.input_price is None or prices.output_price is None:
+            return None
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        total = (
+            (usage.input_tokens - cached - written) * prices.input_price
+            + cached * _or(prices.cache_read_price, prices.input_price)
+            + written * _or(prices.cache_write_price, prices.input_price)
+            + usage.output_tokens * prices.output_price
+        )
+        return -(-total // TOKENS_PER_PRICE)
+
+    def _found(self, table: str, model: str) -> ModelFacts | None:
+        if table == "openrouter":
+            vendor, slash, name = model.partition("/")
+            if not slash or vendor not in _VENDOR_HOSTS:
+                return None
+            # It writes Anthropic's versions with a dot: claude-sonnet-4.5.
+            return self._found(vendor, name) or (self._found(vendor, name.replace(".", "-")) if "." in name else None)
+        name = model.removeprefix("models/") if table == "google" else model
+        if table == _OPEN:
+            name = model.rpartition("/")[2].lower()
+        models = self._tables.get(table, {})
+        best = _best(name, models, table)
+        return None if best is None else models[best]
+
+
+def catalogue_file() -> Path:
+    """Where the packaged catalogue is: inside the installed package, else in the checkout that it runs from.
+
+    Raises:
+        FileNotFoundError: neither is there; the installation is incomplete.
+    """
+    package = Path(__file__).parents[1]
+    for path in (package / "_data" / FILE_NAME, package.parent / "data" / FILE_NAME):
+        if path.is_file():
+            return path
+    raise FileNotFoundError("the catalogue of models is missing; install pattern-server again")
+
+
+@lru_cache(maxsize=1)
+def _packaged() -> Mapping[str, Mapping[str, ModelFacts]]:
+    return _parsed(catalogue_file().read_text(encoding="utf-8"))
+
+
+def _best(model: str, names: Mapping[str, object], table: str) -> str | None:
+    """The entry for `model`: itself, else the longest one that it begins with, and only a version follows."""
+    if model in names:
+        return model
+    version = _TAG if table == _OPEN else _VERSION
+    fitting = [name for name in names if _is_version(model, name, version)]
+    return max(fitting, key=len, default=None)
+
+
+def _is_version(model: str, name: str, version: re.Pattern[str]) -> bool:
+    return model.startswith(name) and version.fullmatch(model, len(name)) is not None
+
+
+def _unknown(provider: str, model: str) -> ModelFacts:
+    return ModelFacts(
+        provider=provider,
+        model=model,
+        window=UNKNOWN_WINDOW,
+        output_max=UNKNOWN_WINDOW // UNKNOWN_OUTPUT_SHARE,
+        is_known=False,
+    )
+
+
+def _overridden(facts: ModelFacts, override: ModelOverride) -> ModelFacts:
+    window = _or(override.window, facts.window)
+    # A window that the operator states alone makes room for an answer too; a price does not make a model known.
+    default_output = facts.output_max if facts.is_known else window // UNKNOWN_OUTPUT_SHARE
+    prices = [getattr(override, name) for name in _PRICES]
+    return replace(
+        facts,
+        window=window,
+        output_max=min(_or(override.output_max, default_output), window),
+        input_price=_first(override.input_price, facts.input_price),
+        output_price=_first(override.output_price, facts.output_price),
+        cache_read_price=_first(override.cache_read_price, facts.cache_read_price),
+        cache_write_price=_first(override.cache_write_price, facts.cache_write_price),
+        above=facts.above if all(price is None for price in prices) else None,
+        images=facts.images if override.images is None else override.images,
+        tools=facts.tools if override.tools is None else override.tools,
+        reasoning=facts.reasoning if override.reasoning is None else override.reasoning,
+        source=f"pattern.toml, else {facts.source}",
+        is_known=facts.is_known or override.window is not None,
+    )
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _parsed(text: str) -> dict[str, dict[str, ModelFacts]]:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"the catalogue of models is not valid TOML: {error}") from error
+    sources = data.pop("sources", {})
+    return {
+        part: {name: _entry(part, name, entry, sources) for name, entry in models.items()}
+        for part, models in data.items()
+    }
+
+
+def _entry(part: str, name: str, entry: Mapping[str, object], sources: Mapping[str, Mapping[str, str]]) -> ModelFacts:
+    place = f'[{part}."{name}"] in the catalogue of models'
+    unknown = set(entry) - {*_COUNTS, *_ABILITIES, "source", "above"}
+    if unknown:
+        raise InvalidInput(f"{place} has unknown keys: {', '.join(sorted(unknown))}")
+    source = sources.get(str(entry.get("source")))
+    if source is None:
+        raise InvalidInput(f"{place} names no source of [sources]")
+    counts = {key: _count(place, key, entry[key]) for key in _COUNTS if key in entry}
+    trained = counts.get("trained_window")
+    window = counts.get("window") or (None if trained is None else min(trained, UNKNOWN_WINDOW))
+    if window is None:
+        raise InvalidInput(f"{place} has neither window nor trained_window")
+    return ModelFacts(
+        provider=part,
+        model=name,
+        window=window,
+        output_max=min(counts.get("output_max", window // UNKNOWN_OUTPUT_SHARE), window),
+        input_price=counts.get("input_price"),
+        output_price=counts.get("output_price"),
+        cache_read_price=counts.get("cache_read_price"),
+        cache_write_price=counts.get("cache_write_price"),
+        above=_long_prices(place, entry.get("above")),
+        trained_window=trained,
+        images=entry.get("images") is True,
+        tools=entry.get("tools") is not False,
+        reasoning=entry.get("reasoning") is True,
+        source=source["url"],
+        as_of=source["as_of"],
+    )
+
+
+def _long_prices(place: str, above: object) -> LongPrices | None:
+    if above is None:
+        return None
+    if not isinstance(above, Mapping) or not {"tokens", "input_price", "output_price"} <= set(above):
+        raise InvalidInput(f"{place}: above needs tokens, input_price and output_price")
+    counts = {key: _count(place, f"above.{key}", above[key]) for key in ("tokens", *_PRICES) if key in above}
+    return LongPrices(**counts)
+
+
+def _count(place: str, key: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidInput(f"{place}: {key} must be a whole number from 0")
+    return value

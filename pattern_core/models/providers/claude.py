@@ -1,0 +1,319 @@
+"""The format of Anthropic's models: requests, and the events of their streams; pure.
+
+Source: Anthropic API reference, "Create a Message" and "Streaming Messages"; guides "Prompt caching", "Extended
+thinking", "Adaptive thinking", "Structured outputs".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
+from pattern_core.models.providers.draft import (
+    CallDraft,
+    Draft,
+    Garbled,
+    Unfinished,
+    as_count,
+    as_dict,
+    as_str,
+    loads,
+)
+from pattern_core.models.providers.failures import failure, vendor_words
+from pattern_core.models.providers.pictures import LOST, base64_of
+from pattern_core.models.providers.schemas import closed
+from pattern_core.models.providers.signatures import REDACTED, marked, proof_of, unmarked
+from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.tokens import estimate_usage
+
+_CACHED = {"type": "ephemeral"}
+_NOTHING = "(no words)"  # the vendor accepts no empty text
+# Models that are told how many tokens to think; later ones decide by themselves and are told how hard to try.
+_BUDGETED = re.compile(r"claude-(?:3-7-|(?:opus|sonnet|haiku)-4(?:-[015])?(?:$|-\d{8}|-latest|@))")
+_BUDGETS = {"low": 1_024, "medium": 4_096, "high": 16_384}  # tokens; 1,024 is the vendor's least
+_NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_FINISH: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+_Block = dict[str, object]
+
+
+def encode(request: ModelRequest) -> dict[str, object]:
+    """The body of the request.
+
+    Marks for the vendor's prompt cache, of which there may be four, end the tools, the first system part, the last one,
+    and the conversation before the tail: tools stay cached when instructions change, those when memory does, and all of
+    it while only messages are added. Temperature and the like are sent only if set, as newer models do not take them,
+    and not beside reasoning, where none do; there is no seed.
+    """
+    system: list[_Block] = [{"type": "text", "text": part} for part in request.system if part.strip()]
+    for index in {0, len(system) - 1} if system else ():
+        system[index]["cache_control"] = _CACHED
+    body: dict[str, object] = {
+        "model": request.model,
+        "max_tokens": request.max_output_tokens,
+        "messages": _encode_messages(request.messages, request.tail),
+        "stream": True,
+    }
+    if system:
+        body["system"] = system
+    if request.tools:
+        tools: list[_Block] = [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+            for tool in request.tools
+        ]
+        tools[-1]["cache_control"] = _CACHED
+        body["tools"] = tools
+        if request.force_tool is not None:
+            is_any = request.force_tool == ANY_TOOL
+            body["tool_choice"] = {"type": "any"} if is_any else {"type": "tool", "name": request.force_tool}
+    reasoning = _encode_reasoning(request)
+    thinks = as_dict(reasoning.get("thinking")).get("type") in ("enabled", "adaptive")
+    optional = {
+        "temperature": None if thinks else request.temperature,
+        "top_p": None if thinks else request.top_p,
+        "stop_sequences": list(request.stop) or None,
+    }
+    body |= {name: value for name, value in optional.items() if value is not None} | reasoning
+    if request.response_schema is not None:
+        answer = {"type": "json_schema", "schema": closed(request.response_schema)}
+        body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
+    return body | dict(request.extra)
+
+
+def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
+    """The fields that say how much to reason; none at all where the request does not."""
+    effort = request.reasoning_effort
+    if effort is None:
+        return {}
+    if effort == "none" or (request.force_tool is not None and request.tools):
+        return {"thinking": {"type": "disabled"}}  # the vendor allows no reasoning before a forced call
+    if not _BUDGETED.search(request.model):
+        return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
+    # The answer needs room beside its reasoning: at least half of what may come.
+    budget = min(_BUDGETS[effort], request.max_output_tokens // 2)
+    if budget < _BUDGETS["low"] or _has_thoughtless_calls(request.messages):
+        return {"thinking": {"type": "disabled"}}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _has_thoughtless_calls(messages: Sequence[Message]) -> bool:
+    """Whether the calls that were just answered came without thoughts, as forced ones and other vendors' do.
+
+    Models with a budget then refuse to begin thinking before the turn is over.
+    """
+    last = next((message for message in reversed(messages) if message.role != "tool"), None)
+    if last is None or last.role != "assistant" or not last.tool_calls:
+        return False
+    first = last.parts[0]
+    return not (isinstance(first, Reasoning) and (unmarked(first.signature) or proof_of(REDACTED, first.signature)))
+
+
+def _encode_messages(messages: Sequence[Message], tail: Sequence[str]) -> list[_Block]:
+    """Turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
+    turns: list[tuple[str, list[_Block]]] = [("user", [])]
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = [block for part in message.parts if (block := _encode_part(part, message.role))]
+        if role == turns[-1][0]:
+            turns[-1][1].extend(blocks)
+        elif blocks:
+            turns.append((role, blocks))
+    if turns[-1][0] != "user":
+        turns.append(("user", []))
+    ending: list[_Block] = [{"type": "text", "text": part} for part in tail if part.strip()]
+    for role, blocks in turns:
+        if role == "user":
+            blocks.sort(key=lambda block: block["type"] != "tool_result")
+            if not blocks and not (ending and blocks is turns[-1][1]):
+                blocks.append({"type": "text", "text": _NOTHING})
+    if turns[-1][1]:
+        turns[-1][1][-1]["cache_control"] = _CACHED
+    turns[-1][1].extend(ending)
+    return [{"role": role, "content": blocks} for role, blocks in turns]
+
+
+def _encode_part(part: Part, role: str) -> _Block | None:
+    match part:
+        case Text(text=text):
+            if not text.strip():
+                return None
+            # This format has one system prompt, at the start; what the system says later is marked as its words.
+            return {"type": "text", "text": f"<system>\n{text}\n</system>" if role == "system" else text}
+        case Image():
+            return _encode_image(part)
+        case Reasoning(text=text, signature=signature):
+            if data := proof_of(REDACTED, signature):
+                return {"type": "redacted_thinking", "data": data}
+            proof = unmarked(signature)  # other vendors' thoughts and unsigned ones are refused
+            return {"type": "thinking", "thinking": text, "signature": proof} if proof else None
+        case ToolCall():
+            # Invalid arguments cannot be replayed; the result tells what was wrong with them.
+            return {"type": "tool_use", "id": _id(part.call_id), "name": part.tool, "input": dict(part.arguments)}
+        case ToolResult():
+            result: _Block = {"type": "tool_result", "tool_use_id": _id(part.call_id), "content": part.content}
+            return {**result, "is_error": True} if part.is_error else result
+
+
+def _encode_image(image: Image) -> _Block:
+    data = base64_of(image)
+    if data is not None:
+        return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
+    if image.url is not None:
+        return {"type": "image", "source": {"type": "url", "url": image.url}}
+    return {"type": "text", "text": LOST}
+
+
+def _id(call_id: str) -> str:
+    """The id in the characters that the vendor allows; ids may come from another vendor's model."""
+    return _NOT_IN_ID.sub("_", call_id)
+
+
+class MessageDecoder:
+    """Events of a message into a reply. `input_tokens` counts cached tokens too; the vendor counts them apart."""
+
+    def __init__(self, request: ModelRequest, provider: str) -> None:
+        self._request = request
+        self._provider = provider
+        self._draft = Draft(request)
+        self._calls: dict[int, CallDraft] = {}
+        self._counts: dict[str, int] = {}
+        self._stop_reason: str | None = None
+        self._message_id = ""
+        self._is_done = False
+
+    @property
+    def is_done(self) -> bool:
+        """True after `message_stop`."""
+        return self._is_done
+
+    def feed(self, event: ServerEvent) -> list[Delta]:
+        """Take one event; kinds that are not known are skipped, as the vendor asks.
+
+        Raises:
+            Garbled: its data is no JSON object, or speaks of a block that never began.
+            ModelError: it is an error message.
+        """
+        data = event.data.strip()
+        if not data or event.event == "ping":
+            return []
+        body = loads(data)
+        match as_str(body.get("type")) or event.event:
+            case "error":
+                words, code = vendor_words(body)
+                raise failure(self._provider, None, words, code=code)
+            case "message_start":
+                message = as_dict(body.get("message"))
+                self._message_id = as_str(message.get("id"))[:200]
+                self._count(message.get("usage"))
+            case "content_block_start":
+                return self._begin(as_count(body.get("index")), as_dict(body.get("content_block")))
+            case "content_block_delta":
+                return self._extend(as_count(body.get("index")), as_dict(body.get("delta")))
+            case "message_delta":
+                self._stop_reason = as_str(as_dict(body.get("delta")).get("stop_reason")) or self._stop_reason
+                self._count(body.get("usage"))
+            case "message_stop":
+                self._is_done = True
+        return []
+
+    def whole(self, body: dict[str, object]) -> list[Delta]:
+        """Take a message that was not streamed.
+
+        Raises:
+            Garbled: it is none.
+            ModelError: it is an error message.
+        """
+        if body.get("type") == "error" or "error" in body:
+            words, code = vendor_words(body)
+            raise failure(self._provider, None, words, code=code)
+        content = body.get("content")
+        if not isinstance(content, list):
+            raise Garbled(f"a document without content: {sorted(body)[:10]}")
+        self._message_id = as_str(body.get("id"))[:200]
+        self._stop_reason = as_str(body.get("stop_reason")) or "end_turn"
+        self._count(body.get("usage"))
+        self._is_done = True
+        return [delta for index, block in enumerate(content) for delta in self._begin(index, as_dict(block))]
+
+    def reply(self, request_id: str | None) -> ModelReply:
+        """The reply.
+
+        Raises:
+            Unfinished: no stop reason came.
+            Garbled: a call without a name.
+        """
+        if self._stop_reason is None:
+            raise Unfinished
+        parts = self._draft.parts()
+        return ModelReply(
+            parts=parts,
+            finish_reason=_FINISH.get(self._stop_reason, "other"),
+            usage=self._usage() or estimate_usage(self._request, parts),
+            request_id=request_id or self._message_id or None,
+        )
+
+    def _begin(self, index: int | None, block: dict[str, object]) -> list[Delta]:
+        match block.get("type"):
+            case "text":
+                self._draft.begin_words(is_reasoning=False)
+                return self._draft.words(as_str(block.get("text")))
+            case "thinking":
+                self._draft.begin_words(is_reasoning=True)
+                deltas = self._draft.words(as_str(block.get("thinking")), is_reasoning=True)
+                self._draft.sign(as_str(block.get("signature")))
+                return deltas
+            case "redacted_thinking":
+                self._draft.begin_words(is_reasoning=True)
+                self._draft.sign(marked(REDACTED, as_str(block.get("data"))) or "")
+            case "tool_use" if index is not None:
+                call = self._draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
+                if block.get("input"):  # empty at the start of a stream, whole in a document
+                    call.arguments.append(json.dumps(block["input"]))
+                self._calls[index] = call
+        return []
+
+    def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
+        match delta.get("type"):
+            case "text_delta":
+                return self._draft.words(as_str(delta.get("text")))
+            case "thinking_delta":
+                return self._draft.words(as_str(delta.get("thinking")), is_reasoning=True)
+            case "signature_delta":
+                self._draft.sign(as_str(delta.get("signature")))
+            case "input_json_delta":
+                call = self._calls.get(-1 if index is None else index)
+                if call is None:
+                    raise Garbled("arguments of a tool call that never began")
+                piece = as_str(delta.get("partial_json"))
+                self._draft.grow(len(piece))
+                call.arguments.append(piece)
+        return []
+
+    def _count(self, usage: object) -> None:
+        """Take what is counted so far; later counts replace earlier ones."""
+        told = as_dict(usage)
+        counts = {name: as_count(value) for name, value in (told | as_dict(told.get("output_tokens_details"))).items()}
+        self._counts |= {name: count for name, count in counts.items() if count is not None}
+
+    def _usage(self) -> Usage | None:
+        counts = self._counts
+        if "input_tokens" not in counts or "output_tokens" not in counts:
+            return None
+        cached, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
+        return Usage(
+            input_tokens=counts["input_tokens"] + written + cached,
+            output_tokens=counts["output_tokens"],
+            cached_tokens=cached,
+            cache_write_tokens=written,
+            reasoning_tokens=counts.get("thinking_tokens", 0),
+        )

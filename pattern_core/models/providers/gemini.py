@@ -1,0 +1,309 @@
+"""The format of Google's Gemini models: requests, and the chunks of their streams; pure.
+
+What is particular to it: a conversation is turns of alternating roles, calls need no ids and are told apart by their
+order, thoughts are words with a mark, and a signature stands at whatever part the thoughts led to: a call, words, or
+empty words. Each is kept where it came and replayed there; the newest models refuse a call without.
+
+Source: Gemini API reference, "Generating content"; guides "Thinking", "Thought signatures", "Structured output".
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import re
+from collections.abc import Mapping
+
+from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.models.model import (
+    ANY_TOOL,
+    Delta,
+    FinishReason,
+    ModelReply,
+    ModelRequest,
+    ReasoningEffort,
+    Usage,
+)
+from pattern_core.models.providers.draft import Draft, Garbled, Unfinished, as_count, as_dict, as_str, loads
+from pattern_core.models.providers.failures import failure, vendor_words
+from pattern_core.models.providers.pictures import LOST, base64_of
+from pattern_core.models.providers.signatures import GOOGLE, marked, proof_of
+from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.tokens import estimate_usage
+
+STOP_MAX = 5  # sequences that the vendor takes
+
+_SEED_BITS = 31
+_NOTHING = "(no words)"  # the vendor accepts no turn without parts
+# The vendor's own word for calls that another model made or whose signature is lost.
+_UNSIGNED = "skip_thought_signature_validator"
+_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
+_BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}  # tokens, before version 3
+_PRO_BUDGET_MIN = 128  # thoughts of the large ones cannot be turned off
+_LEVELS = {"none": "minimal", "low": "low", "medium": "medium", "high": "high"}  # from version 3 on
+_FINISH: dict[str, FinishReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+}
+# The model tried to call a tool and failed at the format of it: asking again helps.
+_BROKEN_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
+
+_Part = dict[str, object]
+
+
+def encode(request: ModelRequest) -> dict[str, object]:
+    """The body of the request; the model's name belongs to the address."""
+    body: dict[str, object] = {
+        "contents": _encode_messages(request),
+        "generationConfig": _encode_generation(request),
+    }
+    system = [{"text": part} for part in request.system if part.strip()]
+    if request.response_schema is not None and not _takes_schema(request):
+        schema = json.dumps(dict(request.response_schema), ensure_ascii=False, sort_keys=True)
+        system.append({"text": f"When you answer, answer with nothing but JSON that follows this schema: {schema}"})
+    if system:
+        body["systemInstruction"] = {"parts": system}
+    if request.tools:
+        declared = [
+            {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
+            for tool in request.tools
+        ]
+        body["tools"] = [{"functionDeclarations": declared}]
+        if request.force_tool is not None:
+            names = {} if request.force_tool == ANY_TOOL else {"allowedFunctionNames": [request.force_tool]}
+            body["toolConfig"] = {"functionCallingConfig": {"mode": "ANY", **names}}
+    return body | dict(request.extra)
+
+
+def _takes_schema(request: ModelRequest) -> bool:
+    """Whether the model can be held to a schema: the older ones not while they may also call tools."""
+    return not request.tools or _version(request.model) >= (3, 0)
+
+
+def _encode_generation(request: ModelRequest) -> dict[str, object]:
+    config: dict[str, object] = {"maxOutputTokens": request.max_output_tokens}
+    if request.response_schema is not None and _takes_schema(request):
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.response_schema)}
+    thinking = _encode_thinking(request.model, request.reasoning_effort)
+    optional = {
+        "temperature": request.temperature,
+        "topP": request.top_p,
+        "stopSequences": list(request.stop)[:STOP_MAX] or None,
+        "seed": None if request.seed is None else request.seed & ((1 << _SEED_BITS) - 1),
+        "thinkingConfig": thinking or None,
+    }
+    return config | {name: value for name, value in optional.items() if value is not None}
+
+
+def _encode_thinking(model: str, effort: ReasoningEffort | None) -> dict[str, object]:
+    """How much to think; nothing for models that cannot, which refuse to be told."""
+    version = _version(model)
+    if version < (2, 5):
+        return {}
+    config: dict[str, object] = {"includeThoughts": effort != "none"}
+    is_pro = "-pro" in model
+    if effort is None:
+        return config
+    if version >= (3, 0):
+        return config | {"thinkingLevel": "low" if is_pro and effort == "none" else _LEVELS[effort]}
+    return config | {"thinkingBudget": max(_BUDGETS[effort], _PRO_BUDGET_MIN if is_pro else 0)}
+
+
+def _version(model: str) -> tuple[int, int]:
+    """The version in the model's name; (0, 0) of models that are no Gemini."""
+    found = _VERSION.search(model)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
+    """Turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
+    is_signing = _version(request.model) >= (3, 0)
+    turns: list[tuple[str, list[_Part]]] = [("user", [])]
+    for message in request.messages:
+        role = "model" if message.role == "assistant" else "user"
+        parts = _encode_parts(message, is_signing=is_signing)
+        if role == turns[-1][0]:
+            turns[-1][1].extend(parts)
+        elif parts:
+            turns.append((role, parts))
+    if turns[-1][0] != "user":
+        turns.append(("user", []))
+    turns[-1][1].extend({"text": _system(part)} for part in request.tail if part.strip())
+    for role, parts in turns:
+        if role == "user":
+            parts.sort(key=lambda part: "functionResponse" not in part)
+        if not parts:
+            parts.append({"text": _NOTHING})
+    return [{"role": role, "parts": parts} for role, parts in turns]
+
+
+def _encode_parts(message: Message, *, is_signing: bool) -> list[_Part]:
+    parts = [encoded for part in message.parts if (encoded := _encode_part(part, message.role))]
+    if is_signing:
+        # Of calls made side by side only the first is signed.
+        first = next((part for part in parts if "functionCall" in part), None)
+        if first is not None and "thoughtSignature" not in first:
+            first["thoughtSignature"] = _UNSIGNED
+    return parts
+
+
+def _encode_part(part: Part, role: str) -> _Part | None:
+    match part:
+        case Text():
+            proof = proof_of(GOOGLE, part.signature)
+            if not part.text.strip() and proof is None:
+                return None
+            return {"text": _system(part.text) if role == "system" else part.text, **_signed(proof)}
+        case Image():
+            return _encode_image(part)
+        case Reasoning():
+            proof = proof_of(GOOGLE, part.signature)
+            return None if proof is None else {"text": part.text, "thought": True, **_signed(proof)}
+        case ToolCall():
+            # Invalid arguments cannot be replayed; the result tells what was wrong with them.
+            call = {"id": part.call_id, "name": part.tool, "args": dict(part.arguments)}
+            return {"functionCall": call, **_signed(proof_of(GOOGLE, part.signature))}
+        case ToolResult():
+            said = {"error" if part.is_error else "output": part.content}
+            return {"functionResponse": {"id": part.call_id, "name": part.tool, "response": said}}
+
+
+def _encode_image(image: Image) -> _Part:
+    data = base64_of(image)
+    if data is not None:
+        return {"inlineData": {"mimeType": image.media_type, "data": data}}
+    if image.url is not None:
+        kind = image.media_type or mimetypes.guess_type(image.url)[0] or "image/jpeg"
+        return {"fileData": {"mimeType": kind, "fileUri": image.url}}
+    return {"text": LOST}
+
+
+def _signed(proof: str | None) -> dict[str, object]:
+    return {} if proof is None else {"thoughtSignature": proof}
+
+
+def _system(text: str) -> str:
+    """What the system says in the middle, marked as its words: the format has one system instruction, at the start."""
+    return f"<system>\n{text}\n</system>"
+
+
+class GeminiDecoder:
+    """Chunks of generated content into a reply; only the first candidate counts, as only one is asked for."""
+
+    is_done = False  # the format has no last chunk: the stream just ends
+
+    def __init__(self, request: ModelRequest, provider: str) -> None:
+        self._request = request
+        self._provider = provider
+        self._draft = Draft(request)
+        self._finish = ""
+        self._usage: Usage | None = None
+        self._response_id = ""
+
+    def feed(self, event: ServerEvent) -> list[Delta]:
+        """Take one chunk.
+
+        Raises:
+            Garbled: it is no chunk of generated content, or the model failed at the format of a call.
+            ModelError: it is an error message, or says that the prompt was blocked.
+        """
+        data = event.data.strip()
+        if not data or data.startswith("[DONE]"):
+            return []
+        return self._take(loads(data))
+
+    def whole(self, body: dict[str, object]) -> list[Delta]:
+        """Take an answer that was not streamed.
+
+        Raises:
+            Garbled: it is none.
+            ModelError: it is an error message, or says that the prompt was blocked.
+        """
+        return self._take(body)
+
+    def reply(self, request_id: str | None) -> ModelReply:
+        """The reply.
+
+        Raises:
+            Unfinished: no finish reason came.
+            Garbled: a call without a name.
+        """
+        if not self._finish:
+            raise Unfinished
+        parts = self._draft.parts()
+        finish = _FINISH.get(self._finish, "other")
+        return ModelReply(
+            parts=parts,
+            finish_reason="tool_calls" if finish == "stop" and self._draft.has_calls else finish,
+            usage=self._usage or estimate_usage(self._request, parts),
+            request_id=request_id or self._response_id or None,
+        )
+
+    def _take(self, chunk: dict[str, object]) -> list[Delta]:
+        if chunk.get("error"):
+            error = as_dict(chunk["error"])
+            words, code = vendor_words(chunk)
+            raise failure(self._provider, as_count(error.get("code")), words, code=as_str(error.get("status")) or code)
+        self._response_id = self._response_id or as_str(chunk.get("responseId"))[:200]
+        self._usage = _usage(as_dict(chunk.get("usageMetadata"))) or self._usage
+        candidates = chunk.get("candidates")
+        if not isinstance(candidates, list) or not candidates:
+            self._refuse_blocked(chunk)
+            return []
+        candidate = as_dict(candidates[0])
+        parts = as_dict(candidate.get("content")).get("parts")
+        taken = parts if isinstance(parts, list) else []
+        deltas = [delta for part in taken for delta in self._take_part(as_dict(part))]
+        self._finish = as_str(candidate.get("finishReason")) or self._finish
+        if self._finish in _BROKEN_CALLS:
+            said = as_str(candidate.get("finishMessage")) or "no more is known"
+            raise Garbled(f"the model broke off while it called a tool ({self._finish}: {said[:200]})")
+        return deltas
+
+    def _refuse_blocked(self, chunk: Mapping[str, object]) -> None:
+        """A chunk without an answer: it counts tokens, or says why there is none."""
+        reason = as_str(as_dict(chunk.get("promptFeedback")).get("blockReason"))
+        if reason:
+            words = f"the prompt was blocked ({reason}); change what the agent was told or shown."
+            raise failure(self._provider, 400, words, code="blocked")
+        if "usageMetadata" not in chunk and "responseId" not in chunk:
+            raise Garbled(f"a chunk without candidates: {sorted(chunk)[:10]}")
+
+    def _take_part(self, part: Mapping[str, object]) -> list[Delta]:
+        proof = marked(GOOGLE, as_str(part.get("thoughtSignature")))
+        called = part.get("functionCall")
+        if isinstance(called, dict):
+            call = self._draft.begin_call(as_str(called.get("id")), as_str(called.get("name")))
+            arguments = json.dumps(called.get("args") or {}, ensure_ascii=False)
+            self._draft.grow(len(arguments) + len(proof or ""))
+            call.arguments.append(arguments)
+            call.signature = proof
+            return []
+        is_thought = part.get("thought") is True
+        text = as_str(part.get("text"))
+        if proof is not None:
+            # What is signed is a part of its own: words before it were not, and are replayed without.
+            self._draft.begin_words(is_reasoning=is_thought)
+        deltas = self._draft.words(text, is_reasoning=is_thought)
+        if proof is not None:
+            self._draft.sign_words(proof, is_reasoning=is_thought)
+        return deltas
+
+
+def _usage(data: Mapping[str, object]) -> Usage | None:
+    sent = as_count(data.get("promptTokenCount"))
+    if sent is None:
+        return None
+    thoughts = as_count(data.get("thoughtsTokenCount")) or 0
+    return Usage(
+        input_tokens=sent + (as_count(data.get("toolUsePromptTokenCount")) or 0),
+        output_tokens=(as_count(data.get("candidatesTokenCount")) or 0) + thoughts,
+        cached_tokens=as_count(data.get("cachedContentTokenCount")) or 0,
+        reasoning_tokens=thoughts,
+    )

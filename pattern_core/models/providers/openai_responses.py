@@ -1,0 +1,311 @@
+"""OpenAI's responses, asked for without any state on the vendor's side: requests and the events of their streams; pure.
+
+Nothing is stored there (`store: false`), so the reasoning comes along encrypted, is kept as a signature and is sent
+again with the conversation: the model goes on thinking where it stopped instead of beginning anew with each step. The
+format has no `stop` and no `seed`.
+
+Source: OpenAI API reference, "Create a model response" and "Streaming events"; guide "Reasoning models".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import blake2s
+
+from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
+from pattern_core.models.providers.draft import (
+    CallDraft,
+    Draft,
+    Garbled,
+    Unfinished,
+    as_count,
+    as_dict,
+    as_str,
+    loads,
+)
+from pattern_core.models.providers.failures import failure, vendor_words
+from pattern_core.models.providers.pictures import LOST, url_of
+from pattern_core.models.providers.schemas import is_strict
+from pattern_core.models.providers.signatures import OPENAI, kept, marked, proof_of
+from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.tokens import estimate_usage
+
+CALL_ID_CHARS_MAX = 64
+
+# Models that do not reason refuse to be asked for it, and so for its encrypted form.
+_WITHOUT_REASONING = re.compile(r"(?:^|/)(?:gpt-3|gpt-4|chatgpt)")
+_INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+_Item = dict[str, object]
+
+
+def encode_response(request: ModelRequest) -> dict[str, object]:
+    """The body of the request."""
+    items = [item for message in request.messages for item in _encode_message(message)]
+    tail = "\n\n".join(request.tail)
+    if tail.strip():
+        items.append({"type": "message", "role": "system", "content": [{"type": "input_text", "text": tail}]})
+    body: dict[str, object] = {
+        "model": request.model,
+        "input": items,
+        "stream": True,
+        "store": False,
+        "max_output_tokens": request.max_output_tokens,
+    }
+    if request.system:
+        body["instructions"] = "\n\n".join(request.system)
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": dict(tool.parameters),
+                "strict": False,  # the vendor's own default would ask that every argument be required
+            }
+            for tool in request.tools
+        ]
+        if request.force_tool is not None:
+            named = {"type": "function", "name": request.force_tool}
+            body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
+    if not _WITHOUT_REASONING.search(request.model):
+        body["include"] = ["reasoning.encrypted_content"]
+        effort = {} if request.reasoning_effort is None else {"effort": request.reasoning_effort}
+        body["reasoning"] = {"summary": "auto", **effort}
+    if request.response_schema is not None:
+        schema = dict(request.response_schema)
+        answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict(schema)}
+        body["text"] = {"format": answer}
+    optional = {"temperature": request.temperature, "top_p": request.top_p}
+    return body | {name: value for name, value in optional.items() if value is not None} | dict(request.extra)
+
+
+def _encode_message(message: Message) -> Iterator[_Item]:
+    match message.role:
+        case "tool":
+            for result in message.parts:
+                if isinstance(result, ToolResult):
+                    # The format has no mark for errors, so the words must say it.
+                    output = f"{'Error: ' * result.is_error}{result.content}"
+                    yield {"type": "function_call_output", "call_id": _id(result.call_id), "output": output}
+        case "assistant":
+            yield from _encode_answer(message.parts)
+        case role:
+            content = [item for part in message.parts if (item := _encode_input(part))]
+            if content:
+                yield {"type": "message", "role": role, "content": content}
+
+
+def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
+    """Items in the model's order. Reasoning goes before what came of it: alone, at the end, it is refused."""
+    waiting: list[_Item] = []
+    for part in parts:
+        match part:
+            case Reasoning() if proof := kept(proof_of(OPENAI, part.signature)):
+                summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+                item = {"id": as_str(proof.get("id")), "encrypted_content": as_str(proof.get("encrypted_content"))}
+                waiting.append({"type": "reasoning", **item, "summary": summary})
+            case Text() if part.text:
+                said = as_str(kept(proof_of(OPENAI, part.signature)).get("phase"))
+                phase = {"phase": said} if said else {}
+                content = [{"type": "output_text", "text": part.text}]
+                yield from waiting
+                waiting = []
+                yield {"type": "message", "role": "assistant", "content": content, **phase}
+            case ToolCall():
+                # Invalid arguments are not replayed; the call's result tells what was wrong with them.
+                arguments = json.dumps(dict(part.arguments), ensure_ascii=False)
+                yield from waiting
+                waiting = []
+                yield {
+                    "type": "function_call",
+                    "call_id": _id(part.call_id),
+                    "name": part.tool,
+                    "arguments": arguments,
+                }
+
+
+def _encode_input(part: Part) -> _Item | None:
+    match part:
+        case Text():
+            return {"type": "input_text", "text": part.text}
+        case Image():
+            url = url_of(part)
+            return {"type": "input_text", "text": LOST} if url is None else {"type": "input_image", "image_url": url}
+    return None
+
+
+def _id(call_id: str) -> str:
+    """The id if the vendor takes it, else a short one that stands for it; ids may come from another vendor's model."""
+    return call_id if len(call_id) <= CALL_ID_CHARS_MAX else f"call_{blake2s(call_id.encode()).hexdigest()[:40]}"
+
+
+class ResponseDecoder:
+    """Events of a response into a reply. Reasoning is signed with the item's id and its encrypted content."""
+
+    def __init__(self, request: ModelRequest, provider: str) -> None:
+        self._request = request
+        self._provider = provider
+        self._draft = Draft(request)
+        self._calls: dict[int, CallDraft] = {}
+        self._seen: set[int] = set()  # places of the items that have begun
+        self._finish: FinishReason | None = None
+        self._usage: Usage | None = None
+        self._response_id = ""
+
+    @property
+    def is_done(self) -> bool:
+        """True after the response has ended, completed or not."""
+        return self._finish is not None
+
+    def feed(self, event: ServerEvent) -> list[Delta]:
+        """Take one event; kinds that are not known are skipped.
+
+        Raises:
+            Garbled: its data is no JSON object, or speaks of a call that never began.
+            ModelError: it says that the response failed.
+        """
+        data = event.data.strip()
+        if not data or data.startswith("[DONE]"):
+            return []
+        body = loads(data)
+        place = as_count(body.get("output_index"))
+        match as_str(body.get("type")) or event.event:
+            case "error":
+                raise self._failed(body)
+            case "response.created":
+                self._response_id = as_str(as_dict(body.get("response")).get("id"))[:200]
+            case "response.output_item.added" if place is not None:
+                return self._begin(place, as_dict(body.get("item")))
+            case "response.output_text.delta" | "response.refusal.delta":
+                return self._draft.words(as_str(body.get("delta")))
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                return self._draft.words(as_str(body.get("delta")), is_reasoning=True)
+            case "response.reasoning_summary_part.added" if as_count(body.get("summary_index")):
+                return self._draft.words("\n\n", is_reasoning=True)
+            case "response.function_call_arguments.delta":
+                self._extend(place, as_str(body.get("delta")))
+            case "response.output_item.done" if place is not None:
+                return self._complete(place, as_dict(body.get("item")))
+            case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
+                return self._end(as_dict(body.get("response")))
+        return []
+
+    def whole(self, body: dict[str, object]) -> list[Delta]:
+        """Take a response that was not streamed.
+
+        Raises:
+            Garbled: it is none.
+            ModelError: it failed.
+        """
+        if not isinstance(body.get("output"), list) and not body.get("error"):
+            raise Garbled(f"a document without output: {sorted(body)[:10]}")
+        return self._end(body)
+
+    def reply(self, request_id: str | None) -> ModelReply:
+        """The reply.
+
+        Raises:
+            Unfinished: the response did not end.
+            Garbled: a call without a name.
+        """
+        if self._finish is None:
+            raise Unfinished
+        parts = self._draft.parts()
+        is_calling = self._finish == "stop" and self._draft.has_calls
+        return ModelReply(
+            parts=parts,
+            finish_reason="tool_calls" if is_calling else self._finish,
+            usage=self._usage or estimate_usage(self._request, parts),
+            request_id=request_id or self._response_id or None,
+        )
+
+    def _failed(self, body: Mapping[str, object]) -> Exception:
+        words, code = vendor_words(body)
+        return failure(self._provider, None, words or "the response failed", code="" if code == "error" else code)
+
+    def _begin(self, place: int, item: Mapping[str, object]) -> list[Delta]:
+        self._seen.add(place)
+        match item.get("type"):
+            case "message":
+                self._draft.begin_words(is_reasoning=False)
+            case "reasoning":
+                self._draft.begin_words(is_reasoning=True)
+            case "function_call":
+                self._calls[place] = self._draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
+        return []
+
+    def _extend(self, place: int | None, piece: str) -> None:
+        call = self._calls.get(-1 if place is None else place)
+        if call is None:
+            raise Garbled("arguments of a tool call that never began")
+        self._draft.grow(len(piece))
+        call.arguments.append(piece)
+
+    def _complete(self, place: int, item: Mapping[str, object]) -> list[Delta]:
+        """Take the finished item: what no piece brought, and its signature."""
+        if place not in self._seen:
+            return self._take_item(place, item)
+        call = self._calls.get(place)
+        if call is not None and not call.arguments:
+            self._extend(place, as_str(item.get("arguments")))
+        self._sign(item)
+        return []
+
+    def _take_item(self, place: int, item: Mapping[str, object]) -> list[Delta]:
+        """Take an item of which no pieces came."""
+        deltas = self._begin(place, item)
+        match item.get("type"):
+            case "message":
+                for part in _dicts(item.get("content")):
+                    deltas += self._draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
+            case "reasoning":
+                texts = [as_str(part.get("text")) for part in _dicts(item.get("summary"))]
+                deltas += self._draft.words("\n\n".join(texts), is_reasoning=True)
+            case "function_call":
+                self._extend(place, as_str(item.get("arguments")))
+        self._sign(item)
+        return deltas
+
+    def _sign(self, item: Mapping[str, object]) -> None:
+        match item:
+            case {"type": "reasoning", "encrypted_content": str(encrypted)} if encrypted:
+                proof = json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted})
+                self._draft.sign(marked(OPENAI, proof) or "")
+            case {"type": "message", "phase": str(phase)} if phase:
+                self._draft.sign_words(marked(OPENAI, json.dumps({"phase": phase})) or "", is_reasoning=False)
+
+    def _end(self, response: Mapping[str, object]) -> list[Delta]:
+        self._response_id = self._response_id or as_str(response.get("id"))[:200]
+        status = as_str(response.get("status"))
+        if status in ("failed", "cancelled") or response.get("error"):
+            raise self._failed({"error": as_dict(response.get("error")) or {"message": f"the response was {status}"}})
+        deltas: list[Delta] = []
+        for place, item in enumerate(_dicts(response.get("output"))):
+            if place not in self._seen:
+                deltas += self._take_item(place, item)
+        self._usage = _usage(as_dict(response.get("usage")))
+        reason = as_str(as_dict(response.get("incomplete_details")).get("reason"))
+        self._finish = _INCOMPLETE.get(reason, "other") if status == "incomplete" or reason else "stop"
+        return deltas
+
+
+def _dicts(value: object) -> list[dict[str, object]]:
+    return [as_dict(item) for item in value] if isinstance(value, list) else []
+
+
+def _usage(data: dict[str, object]) -> Usage | None:
+    sent, got = as_count(data.get("input_tokens")), as_count(data.get("output_tokens"))
+    if sent is None or got is None:
+        return None
+    details = as_dict(data.get("input_tokens_details"))
+    return Usage(
+        input_tokens=sent,
+        output_tokens=got,
+        cached_tokens=as_count(details.get("cached_tokens")) or 0,
+        cache_write_tokens=as_count(details.get("cache_write_tokens")) or 0,
+        reasoning_tokens=as_count(as_dict(data.get("output_tokens_details")).get("reasoning_tokens")) or 0,
+    )

@@ -1,0 +1,330 @@
+"""Which models a step is given to: the agent's own, another one by rule, and those to fall back to; pure.
+
+Stored under "routing" in an agent's config:
+
+    {"fallback_models": ["openai/gpt-5.4-mini", {"provider": "ollama", "model": "qwen3:8b"}],
+     "rules": [{"condition": {"type": "context_length", "min_tokens": 100000}, "model": "google/gemini-2.5-pro",
+                "temperature_override": 0.2, "max_tokens_override": 2000}],
+     "fallback_on_rate_limit": true, "fallback_on_context_overflow": true, "max_retries": 2}
+
+The first rule whose condition holds chooses the model; the agent's own comes next in the chain, then the fallbacks.
+Conditions: `cost_threshold` {max_usd}: the agent has spent that much today; `context_length` {min_tokens}: the prompt
+has at least so many; `tool_call` {tools}: one of them was called in this turn; `time_window` {start_hour, end_hour}:
+hours of the day in UTC, from the first to before the second, over midnight if it is the smaller one; `source`
+{sources}: where the turn comes from, such as "user" or "schedule"; `always`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import TypeAlias
+
+from pattern_core.errors import InvalidInput
+from pattern_core.models.fallback import LINKS_MAX, Chain, Link
+
+RULES_MAX = 32
+FALLBACKS_MAX = LINKS_MAX - 2  # beside the model of a rule and the agent's own
+NAMES_MAX = 64  # tools or sources of one condition
+NAME_CHARS_MAX = 200
+RETRIES_MAX = 10
+MICRODOLLARS = 1_000_000
+
+_KEYS = ("fallback_models", "rules", "fallback_on_rate_limit", "fallback_on_context_overflow", "max_retries")
+_RULE_KEYS = ("condition", "model", "temperature_override", "max_tokens_override")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """What is known before a step. `provider` and `model` are the agent's own.
+
+    `tokens` is the prompt's estimate, `spent_today` the agent's micro-dollars of the day (UTC), `tools_called` those of
+    this turn, `hour` 0 to 23 in UTC, `source` where the turn comes from.
+    """
+
+    provider: str
+    model: str
+    tokens: int = 0
+    spent_today: int = 0
+    tools_called: frozenset[str] = frozenset()
+    hour: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelName:
+    """A model at a provider."""
+
+    provider: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostThreshold:
+    """Holds once the agent has spent `microdollars` or more today."""
+
+    microdollars: int
+
+    def holds(self, facts: StepFacts) -> str | None:
+        """Why the condition holds, None if it does not."""
+        if facts.spent_today < self.microdollars:
+            return None
+        return f"${_dollars(facts.spent_today)} of ${_dollars(self.microdollars)} are spent today"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextLength:
+    """Holds for prompts of at least so many tokens."""
+
+    min_tokens: int
+
+    def holds(self, facts: StepFacts) -> str | None:
+        """Why the condition holds, None if it does not."""
+        if facts.tokens < self.min_tokens:
+            return None
+        return f"the prompt has about {facts.tokens:,} tokens, at least {self.min_tokens:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled:
+    """Holds once one of the tools was called in this turn."""
+
+    tools: tuple[str, ...]
+
+    def holds(self, facts: StepFacts) -> str | None:
+        """Why the condition holds, None if it does not."""
+        called = next((tool for tool in self.tools if tool in facts.tools_called), None)
+        return None if called is None else f"the tool {called} was called in this turn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindow:
+    """Holds from `start_hour` to before `end_hour` (UTC); equal hours mean the whole day."""
+
+    start_hour: int
+    end_hour: int
+
+    def holds(self, facts: StepFacts) -> str | None:
+        """Why the condition holds, None if it does not."""
+        start, end, hour = self.start_hour, self.end_hour, facts.hour
+        is_in = start <= hour < end if start < end else hour >= start or hour < end
+        return f"it is between {start}:00 and {end}:00 UTC" if is_in else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromSource:
+    """Holds for turns from one of the sources."""
+
+    sources: tuple[str, ...]
+
+    def holds(self, facts: StepFacts) -> str | None:
+        """Why the condition holds, None if it does not."""
+        return f"the turn comes from {facts.source}" if facts.source in self.sources else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Always:
+    """Holds always."""
+
+    def holds(self, facts: StepFacts) -> str | None:
+        """Why the condition holds."""
+        return "it applies always"
+
+
+Condition: TypeAlias = CostThreshold | ContextLength | ToolCalled | TimeWindow | FromSource | Always
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A model for the steps of which `condition` holds."""
+
+    condition: Condition
+    model: ModelName
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingSettings:
+    """An agent's routing; the defaults ask its own model alone. `fallback_*` say what leads to the next model."""
+
+    fallback_models: tuple[ModelName, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    fallback_on_rate_limit: bool = True
+    fallback_on_context_overflow: bool = True
+    max_retries: int = 2
+
+    @classmethod
+    def of(cls, value: object) -> RoutingSettings:
+        """The settings as they are stored (see the module); None means the defaults.
+
+        Raises:
+            InvalidInput: a key is unknown or a value does not fit; the message says which and what is allowed.
+        """
+        if value is None:
+            return cls()
+        data = _object("routing", value, _KEYS)
+        defaults = cls()
+        return cls(
+            fallback_models=tuple(
+                _model_name(f"routing.fallback_models[{index}]", name)
+                for index, name in enumerate(_list("routing.fallback_models", data, FALLBACKS_MAX))
+            ),
+            rules=tuple(
+                _rule(f"routing.rules[{index}]", rule)
+                for index, rule in enumerate(_list("routing.rules", data, RULES_MAX))
+            ),
+            fallback_on_rate_limit=_flag("routing.fallback_on_rate_limit", data, defaults.fallback_on_rate_limit),
+            fallback_on_context_overflow=_flag(
+                "routing.fallback_on_context_overflow", data, defaults.fallback_on_context_overflow
+            ),
+            max_retries=_whole("routing.max_retries", data, most=RETRIES_MAX, default=defaults.max_retries),
+        )
+
+
+def choose(settings: RoutingSettings, facts: StepFacts) -> Chain:
+    """The models for this step, each with the reason why it is there; at least one, none twice."""
+    links: list[Link] = []
+    for rule in settings.rules:
+        why = rule.condition.holds(facts)
+        if why is not None:
+            links.append(
+                Link(
+                    provider=rule.model.provider,
+                    model=rule.model.model,
+                    reason=f"by rule: {why}",
+                    temperature=rule.temperature,
+                    max_output_tokens=rule.max_output_tokens,
+                )
+            )
+            break
+    links.append(Link(provider=facts.provider, model=facts.model, reason="the agent's own model"))
+    links += [
+        Link(provider=one.provider, model=one.model, reason="to fall back to") for one in settings.fallback_models
+    ]
+    unique = {(link.provider, link.model): link for link in reversed(links)}
+    ordered = sorted(unique.values(), key=links.index)
+    return Chain(
+        links=tuple(ordered),
+        on_rate_limit=settings.fallback_on_rate_limit,
+        on_context_overflow=settings.fallback_on_context_overflow,
+        max_retries=settings.max_retries,
+    )
+
+
+def _rule(place: str, value: object) -> Rule:
+    data = _object(place, value, _RULE_KEYS)
+    if "model" not in data:
+        raise InvalidInput(f'{place} needs a model, such as "openai/gpt-5.4-mini"')
+    temperature = data.get("temperature_override")
+    if temperature is not None and not (_is_number(temperature) and 0 <= float(str(temperature)) <= 2):
+        raise InvalidInput(f"{place}.temperature_override must be a number from 0 to 2")
+    limit = data.get("max_tokens_override")
+    return Rule(
+        condition=_condition(f"{place}.condition", data.get("condition")),
+        model=_model_name(f"{place}.model", data["model"]),
+        temperature=None if temperature is None else float(str(temperature)),
+        max_output_tokens=None if limit is None else _whole(f"{place}.max_tokens_override", data, least=1),
+    )
+
+
+def _condition(place: str, value: object) -> Condition:
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    match kind:
+        case "cost_threshold":
+            data = _object(place, value, ("type", "max_usd"))
+            return CostThreshold(microdollars=_usd(f"{place}.max_usd", data.get("max_usd")))
+        case "context_length":
+            return ContextLength(
+                min_tokens=_whole(f"{place}.min_tokens", _object(place, value, ("type", "min_tokens")))
+            )
+        case "tool_call":
+            return ToolCalled(tools=_names(f"{place}.tools", _object(place, value, ("type", "tools"))))
+        case "time_window":
+            data = _object(place, value, ("type", "start_hour", "end_hour"))
+            return TimeWindow(
+                start_hour=_whole(f"{place}.start_hour", data, most=23),
+                end_hour=_whole(f"{place}.end_hour", data, most=24),
+            )
+        case "source":
+            return FromSource(sources=_names(f"{place}.sources", _object(place, value, ("type", "sources"))))
+        case "always":
+            _object(place, value, ("type",))
+            return Always()
+    raise InvalidInput(
+        f"{place} needs a type: cost_threshold, context_length, tool_call, time_window, source or always"
+    )
+
+
+def _model_name(place: str, value: object) -> ModelName:
+    if isinstance(value, str):
+        provider, _, model = value.partition("/")
+    else:
+        data = _object(place, value, ("provider", "model"))
+        provider, model = str(data.get("provider") or ""), str(data.get("model") or "")
+    if not provider.strip() or not model.strip() or len(provider) + len(model) > NAME_CHARS_MAX:
+        raise InvalidInput(f'{place} must be "provider/model", or an object with provider and model')
+    return ModelName(provider=provider.strip(), model=model.strip())
+
+
+def _object(place: str, value: object, keys: Sequence[str]) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{place} must be an object with {', '.join(keys)}")
+    unknown = sorted(str(key) for key in value if key not in keys)
+    if unknown:
+        raise InvalidInput(f"{place} does not know {', '.join(unknown)}; it knows {', '.join(keys)}")
+    return value
+
+
+def _list(place: str, data: Mapping[str, object], most: int) -> Sequence[object]:
+    value = data.get(_key(place), [])
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) > most:
+        raise InvalidInput(f"{place} must be a list of at most {most}")
+    return value
+
+
+def _names(place: str, data: Mapping[str, object]) -> tuple[str, ...]:
+    names = _list(place, data, NAMES_MAX)
+    if not names or not all(isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX for name in names):
+        raise InvalidInput(f"{place} must be a list of 1 to {NAMES_MAX} names")
+    return tuple(map(str, names))
+
+
+def _flag(place: str, data: Mapping[str, object], default: bool) -> bool:
+    value = data.get(_key(place), default)
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{place} must be true or false")
+    return value
+
+
+def _whole(
+    place: str, data: Mapping[str, object], *, least: int = 0, most: int = 10**9, default: int | None = None
+) -> int:
+    value = data.get(_key(place), default)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(f"{place} must be a whole number from {least} to {most}")
+    return value
+
+
+def _usd(place: str, value: object) -> int:
+    """Dollars as JSON's number or as text, in whole micro-dollars without a detour through binary fractions."""
+    try:
+        amount = Decimal(str(value)) * MICRODOLLARS if _is_number(value) or isinstance(value, str) else Decimal(-1)
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or not 0 <= amount <= 10**15:
+        raise InvalidInput(f"{place} must be an amount of dollars, such as 0.50")
+    return int(amount)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _key(place: str) -> str:
+    return place.rpartition(".")[2]
+
+
+def _dollars(microdollars: int) -> str:
+    return f"{Decimal(microdollars) / MICRODOLLARS:.2f}"

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models.errors import (
+    ModelError,
+)
+from pattern_core.models.model import (
+    ModelReply,
+    ModelRequest,
+    ReasoningEffort,
+    ToolSpec,
+    Usage,
+)
+from pattern_core.models.providers.claude import MessageDecoder, encode
+from pattern_core.models.providers.draft import Garbled, Unfinished
+from pattern_core.models.providers.sse import EventDecoder, ServerEvent
+from pattern_core.testing import calls, together
+from pattern_core.testing.wire_anthropic import replies
+
+REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
+USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=1)
+CALLS = together(
+    calls("search", {"query": 'tea "with" żółw'}, call_id="c1"), calls("recall", {"op": "insert"}, call_id="c2")
+)
+RICH = ModelReply(
+    parts=(Reasoning(text="Let me think.", signature="sig+/="), Text(text="Zażółć 😀 gęślą."), *CALLS.parts),
+    finish_reason="tool_calls",
+    usage=USAGE,
+    request_id="msg_scripted",
+)
+
+
+def test_any_cut_of_the_bytes_decodes_alike() -> None:
+    body = replies(RICH).body
+    for at in range(0, len(body) + 1, 3):
+        stream, decoder = EventDecoder(), MessageDecoder(REQUEST, "anthropic")
+        for event in (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end()):
+            decoder.feed(event)
+        assert decoder.reply(None) == RICH
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("tool_use", "tool_calls"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "content_filter"),
+        ("pause_turn", "other"),
+        ("new_one", "other"),
+    ],
+)
+def test_finish_reasons(reason: str, finish: str) -> None:
+    decoder = MessageDecoder(REQUEST, "anthropic")
+    decoder.whole({"content": [], "stop_reason": reason, "usage": {"input_tokens": 1, "output_tokens": 1}})
+    assert decoder.reply("req").finish_reason == finish
+    assert decoder.is_done
+
+
+def test_cut_arguments_become_an_invalid_call() -> None:
+    cut = ModelReply(parts=(ToolCall(call_id="c", tool="t", invalid='{"a":'),), finish_reason="length", usage=USAGE)
+    decoder = MessageDecoder(REQUEST, "anthropic")
+    stream = EventDecoder()
+    for event in stream.feed(replies(cut).body):
+        decoder.feed(event)
+    assert decoder.reply("msg_scripted").parts == cut.parts
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "index", "delta", "message", "usage", "text", "id", "name", "input", "error", "x"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=15,
+)
+kinds = st.sampled_from(
+    ["error", "message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "new"]
+)
+blocks = st.sampled_from(["text", "thinking", "redacted_thinking", "tool_use", "text_delta", "input_json_delta"])
+malformed = (
+    junk.map(json.dumps)
+    | st.text(max_size=20)
+    | st.builds(lambda kind, value: json.dumps({"type": kind, "delta": value, "message": value}), kinds, junk)
+    | st.builds(
+        lambda kind, block, value: json.dumps(
+            {"type": kind, "index": 0, "content_block": {"type": block, "text": value, "name": value, "input": value}}
+        ),
+        kinds,
+        blocks,
+        junk,
+    )
+    | st.builds(
+        lambda block, value: json.dumps(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": block, "text": value, "partial_json": value}}
+        ),
+        blocks,
+        junk,
+    )
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(malformed, min_size=1, max_size=4))
+def test_malformed_events_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
+    decoder = MessageDecoder(REQUEST, "anthropic")
+    with suppress(Garbled, Unfinished, ModelError):
+        for data in datas:
+            decoder.feed(ServerEvent(event="", data=data))
+        for part in decoder.reply(None).parts:
+            json.dumps(repr(part), ensure_ascii=False).encode()
+
+
+CONVERSATION = [
+    Message(role="assistant", parts=(Text(text="Good morning."),)),
+    user("find tea"),
+    Message(role="assistant", parts=(Reasoning(text="hm"), *RICH.parts)),
+    Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none", is_error=True),)),
+    Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="ok"),)),
+    Message(role="system", parts=(Text(text="a notice"),)),
+    Message(role="assistant", parts=(ToolCall(call_id="c:3", tool="search", invalid="{"),)),
+    user("hurry"),
+    Message(role="tool", parts=(ToolResult(call_id="c:3", tool="search", content="x"),)),
+]
+CACHED = {"cache_control": {"type": "ephemeral"}}
+
+
+def test_the_fields_of_a_request() -> None:
+    request = ModelRequest(
+        model="claude",
+        system=["one", "two", "", "three"],
+        messages=[user("hi")],
+        tools=[ToolSpec(name="search", description="Find.", parameters={"type": "object"})],
+        max_output_tokens=99,
+        top_p=0.5,
+        stop=["END"],
+        seed=7,
+        extra={"thinking": {"type": "adaptive"}},
+    )
+    assert encode(request) == {
+        "model": "claude",
+        "max_tokens": 99,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", **CACHED}]}],
+        "stream": True,
+        "system": [
+            {"type": "text", "text": "one", **CACHED},
+            {"type": "text", "text": "two"},
+            {"type": "text", "text": "three", **CACHED},
+        ],
+        "tools": [{"name": "search", "description": "Find.", "input_schema": {"type": "object"}, **CACHED}],
+        "top_p": 0.5,
+        "stop_sequences": ["END"],
+        "thinking": {"type": "adaptive"},
+    }
+    assert not {"system", "tools", "temperature"} & set(encode(ModelRequest(model="m", system=(), messages=())))
+
+
+def test_there_are_no_more_marks_than_the_vendor_allows() -> None:
+    tools = [ToolSpec(name=name, description="", parameters={}) for name in "ab"]
+    messages = [user("hi"), Message(role="assistant", parts=(Text(text="so"),)), user("and")]
+    body = encode(ModelRequest(model="m", system=list("xyz"), messages=messages, tools=tools, tail=["now"]))
+    assert json.dumps(body).count("ephemeral") == 4
+    assert isinstance(body["messages"], list)
+    assert body["messages"][-1]["content"] == [
+        {"type": "text", "text": "and", **CACHED},
+        {"type": "text", "text": "now"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "tokens_max", "thinking"),
+    [
+        ("claude-sonnet-5-5", "low", 4_096, {"type": "adaptive", "display": "summarized"}),
+        ("claude-opus-4-6", "high", 4_096, {"type": "adaptive", "display": "summarized"}),
+        ("claude-opus-4-5-20251101", "high", 20_000, {"type": "enabled", "budget_tokens": 10_000}),
+        ("claude-haiku-4-5", "medium", 20_000, {"type": "enabled", "budget_tokens": 4_096}),
+        ("claude-sonnet-4-20250514", "low", 20_000, {"type": "enabled", "budget_tokens": 1_024}),
+        ("claude-3-7-sonnet-latest", "low", 2_000, {"type": "disabled"}),
+        ("claude-sonnet-5-5", "none", 4_096, {"type": "disabled"}),
+        ("claude-sonnet-5-5", None, 4_096, None),
+    ],
+)
+def test_how_much_to_reason(
+    model: str, effort: ReasoningEffort | None, tokens_max: int, thinking: dict[str, object] | None
+) -> None:
+    request = ModelRequest(
+        model=model, system=(), messages=(), max_output_tokens=tokens_max, reasoning_effort=effort, temperature=0.5
+    )
+    body = encode(request)
+    assert body.get("thinking") == thinking
+    is_adaptive = thinking is not None and thinking["type"] == "adaptive"
+    assert body.get("output_config") == ({"effort": effort} if is_adaptive else None)
+    assert ("temperature" in body) == (thinking in (None, {"type": "disabled"}))
+
+
+def test_models_with_a_budget_do_not_begin_to_think_amid_calls() -> None:
+    answers = [
+        Message(role="tool", parts=(ToolResult(call_id=call.call_id, tool=call.tool, content="ok"),))
+        for call in RICH.parts
+        if isinstance(call, ToolCall)
+    ]
+
+    def thinking(parts: tuple[Part, ...], *more: Message, model: str = "claude-opus-4-5") -> object:
+        messages = [user("hi"), Message(role="assistant", parts=parts), *answers, *more]
+        request = ModelRequest(
+            model=model, system=(), messages=messages, reasoning_effort="low", max_output_tokens=4_096
+        )
+        made = encode(request)["thinking"]
+        assert isinstance(made, dict)
+        return made["type"]
+
+    foreign = (Reasoning(text="a", signature="openai:{}"), *RICH.parts[1:])
+    assert thinking(RICH.parts) == "enabled"
+    assert thinking(foreign) == "disabled"
+    assert thinking(foreign, user("go on")) == "enabled"
+    assert thinking(foreign, model="claude-opus-5") == "adaptive"
+
+
+def test_forced_tools_and_answers_by_a_schema() -> None:
+    tools = [ToolSpec(name="search", description="", parameters={})]
+    schema = {"type": "object", "properties": {"a": {"type": "object"}}}
+    request = ModelRequest(
+        model="claude-sonnet-5-5",
+        system=(),
+        messages=(),
+        tools=tools,
+        force_tool="search",
+        reasoning_effort="low",
+        response_schema=schema,
+    )
+    body = encode(request)
+    assert body["tool_choice"] == {"type": "tool", "name": "search"}
+    assert body["thinking"] == {"type": "disabled"}
+    is_closed = {"additionalProperties": False}
+    inner = {"a": {"type": "object", **is_closed}}
+    expected = {"type": "json_schema", "schema": {"type": "object", "properties": inner, **is_closed}}
+    assert body["output_config"] == {"format": expected}
+    free = encode(ModelRequest(model="m", system=(), messages=(), tools=tools, force_tool="*", response_schema=schema))
+    assert free["tool_choice"] == {"type": "any"}
+    both = encode(
+        ModelRequest(model="claude-opus-5", system=(), messages=(), reasoning_effort="high", response_schema=schema)
+    )
+    assert both["output_config"] == {"effort": "high", "format": expected}
+
+
+def test_images_and_other_vendors_signatures() -> None:
+    parts = (
+        Image(media_type="image/png", data=b"\x89PNG"),
+        Image(media_type="", url="https://x/a.png"),
+        Image(media_type="image/png", digest="ab"),
+    )
+    foreign = (Reasoning(text="a", signature="openai:{}"), Reasoning(text="", signature="redacted_thinking:xyz"))
+    conversation = [Message(role="user", parts=parts), Message(role="assistant", parts=(*foreign, Text(text="so")))]
+    messages = encode(ModelRequest(model="m", system=(), messages=conversation))["messages"]
+    assert isinstance(messages, list)
+    assert messages[0]["content"][:2] == [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}},
+        {"type": "image", "source": {"type": "url", "url": "https://x/a.png"}},
+    ]
+    assert "not at hand" in messages[0]["content"][2]["text"]
+    assert messages[1]["content"] == [{"type": "redacted_thinking", "data": "xyz"}, {"type": "text", "text": "so"}]
+
+
+def test_the_messages_of_a_request() -> None:
+    request = ModelRequest(model="claude", system=(), messages=CONVERSATION, tail=["now is noon", " "])
+    assert encode(request)["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "(no words)"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Good morning."}]},
+        {"role": "user", "content": [{"type": "text", "text": "find tea"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Let me think.", "signature": "sig+/="},
+                {"type": "text", "text": "Zażółć 😀 gęślą."},
+                {"type": "tool_use", "id": "c1", "name": "search", "input": {"query": 'tea "with" żółw'}},
+                {"type": "tool_use", "id": "c2", "name": "recall", "input": {"op": "insert"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "none", "is_error": True},
+                {"type": "tool_result", "tool_use_id": "c2", "content": "ok"},
+                {"type": "text", "text": "<system>\na notice\n</system>"},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c_3", "name": "search", "input": {}}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c_3", "content": "x"},
+                {"type": "text", "text": "hurry", **CACHED},
+                {"type": "text", "text": "now is noon"},
+            ],
+        },
+    ]
+
+
+def test_reasoning_that_only_the_vendor_reads_is_replayed() -> None:
+    thought = Message(role="assistant", parts=(Reasoning(text="", signature="redacted_thinking:d"), Text(text="b")))
+    body = json.dumps(encode(ModelRequest(model="m", system=(), messages=[user("a"), thought])))
+    assert '{"type": "redacted_thinking", "data": "d"}' in body

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models.errors import ModelError
+from pattern_core.models.model import ModelReply, ModelRequest, ToolSpec, Usage
+from pattern_core.models.providers.draft import Garbled, Unfinished
+from pattern_core.models.providers.gemini import GeminiDecoder, encode
+from pattern_core.models.providers.sse import EventDecoder, ServerEvent
+from pattern_core.testing import says
+from pattern_core.testing.wire_google import chunk, replies
+
+REQUEST = ModelRequest(model="gemini-2.0-flash", system=(), messages=[user("hello")])
+SIGNED = ModelReply(
+    parts=(
+        Reasoning(text="hm"),
+        Text(text="One", signature="google:a"),
+        ToolCall(call_id="c", tool="t", arguments={"x": [1, "ż"]}, signature="google:b"),
+        Text(text="", signature="google:c"),
+    ),
+    finish_reason="tool_calls",
+    usage=Usage(input_tokens=7, output_tokens=5, cached_tokens=2, reasoning_tokens=2),
+    request_id="resp-scripted",
+)
+
+
+def decoded(*chunks: dict[str, object]) -> ModelReply:
+    decoder = GeminiDecoder(REQUEST, "google")
+    for data in chunks:
+        decoder.feed(ServerEvent(event="", data=json.dumps(data)))
+    return decoder.reply(None)
+
+
+def test_any_cut_of_the_bytes_decodes_alike() -> None:
+    body = replies(SIGNED).body
+    for at in range(0, len(body) + 1, 3):
+        stream, decoder = EventDecoder(), GeminiDecoder(REQUEST, "google")
+        for event in (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end()):
+            decoder.feed(event)
+        assert decoder.reply(None) == SIGNED
+
+
+def test_words_before_a_signed_part_stay_apart_from_it() -> None:
+    reply = decoded(
+        chunk({"text": "Hel"}),
+        chunk({"text": "lo"}, {"text": "!", "thoughtSignature": "s"}),
+        chunk({"text": " Bye"}, finish="STOP"),
+    )
+    assert reply.parts == (Text(text="Hello"), Text(text="!", signature="google:s"), Text(text=" Bye"))
+    thought = decoded(chunk({"text": "hm", "thought": True, "thoughtSignature": "s"}, finish="STOP"))
+    assert thought.parts == (Reasoning(text="hm", signature="google:s"),)
+
+
+def test_calls_without_ids_are_told_apart() -> None:
+    call = {"functionCall": {"name": "t"}}
+    first, second = decoded(chunk(call, call, finish="STOP")).parts
+    assert isinstance(first, ToolCall)
+    assert isinstance(second, ToolCall)
+    assert first.call_id != second.call_id
+    assert (first.tool, first.arguments, first.invalid) == ("t", {}, None)
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("STOP", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "content_filter"),
+        ("RECITATION", "content_filter"),
+        ("NEW", "other"),
+    ],
+)
+def test_finish_reasons(reason: str, finish: str) -> None:
+    assert decoded(chunk(finish=reason)).finish_reason == finish
+
+
+def test_usage_counts_thoughts_as_output_and_tools_as_input() -> None:
+    counts = {"promptTokenCount": 10, "toolUsePromptTokenCount": 2, "thoughtsTokenCount": 5, "candidatesTokenCount": 3}
+    reply = decoded({**chunk(finish="STOP"), "usageMetadata": {**counts, "cachedContentTokenCount": 4}})
+    assert reply.usage == Usage(input_tokens=12, output_tokens=8, cached_tokens=4, reasoning_tokens=5)
+    assert decoded(chunk({"text": "hi"}, finish="STOP")).usage.is_estimate
+    assert decoded({"usageMetadata": {"promptTokenCount": 3}}, chunk(finish="STOP")).usage.input_tokens == 3
+
+
+def test_a_stream_without_a_finish_reason_is_unfinished() -> None:
+    with pytest.raises(Unfinished):
+        decoded(chunk({"text": "half"}))
+
+
+def test_the_fields_of_a_request() -> None:
+    request = ModelRequest(
+        model="gemini-3-flash",
+        system=["one", " ", "two"],
+        messages=[user("hi")],
+        tools=[ToolSpec(name="search", description="Find.", parameters={"type": "object"})],
+        max_output_tokens=99,
+        temperature=0.0,
+        top_p=0.5,
+        stop=list("abcdefg"),
+        seed=1 << 62 | 5,
+        response_schema={"type": "object"},
+        reasoning_effort="low",
+        force_tool="search",
+        extra={"safetySettings": []},
+    )
+    assert encode(request) == {
+        "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+        "systemInstruction": {"parts": [{"text": "one"}, {"text": "two"}]},
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {"name": "search", "description": "Find.", "parametersJsonSchema": {"type": "object"}}
+                ]
+            }
+        ],
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["search"]}},
+        "generationConfig": {
+            "maxOutputTokens": 99,
+            "temperature": 0.0,
+            "topP": 0.5,
+            "stopSequences": list("abcde"),
+            "seed": 5,
+            "responseMimeType": "application/json",
+            "responseJsonSchema": {"type": "object"},
+            "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "low"},
+        },
+        "safetySettings": [],
+    }
+    assert encode(REQUEST)["generationConfig"] == {"maxOutputTokens": 4_096}
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "config"),
+    [
+        ("gemini-2.0-flash", "high", None),
+        ("gemma-3-27b", "high", None),
+        ("gemini-2.5-pro", None, {"includeThoughts": True}),
+        ("gemini-2.5-pro", "none", {"includeThoughts": False, "thinkingBudget": 128}),
+        ("gemini-2.5-flash", "low", {"includeThoughts": True, "thinkingBudget": 1_024}),
+        ("gemini-2.5-flash", "none", {"includeThoughts": False, "thinkingBudget": 0}),
+        ("gemini-3-flash", "none", {"includeThoughts": False, "thinkingLevel": "minimal"}),
+        ("models/gemini-3.1-pro", "none", {"includeThoughts": False, "thinkingLevel": "low"}),
+        ("gemini-3-pro", "high", {"includeThoughts": True, "thinkingLevel": "high"}),
+    ],
+)
+def test_how_much_to_think(model: str, effort: str | None, config: dict[str, object] | None) -> None:
+    request = ModelRequest(model=model, system=(), messages=(), reasoning_effort=effort)  # type: ignore[arg-type]  # of the table
+    generation = encode(request)["generationConfig"]
+    assert isinstance(generation, dict)
+    assert generation.get("thinkingConfig") == config
+
+
+def test_older_models_are_told_the_schema_in_words_beside_tools() -> None:
+    tools = [ToolSpec(name="search", description="Find.", parameters={"type": "object"})]
+    schema = {"type": "object"}
+    body = encode(ModelRequest(model="gemini-2.5-pro", system=(), messages=(), tools=tools, response_schema=schema))
+    assert '{"type": "object"}' in json.dumps(body["systemInstruction"]).replace("\\", "")
+    assert "responseJsonSchema" not in json.dumps(body["generationConfig"])
+    alone = encode(ModelRequest(model="gemini-2.5-pro", system=(), messages=(), response_schema=schema))
+    assert "systemInstruction" not in alone
+    assert "responseJsonSchema" in json.dumps(alone["generationConfig"])
+
+
+CONVERSATION = [
+    Message(role="assistant", parts=(Text(text="Good morning."),)),
+    Message(role="user", parts=(Text(text="see"), Image(media_type="image/png", data=b"\x89PNG"))),
+    user("and answer"),
+    Message(
+        role="assistant",
+        parts=(
+            Reasoning(text="hm", signature="of-anthropic"),
+            ToolCall(call_id="c1", tool="a", invalid="{"),
+            ToolCall(call_id="c2", tool="b", arguments={"x": 1}),
+        ),
+    ),
+    user("hurry"),
+    Message(role="tool", parts=(ToolResult(call_id="c1", tool="a", content="bad", is_error=True),)),
+    Message(role="tool", parts=(ToolResult(call_id="c2", tool="b", content="ok"),)),
+    Message(role="system", parts=(Text(text="a notice"),)),
+]
+
+
+def test_the_messages_of_a_request() -> None:
+    request = ModelRequest(model="gemini-3-pro", system=(), messages=CONVERSATION, tail=["now is noon", " "])
+    assert encode(request)["contents"] == [
+        {"role": "user", "parts": [{"text": "(no words)"}]},
+        {"role": "model", "parts": [{"text": "Good morning."}]},
+        {
+            "role": "user",
+            "parts": [
+                {"text": "see"},
+                {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}},
+                {"text": "and answer"},
+            ],
+        },
+        {
+            "role": "model",
+            "parts": [
+                {
+                    "functionCall": {"id": "c1", "name": "a", "args": {}},
+                    "thoughtSignature": "skip_thought_signature_validator",
+                },
+                {"functionCall": {"id": "c2", "name": "b", "args": {"x": 1}}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"id": "c1", "name": "a", "response": {"error": "bad"}}},
+                {"functionResponse": {"id": "c2", "name": "b", "response": {"output": "ok"}}},
+                {"text": "hurry"},
+                {"text": "<system>\na notice\n</system>"},
+                {"text": "<system>\nnow is noon\n</system>"},
+            ],
+        },
+    ]
+
+
+def test_signatures_are_replayed_and_no_other_vendors() -> None:
+    parts = (*SIGNED.parts, Text(text="x", signature="openai:{}"), Reasoning(text="y", signature="google:z"))
+    contents = encode(
+        ModelRequest(model="gemini-3-pro", system=(), messages=[user("a"), Message(role="assistant", parts=parts)])
+    )["contents"]
+    assert isinstance(contents, list)
+    assert contents[1]["parts"] == [
+        {"text": "One", "thoughtSignature": "a"},
+        {"functionCall": {"id": "c", "name": "t", "args": {"x": [1, "ż"]}}, "thoughtSignature": "b"},
+        {"text": "", "thoughtSignature": "c"},
+        {"text": "x"},
+        {"text": "y", "thought": True, "thoughtSignature": "z"},
+    ]
+    old = encode(ModelRequest(model="gemini-2.0-flash", system=(), messages=CONVERSATION[3:]))["contents"]
+    assert "skip_thought" not in json.dumps(old)
+
+
+def test_images_by_address_and_images_that_are_gone() -> None:
+    images = (
+        Image(media_type="", url="https://x/a.webp"),
+        Image(media_type="", url="https://x/a"),
+        Image(media_type="image/png", digest="ab"),
+    )
+    contents = encode(ModelRequest(model="m", system=(), messages=[Message(role="user", parts=images)]))["contents"]
+    assert isinstance(contents, list)
+    assert contents[0]["parts"][:2] == [
+        {"fileData": {"mimeType": "image/webp", "fileUri": "https://x/a.webp"}},
+        {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://x/a"}},
+    ]
+    assert "not at hand" in contents[0]["parts"][2]["text"]
+
+
+KEYS = ["candidates", "content", "parts", "text", "thought", "thoughtSignature", "functionCall", "name", "args", "id"]
+KEYS += ["usageMetadata", "promptTokenCount", "finishReason", "promptFeedback", "blockReason", "error", "code", "x"]
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+malformed = junk.map(json.dumps) | junk.map(lambda value: json.dumps({"candidates": [value]}))
+malformed |= junk.map(
+    lambda value: json.dumps({"candidates": [{"content": {"parts": [value]}, "finishReason": "STOP"}]})
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(malformed, min_size=1, max_size=3))
+def test_malformed_chunks_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
+    decoder = GeminiDecoder(REQUEST, "google")
+    with suppress(Garbled, Unfinished, ModelError):
+        for data in datas:
+            decoder.feed(ServerEvent(event="", data=data))
+        for part in decoder.reply(None).parts:
+            json.dumps(repr(part), ensure_ascii=False).encode()
+
+
+def test_a_document_instead_of_a_stream() -> None:
+    decoder = GeminiDecoder(REQUEST, "google")
+    decoder.whole(chunk({"text": "hi"}, finish="STOP"))
+    assert decoder.reply("r").parts == says("hi").parts

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pattern_core.clock import Clock
+from pattern_core.ids import seeded_randomness
+from pattern_core.limits import TurnLimits
+from pattern_core.messages import user
+from pattern_core.models.client import ModelClient
+from pattern_core.models.errors import ModelOverloaded
+from pattern_core.models.model import Delta, ModelRequest, Provider
+from pattern_core.models.providers.anthropic import AnthropicProvider
+from pattern_core.models.providers.openai import OpenAIProvider
+from pattern_core.models.providers.rates import rate_status
+from pattern_core.models.providers.settings import Secret
+from pattern_core.models.rate import RateStatus
+from pattern_core.models.retry import RetryPolicy
+from pattern_core.testing import StoppedClock, says
+from pattern_core.testing.wire import Play, document
+from pattern_core.testing.wire_anthropic import replies as anthropic_replies
+from pattern_core.testing.wire_anthropic import serve_anthropic
+from pattern_core.testing.wire_openai import replies as openai_replies
+from pattern_core.testing.wire_openai import serve_openai
+
+NOW_MS = StoppedClock().now_ms()
+OPENAI = {
+    "x-ratelimit-limit-requests": "5000",
+    "x-ratelimit-limit-tokens": "160000",
+    "x-ratelimit-remaining-requests": "4999",
+    "x-ratelimit-remaining-tokens": "159976",
+    "x-ratelimit-reset-requests": "12ms",
+    "x-ratelimit-reset-tokens": "6m0s",
+}
+
+
+def anthropic(clock: Clock) -> dict[str, str]:
+    """The vendor's headers with resets in ten seconds."""
+    reset = clock.now_ms() // 1_000 + 10
+    return {
+        "anthropic-ratelimit-requests-limit": "1000",
+        "anthropic-ratelimit-requests-remaining": "999",
+        "anthropic-ratelimit-requests-reset": str(reset),
+        "anthropic-ratelimit-tokens-limit": "96000",
+        "anthropic-ratelimit-tokens-remaining": "90000",
+        "anthropic-ratelimit-tokens-reset": str(reset),
+        "anthropic-ratelimit-input-tokens-limit": "80000",
+        "anthropic-ratelimit-input-tokens-remaining": "80000",
+    }
+
+
+def test_openais_headers() -> None:
+    assert rate_status(OPENAI, NOW_MS) == RateStatus(
+        requests_limit=5_000,
+        requests_remaining=4_999,
+        requests_reset_s=0.012,
+        tokens_limit=160_000,
+        tokens_remaining=159_976,
+        tokens_reset_s=360.0,
+    )
+
+
+def test_anthropics_headers_with_dates() -> None:
+    headers = {
+        **anthropic(StoppedClock()),
+        "anthropic-ratelimit-tokens-reset": "2026-01-01T00:00:12Z",
+        "anthropic-ratelimit-requests-reset": "2026-01-01T00:01:00+00:00",
+    }
+    now_ms = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+    status = rate_status(headers, now_ms)
+    assert status is not None
+    assert (status.requests_limit, status.requests_remaining, status.requests_reset_s) == (1_000, 999, 60.0)
+    assert (status.tokens_limit, status.tokens_remaining, status.tokens_reset_s) == (96_000, 90_000, 12.0)
+
+
+def test_older_gateways_tell_input_tokens_alone() -> None:
+    headers = {name: value for name, value in anthropic(StoppedClock()).items() if "input-tokens" in name}
+    assert rate_status(headers, NOW_MS) == RateStatus(tokens_limit=80_000, tokens_remaining=80_000)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-ratelimit-limit-requests": "5"},
+        {"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "many"},
+        {"x-ratelimit-limit-requests": "-5", "x-ratelimit-remaining-requests": "4"},
+        {"x-ratelimit-limit-requests": "9" * 40, "x-ratelimit-remaining-requests": "4"},
+        {"x-ratelimit-limit-requests": "²", "x-ratelimit-remaining-requests": "4"},
+    ],
+)
+def test_what_makes_no_sense_tells_nothing(headers: dict[str, str]) -> None:
+    assert rate_status(headers, NOW_MS) is None
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(st.sampled_from(sorted(OPENAI)), st.text(max_size=12)))
+def test_any_header_is_survived(headers: dict[str, str]) -> None:
+    status = rate_status(headers, NOW_MS)
+    assert status is None or status.requests_limit is not None or status.tokens_limit is not None
+
+
+async def ignore(delta: Delta) -> None:
+    """Nobody listens."""
+
+
+async def ask(provider: Provider) -> ModelClient:
+    client = ModelClient({"vendor": provider}, RetryPolicy(attempts_max=1), TurnLimits(), seeded_randomness(1))
+    request = ModelRequest(model="m", system=("s",), messages=[user("hello")])
+    try:
+        await client.ask(request, "vendor", ignore)
+    finally:
+        with trio.CancelScope(shield=True):
+            await provider.aclose()
+    return client
+
+
+def with_headers(play: Play, headers: dict[str, str]) -> Play:
+    return replace(play, headers={**play.headers, **headers})
+
+
+async def test_openais_headers_reach_the_gate() -> None:
+    async with serve_openai([with_headers(openai_replies(says("hi")), OPENAI)]) as server:
+        client = await ask(OpenAIProvider("openai", Secret("k"), f"{server.url}/v1", clock=StoppedClock()))
+    (gate,) = client.gates()
+    assert (gate.requests_limit, gate.requests_level, gate.tokens_limit) == (5_000, 4_999, 160_000)
+    assert gate.tokens_level is not None and 159_976 <= gate.tokens_level <= 160_000
+
+
+async def test_anthropics_headers_reach_the_gate() -> None:
+    clock = StoppedClock()
+    async with serve_anthropic([with_headers(anthropic_replies(says("hi")), anthropic(clock))]) as server:
+        client = await ask(AnthropicProvider("anthropic", Secret("k"), server.url, clock=clock))
+    (gate,) = client.gates()
+    assert (gate.requests_limit, gate.requests_level, gate.tokens_limit) == (1_000, 999, 96_000)
+    assert gate.tokens_level is not None and 90_000 <= gate.tokens_level <= 96_000
+
+
+async def test_a_refusals_headers_reach_the_gate_too() -> None:
+    body = {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}
+    headers = {**OPENAI, "x-ratelimit-remaining-tokens": "0", "retry-after": "20"}
+    async with serve_openai([document(body, status=429, headers=headers)]) as server:
+        provider = OpenAIProvider("openai", Secret("k"), f"{server.url}/v1", clock=StoppedClock())
+        client = ModelClient({"v": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
+        request = ModelRequest(model="m", system=(), messages=[user("hello")])
+        with pytest.raises(ModelOverloaded, match="in 20 s, and the time of the turn"):
+            await client.ask(request, "v", ignore, trio.current_time() + 10)
+        await provider.aclose()
+    (gate,) = client.gates()
+    assert (gate.tokens_limit, gate.concurrency, gate.overloads_total) == (160_000, 8, 1)
+    assert gate.tokens_level is not None and gate.tokens_level < 10_000
+    assert 15 < gate.closed_for_s <= 25

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from fractions import Fraction
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pattern_core.errors import InvalidInput
+from pattern_core.models.catalogue import (
+    UNKNOWN_WINDOW,
+    Catalogue,
+    LongPrices,
+    ModelFacts,
+    ModelOverride,
+    ProviderModels,
+)
+from pattern_core.models.model import Usage
+from pattern_server.config import default_model_of, load
+
+SMALL = """
+[sources]
+page = { url = "https://example.org/prices", as_of = "2026-01-02" }
+[openai."m-1"]
+source = "page"
+window = 1000
+output_max = 100
+input_price = 2_000_000
+output_price = 10_000_000
+cache_read_price = 200_000
+[openai."m-1-mini"]
+source = "page"
+window = 500
+[open."llama9"]
+source = "page"
+trained_window = 131_072
+tools = false
+"""
+
+
+def small(**providers: ProviderModels) -> Catalogue:
+    return Catalogue.parse(SMALL).configured(providers)
+
+
+def test_the_packaged_catalogue_names_a_source_and_a_day_for_every_model() -> None:
+    known = Catalogue.packaged().known()
+    assert len(known) > 80
+    for facts in known:
+        assert facts.source.startswith("https://") or facts.provider == "embedded", facts
+        assert date(2026, 1, 1) <= date.fromisoformat(facts.as_of)
+        assert 0 < facts.output_max <= facts.window
+        assert facts.is_known
+        if facts.provider in ("anthropic", "openai", "google"):
+            assert facts.window >= 100_000
+            assert facts.input_price and facts.output_price and facts.input_price < facts.output_price
+            # A slip of a power of ten would show here: no vendor asks more than $1,000 or less than 1 cent.
+            assert 10_000 <= facts.input_price <= 1_000_000_000
+        if facts.above:
+            assert facts.input_price and facts.above.input_price > facts.input_price
+            assert facts.above.tokens < facts.window
+
+
+def test_the_default_models_of_the_server_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(variable, "sk-none")
+    config = load()
+    for provider in ("anthropic", "openai", "google", "embedded"):
+        assert Catalogue.packaged().facts(provider, default_model_of(config, provider)).is_known
+
+
+@pytest.mark.parametrize(
+    ("model", "is_known"),
+    [
+        ("m-1", True),
+        ("m-1-20260102", True),
+        ("m-1-2026-01-02", True),
+        ("m-1-latest", True),
+        ("m-1@20260102", True),
+        ("m-1-001", True),
+        ("m-1-mini-20260102", True),
+        ("m-1-ultra", False),
+        ("m-1-2", False),
+        ("m-1x", False),
+        ("my-m-1", False),
+        ("M-1", False),
+        ("m", False),
+        ("", False),
+    ],
+)
+def test_names_are_exact_but_for_a_version_at_the_end(model: str, is_known: bool) -> None:
+    facts = small().facts("openai", model)
+    assert (facts.is_known, facts.model, facts.provider) == (is_known, model, "openai")
+    if is_known:
+        assert facts.window == (500 if "mini" in model else 1000)
+    else:
+        assert (facts.window, facts.output_max, facts.input_price) == (UNKNOWN_WINDOW, UNKNOWN_WINDOW // 4, None)
+
+
+def test_the_next_version_of_a_known_family_is_unknown() -> None:
+    assert Catalogue.packaged().facts("anthropic", "claude-sonnet-4-5-20250929").window == 200_000
+    assert not Catalogue.packaged().facts("anthropic", "claude-sonnet-99").is_known
+
+
+@pytest.mark.parametrize(
+    "model", ["llama9", "llama9:8b-instruct-q4_K_M", "meta/Llama9-8B-Instruct", "llama9-70b-q8_0.gguf"]
+)
+def test_open_models_are_known_but_their_servers_window_is_not(model: str) -> None:
+    facts = small(home=ProviderModels(kind="openai", base_url="http://127.0.0.1:11434/v1")).facts("home", model)
+    assert (facts.is_known, facts.window, facts.trained_window) == (True, UNKNOWN_WINDOW, 131_072)
+    assert (facts.tools, facts.input_price) == (False, None)
+
+
+def test_another_servers_models_do_not_get_the_vendors_prices() -> None:
+    home = ProviderModels(kind="openai", base_url="http://127.0.0.1:8080/v1")
+    own = ProviderModels(kind="openai", base_url="https://api.openai.com/v1")
+    assert not small(home=home).facts("home", "m-1").is_known
+    assert small(mine=own).facts("mine", "m-1").window == 1000
+
+
+def test_openrouter_passes_the_vendors_models_on() -> None:
+    there = Catalogue.packaged().configured(
+        {"router": ProviderModels(kind="openai", base_url="https://openrouter.ai/api/v1")}
+    )
+    assert there.facts("router", "openai/gpt-5").window == 400_000
+    assert there.facts("router", "anthropic/claude-sonnet-4.5").input_price == 3_000_000
+    assert not there.facts("router", "gpt-5").is_known
+    assert not there.facts("router", "else/gpt-5").is_known
+
+
+def test_the_operator_has_the_last_word() -> None:
+    place = ProviderModels(
+        kind="openai",
+        overrides={
+            "m-1": ModelOverride(window=2000, output_price=1),
+            "new": ModelOverride(window=40_000),
+            "priced": ModelOverride(input_price=1, output_price=2),
+        },
+    )
+    catalogue = small(openai=place)
+    known = catalogue.facts("openai", "m-1-20260102")
+    assert (known.window, known.output_max, known.input_price, known.output_price) == (2000, 100, 2_000_000, 1)
+    assert known.source == "pattern.toml, else https://example.org/prices"
+    new = catalogue.facts("openai", "new")
+    assert (new.window, new.output_max, new.is_known) == (40_000, 10_000, True)
+    priced = catalogue.facts("openai", "priced")
+    assert (priced.window, priced.is_known, priced.output_price) == (UNKNOWN_WINDOW, False, 2)
+
+
+FACTS = ModelFacts(
+    provider="p",
+    model="m",
+    window=1_000_000,
+    output_max=10_000,
+    input_price=3_000_000,
+    output_price=15_000_000,
+    cache_read_price=300_000,
+    cache_write_price=3_750_000,
+)
+
+
+def test_costs_by_hand() -> None:
+    cost = Catalogue({}).cost
+    assert cost(FACTS, Usage(input_tokens=1_000_000, output_tokens=0)) == 3_000_000
+    assert cost(FACTS, Usage(input_tokens=1, output_tokens=0)) == 3
+    assert cost(FACTS, Usage(input_tokens=1, output_tokens=0, cached_tokens=1)) == 1, "0.3, rounded up"
+    assert cost(FACTS, Usage(input_tokens=0, output_tokens=0)) == 0
+    assert cost(FACTS, Usage(input_tokens=1_000, output_tokens=100, cached_tokens=600, cache_write_tokens=300)) == (
+        300 + 180 + 1_125 + 1_500
+    )
+    assert cost(replace(FACTS, output_price=None), Usage(input_tokens=1, output_tokens=1)) is None
+
+
+def test_long_prompts_cost_more_as_a_whole() -> None:
+    facts = replace(FACTS, above=LongPrices(tokens=1_000, input_price=6_000_000, output_price=20_000_000))
+    cost = Catalogue({}).cost
+    assert cost(facts, Usage(input_tokens=1_000, output_tokens=1)) == 3_015
+    assert cost(facts, Usage(input_tokens=1_001, output_tokens=1)) == 6_026
+
+
+counts = st.integers(0, 3_000_000)
+prices = st.none() | st.integers(0, 10**9)
+
+
+@settings(max_examples=150)
+@given(
+    facts=st.builds(
+        replace,
+        st.just(FACTS),
+        input_price=st.integers(0, 10**9),
+        output_price=st.integers(0, 10**9),
+        cache_read_price=prices,
+        cache_write_price=prices,
+        above=st.none()
+        | st.builds(
+            LongPrices,
+            tokens=counts,
+            input_price=st.integers(0, 10**9),
+            output_price=st.integers(0, 10**9),
+            cache_read_price=prices,
+            cache_write_price=prices,
+        ),
+    ),
+    cached=counts,
+    written=counts,
+    plain=counts,
+    output=counts,
+)
+def test_costs_are_exact_and_rounded_up_once(
+    facts: ModelFacts, cached: int, written: int, plain: int, output: int
+) -> None:
+    usage = Usage(
+        input_tokens=cached + written + plain,
+        output_tokens=output,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+    )
+    table = facts.above if facts.above and usage.input_tokens > facts.above.tokens else facts
+    assert table.input_price is not None and table.output_price is not None
+    read_price = table.input_price if table.cache_read_price is None else table.cache_read_price
+    write_price = table.input_price if table.cache_write_price is None else table.cache_write_price
+    exact = sum(
+        Fraction(tokens) * Fraction(price, 1_000_000)
+        for tokens, price in (
+            (plain, table.input_price),
+            (cached, read_price),
+            (written, write_price),
+            (output, table.output_price),
+        )
+    )
+    cost = Catalogue({}).cost(facts, usage)
+    assert cost == ceil(exact)
+
+
+def test_counts_that_contradict_each_other_never_cost_less_than_nothing() -> None:
+    usage = Usage(input_tokens=10, output_tokens=0, cached_tokens=50, cache_write_tokens=50)
+    assert Catalogue({}).cost(FACTS, usage) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("window = 1000", "window = -1"), "whole number"),
+        (("window = 1000", "windows = 1000"), "unknown keys: windows"),
+        (("window = 500", ""), "neither window nor trained_window"),
+        (('source = "page"', 'source = "none"'), "names no source"),
+        (("window = 500", "window = 500\nabove = { tokens = 5 }"), "above needs"),
+        (("[sources]", "[sources"), "not valid TOML"),
+    ],
+)
+def test_a_catalogue_that_makes_no_sense_is_refused_by_name(change: tuple[str, str], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        Catalogue.parse(SMALL.replace(*change))
