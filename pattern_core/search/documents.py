@@ -1,4 +1,4 @@
-"""Ranking blocks, archival entries and passages of files: bm25 and meaning, half and half.
+"""Ranking blocks, archival entries, passages of files and summaries: bm25 and meaning, half and half.
 
 Half and half is what did best on collections of documents (Cranfield: recall@10 0.460 against 0.400 for words and
 0.416 for meaning alone). It differs from messages, whose short texts full of names give words more weight.

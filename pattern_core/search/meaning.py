@@ -9,7 +9,7 @@ from pattern_core.search.plan import Plan
 from pattern_db import search as storage
 from pattern_db import vectors
 from pattern_db.connection import Connection
-from pattern_db.enums import SearchKind
+from pattern_db.enums import EMBEDDED, SearchKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ NOTHING = Meanings({}, 0.0)
 def compare(connection: Connection, plan: Plan, kind: SearchKind, count: int) -> Meanings:
     """The `count` texts of `kind` (or as many as are asked for) that fit the filters and are nearest to the query.
 
-    Nothing where there is no vector.
+    Nothing where there is no vector, nor for a kind that has none.
     """
-    if plan.vector is None:
+    if plan.vector is None or kind not in EMBEDDED:
         return NOTHING
     # Vectors of blocks and files are under their owner and folder; who may see them is a matter of the rows.
     owned = kind in (SearchKind.MESSAGE, SearchKind.ARCHIVAL)

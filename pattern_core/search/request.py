@@ -16,7 +16,7 @@ LIMIT_MAX = 500
 QUERY_CHARS_MAX = 16_000
 FILTER_VALUES_MAX = 200  # agents, tags or sessions in one request
 SPOKEN = storage.SPOKEN
-KINDS = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.FILE)
+KINDS = tuple(SearchKind)
 
 
 class Mode(StrEnum):

@@ -16,9 +16,10 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import embedding_indexes, messages
+from pattern_db.tables import embedding_indexes, messages, summaries
 from pattern_db.tables.embedding_indexes import NewIndex
 from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.summaries import SummaryRow
 from pattern_db.vectors import Embedding
 from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents, constellation
 from tests.pattern_core.tools.builtin.rig import ToolRig
@@ -64,6 +65,35 @@ async def embed(past: ToolRig, ref: str, text: str) -> None:
         vectors.insert(connection, row)
 
     await past.rig.database.write(store)
+
+
+async def test_summaries_are_found_by_words_beside_the_messages(past: ToolRig) -> None:
+    said = await past.said("green tea")
+
+    def store(connection: Connection) -> None:
+        row = messages.recent(connection, ADA, 1)[0]
+        summary = SummaryRow(
+            id="sum_1",
+            agent_id=ADA,
+            summary="They spoke of green tea, at length.",
+            start_position=row.position,
+            end_position=row.position,
+            message_count=1,
+            strategy="truncate",
+            started_at=NOW,
+            ended_at=NOW,
+            created_at=NOW,
+        )
+        summaries.insert(connection, summary)
+
+    await past.rig.database.write(store)
+    result = await search(past.rig.database, SearchRequest(query="green tea", mode=Mode.WORDS))
+    assert {hit.kind for hit in result.hits} == {SearchKind.MESSAGE, SearchKind.SUMMARY}
+    await embed(past, said, "green tea")
+    both = await search(past.rig.database, SearchRequest(query="green tea"), Vectors())
+    assert [hit.kind for hit in both.hits] == [SearchKind.MESSAGE, SearchKind.SUMMARY]
+    meant = await search(past.rig.database, SearchRequest(query="green tea", mode=Mode.MEANING), Vectors())
+    assert [hit.kind for hit in meant.hits] == [SearchKind.MESSAGE]
 
 
 async def test_hits_say_why_and_the_best_has_one(past: ToolRig) -> None:

@@ -1,0 +1,202 @@
+"""Reserving before a model call and settling after it: functions of a connection, for the transactions of a turn.
+
+| moment | call |
+|---|---|
+| T1 the turn starts | `open_turn` fixes what it may spend |
+| T2 a model is about to be asked | `reserve` holds the worst case, or refuses |
+| T3 it answered | `settle` stores what it took and lets go |
+| an attempt died | `settle` with an estimate; `recover` for calls that are no step's |
+| T8 the turn ended | `release` lets go of the rest |
+
+Every call is checked along the whole chain: its turn, the turns that led to it, its agent, its group, the
+constellation. What is spent and what calls under way may still take are counted together in one transaction, so
+however many agents work at once, no budget is passed as long as no call takes more than its worst case. Where there is
+no budget nothing is summed and nothing stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pattern_core.budgets.amounts import WorstCase
+from pattern_core.budgets.budget import Budget, began_at, kept_by, name_of, of_each_turn, resets_at, shown_amount, words
+from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.errors import LimitReached
+from pattern_db.connection import Connection
+from pattern_db.journal import budgets, usage
+from pattern_db.journal.budgets import BudgetScope, Period, ReservationRow, Spent, TurnBudgetRow, Unit
+from pattern_db.journal.usage import STEP, UsageRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A model call about to be made: for which step of which turn (its key), by whom, of whom, and what for."""
+
+    turn: int
+    step: int
+    attempt: int
+    agent_id: str
+    provider: str
+    model: str
+    purpose: str = STEP
+    group_id: str | None = None
+
+
+def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> None:
+    """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets."""
+    stored = budgets.about_turns(connection)
+    tokens, money = own.tokens, own.microdollars
+    if tokens is None:
+        tokens = of_each_turn(stored, configured, Unit.TOKENS)
+    if money is None:
+        money = of_each_turn(stored, configured, Unit.MICRODOLLARS)
+    if tokens is not None or money is not None:
+        budgets.open_turn(connection, turn, tokens=tokens, microdollars=money)
+
+
+def reserve(
+    connection: Connection, call: Call, worst: WorstCase, *, now: str, configured: Sequence[Budget] = ()
+) -> ReservationRow | None:
+    """Hold the worst case of a call; None where no budget is concerned, and nothing is held.
+
+    Raises:
+        LimitReached: a budget might be passed; nothing is held. `details` names it, with its amounts.
+    """
+    if not configured and not budgets.has_any(connection):
+        return None
+    kept = kept_by(
+        budgets.about_call(connection, call.agent_id, call.group_id), configured, call.agent_id, call.group_id
+    )
+    chain = budgets.of_ancestors(connection, call.turn)
+    if not kept and not chain:
+        return None
+    for turn in chain:
+        _check_turn(connection, turn, call, worst)
+    for budget in kept:
+        _check_budget(connection, budget, call, worst, now)
+    row = ReservationRow(
+        turn=call.turn,
+        step=call.step,
+        attempt=call.attempt,
+        purpose=call.purpose,
+        no=_number(connection, call),
+        agent_id=call.agent_id,
+        group_id=call.group_id,
+        provider=call.provider,
+        model=call.model,
+        tokens=worst.tokens,
+        microdollars=worst.microdollars,
+        prompt_tokens=worst.prompt_tokens,
+        prompt_microdollars=worst.prompt_microdollars,
+    )
+    budgets.hold(connection, row)
+    return row
+
+
+def _number(connection: Connection, call: Call) -> int:
+    if call.purpose == STEP:
+        return 0
+    return budgets.next_no(connection, call.turn, call.step, call.attempt, call.purpose)
+
+
+def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:
+    """Store what a call took, and let go of what was held for it.
+
+    A step's own call is found by its turn, step and attempt; for another one `held` is what `reserve` gave.
+
+    Raises:
+        pattern_db.errors.Conflict: the usage of this attempt of the step is stored already.
+    """
+    if held is not None:
+        budgets.let_go(connection, held.key)
+    elif row.purpose == STEP:
+        budgets.let_go(connection, (row.turn, row.step, row.attempt, STEP, 0))
+    usage.add(connection, row)
+
+
+def recover(connection: Connection, turn: int, *, at: str) -> int:
+    """Charge what a dead process's calls for a turn may have taken, except a step's own; return how many there were.
+
+    Nobody knows what they cost, so their prompts are charged and said to be an estimate. Whoever supersedes or ends a
+    step settles its own call.
+    """
+    lost = [row for row in budgets.reservations(connection, turn) if row.purpose != STEP]
+    for row in lost:
+        estimate = UsageRow(
+            turn=row.turn,
+            step=row.step,
+            attempt=row.attempt,
+            purpose=row.purpose,
+            provider=row.provider,
+            model=row.model,
+            input_tokens=row.prompt_tokens,
+            output_tokens=0,
+            cost_microdollars=row.prompt_microdollars,
+            is_estimate=True,
+            at=at,
+            group_id=row.group_id,
+        )
+        settle(connection, estimate, row)
+    return len(lost)
+
+
+def release(connection: Connection, turn: int) -> None:
+    """Let go of all that is held for a turn's calls; nothing is charged."""
+    budgets.let_go_of_turn(connection, turn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A budget as it stands: what it is called, what is spent of it, and what calls under way may take."""
+
+    budget: Budget
+    text: str
+    spent: Spent
+    held: Spent
+    resets_at: str | None
+
+
+def _check_turn(connection: Connection, turn: TurnBudgetRow, call: Call, worst: WorstCase) -> None:
+    spent, held = budgets.spent_by_tree(connection, turn.turn), budgets.held_by_tree(connection, turn.turn)
+    whose = "this turn" if turn.turn == call.turn else "the turn that led to this one"
+    for unit, amount in ((Unit.TOKENS, turn.tokens), (Unit.MICRODOLLARS, turn.microdollars)):
+        if amount is not None:
+            budget = Budget(BudgetScope.TURN, turn.id, Period.TOTAL, unit, amount)
+            _compare(_Standing(budget, words(budget, whose), spent, held, None), call, worst)
+
+
+def _check_budget(connection: Connection, budget: Budget, call: Call, worst: WorstCase, now: str) -> None:
+    spent = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
+    held = budgets.held(connection, budget.scope, budget.ref)
+    text = words(budget, _THIS.get(budget.scope))
+    _compare(_Standing(budget, text, spent, held, resets_at(budget.period, now)), call, worst)
+
+
+def _compare(standing: _Standing, call: Call, worst: WorstCase) -> None:
+    budget, unit = standing.budget, standing.budget.unit
+    details = {"budget": name_of(budget), "amount": budget.amount, "resets_at": standing.resets_at}
+    wanted, spent, held = (getattr(one, unit.value) for one in (worst, standing.spent, standing.held))
+    if wanted is None:
+        raise LimitReached(
+            f"the price of {call.model} ({call.provider}) is not known, so nobody can keep {standing.text}; give its"
+            " price in pattern.toml (0 for a model of your own), or take a budget in tokens",
+            **details,
+        )
+    if spent + held + wanted <= budget.amount:
+        return
+    under_way = f", {shown_amount(unit, held)} are held for calls under way" if held else ""
+    anew = f"it starts anew at {standing.resets_at}" if standing.resets_at else "it does not start anew"
+    raise LimitReached(
+        f"{standing.text}, leaves no room for this call: {shown_amount(unit, spent)} are spent{under_way}, and the call"
+        f" may take {shown_amount(unit, wanted)}; {anew}. {_ADVICE.get(budget.scope, _RAISE)}",
+        **details,
+        spent=spent,
+        held=held,
+        wanted=wanted,
+    )
+
+
+_THIS = {BudgetScope.AGENT: "this agent", BudgetScope.GROUP: "this group"}
+_RAISE = "To allow more: pattern budget set"
+_ADVICE = {BudgetScope.TURN: "To allow more: `limits` in the agent's config, or pattern budget set --turn"}

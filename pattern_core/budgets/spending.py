@@ -1,0 +1,178 @@
+"""What was spent and what may be: the budgets and the usage of one constellation, as people ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pattern_core.budgets.budget import Budget, began_at, check, name_of, of_name, resets_at
+from pattern_core.clock import Clock, now_text
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.journal import budgets, turns, usage
+from pattern_db.journal.budgets import BudgetScope, Spent, Unit
+from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine
+from pattern_db.timestamps import canonical
+
+Line: TypeAlias = UsageLine
+
+_MIDNIGHT = "T00:00:00.000Z"
+_DATE_CHARS = len("2026-11-21")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetView:
+    """A budget as it stands. `spent`, `held` (by calls under way) and `left` are in its unit, `left` at least 0.
+
+    They are None where it holds for each of several agents or turns. `unpriced_calls` of its period cost money that
+    nobody could count. `is_configured` tells that it is the operator's and stands in the configuration.
+    """
+
+    id: str
+    scope: str
+    ref: str | None
+    period: str
+    unit: str
+    amount: int
+    spent: int | None
+    held: int | None
+    left: int | None
+    unpriced_calls: int
+    resets_at: str | None
+    is_configured: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What to report: a line per `by`, of an agent (id) or a turn (id) with all that it led to, between two times.
+
+    Times are RFC 3339 with an offset, or dates, which mean midnight UTC. `after` is the key of the last line had.
+    """
+
+    by: Grouping = Grouping.DAY
+    agent_id: str | None = None
+    turn_id: str | None = None
+    since: str | None = None
+    until: str | None = None
+    limit: int = 100
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The lines, and the sum over all that fits, also what is not among the lines."""
+
+    total: Line
+    lines: Sequence[Line]
+
+
+class Spending:
+    """The budgets and the usage of one constellation. `configured` are the operator's budgets; see `kept_by`."""
+
+    def __init__(self, *, database: Database, clock: Clock, configured: Sequence[Budget] = ()) -> None:
+        self._database = database
+        self._clock = clock
+        self._configured = tuple(configured)
+
+    async def budgets(self) -> list[BudgetView]:
+        """All budgets as they stand, the stored ones first."""
+        return await self._database.read(_standing, self._configured, now_text(self._clock))
+
+    async def put(self, budget: Budget) -> BudgetView:
+        """Store a budget, in the place of one about the same; calls that begin from now on keep it.
+
+        Raises:
+            InvalidInput: it makes no sense.
+        """
+        check(budget)
+        now = now_text(self._clock)
+        await self._database.write(budgets.put, budget, now=now)
+        return await self._database.read(_view, budget, now, is_configured=False)
+
+    async def remove(self, name: str) -> None:
+        """Take the stored budget of this name away.
+
+        Raises:
+            NotFound: there is none.
+        """
+        named = of_name(name)
+        if named is None or not await self._database.write(
+            budgets.remove, named.scope, named.ref, named.period, named.unit
+        ):
+            known = " (what is configured is changed in pattern.toml)" if named in _blank(self._configured) else ""
+            raise NotFound(f"there is no stored budget {name!r}{known}; `pattern budget list` names them")
+
+    async def report(self, question: Question) -> Report:
+        """What model calls took.
+
+        Raises:
+            InvalidInput: a time cannot be read.
+            NotFound: there is no such turn.
+        """
+        since, until = _time(question.since, "since"), _time(question.until, "until")
+        return await self._database.read_aside(_report, question, since, until)
+
+
+def _blank(rows: Sequence[Budget]) -> list[Budget]:
+    return [Budget(row.scope, row.ref, row.period, row.unit, 0) for row in rows]
+
+
+def _time(given: str | None, name: str) -> str | None:
+    if given is None:
+        return None
+    try:
+        return canonical(f"{given}{_MIDNIGHT}" if len(given) == _DATE_CHARS else given)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is {given!r}; write a date such as 2026-11-21, or a time such as 2026-11-21T22:00:00Z"
+        ) from None
+
+
+def _standing(connection: Connection, configured: Sequence[Budget], now: str) -> list[BudgetView]:
+    stored = [_view(connection, budget, now, is_configured=False) for budget in budgets.every(connection)]
+    return [*stored, *(_view(connection, budget, now, is_configured=True) for budget in configured)]
+
+
+def _view(connection: Connection, budget: Budget, now: str, *, is_configured: bool) -> BudgetView:
+    spent: Spent | None = None
+    held: Spent | None = None
+    if budget.ref or budget.scope is BudgetScope.CONSTELLATION:
+        spent = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
+        held = budgets.held(connection, budget.scope, budget.ref)
+    taken, under_way = _in_unit(spent, budget.unit), _in_unit(held, budget.unit)
+    left = None if taken is None or under_way is None else max(0, budget.amount - taken - under_way)
+    return BudgetView(
+        id=name_of(budget),
+        scope=budget.scope.value,
+        ref=budget.ref or None,
+        period=budget.period.value,
+        unit=budget.unit.value,
+        amount=budget.amount,
+        spent=taken,
+        held=under_way,
+        left=left,
+        unpriced_calls=0 if spent is None else spent.unpriced_calls,
+        resets_at=resets_at(budget.period, now),
+        is_configured=is_configured,
+    )
+
+
+def _in_unit(spent: Spent | None, unit: Unit) -> int | None:
+    if spent is None:
+        return None
+    return spent.tokens if unit is Unit.TOKENS else spent.microdollars
+
+
+def _report(connection: Connection, question: Question, since: str | None, until: str | None) -> Report:
+    turn = None
+    if question.turn_id is not None:
+        try:
+            turn = turns.by_id(connection, question.turn_id).key
+        except RowNotFound:
+            raise NotFound(f"there is no turn {question.turn_id!r} in this constellation") from None
+    which = UsageFilter(agent_id=question.agent_id, turn=turn, since=since, until=until)
+    found = usage.lines(connection, which, question.by, limit=question.limit, after=question.after)
+    return Report(total=usage.total(connection, which), lines=found)

@@ -1,0 +1,389 @@
+"""Making room in a conversation: what leaves is chosen, retold or named by a stub, archived, and told in an event.
+
+Every change is one transaction with the summary that stands for it; before it everything is as it was, so that being
+cancelled or killed costs a model call at most. Attempts are bounded: the agent's strategy once, then what needs no
+model and cannot fail (`drop_oldest`), then a shorter view of the turn under way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from pattern_core.agents.active import ActiveTurn
+from pattern_core.agents.history import Exchange, History, load_history
+from pattern_core.agents.roster import Agent
+from pattern_core.clock import Clock, now_text
+from pattern_core.compaction.choose import Choice, choose, drop_oldest
+from pattern_core.compaction.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
+from pattern_core.compaction.settings import CompactionSettings
+from pattern_core.compaction.shorten import shortened
+from pattern_core.compaction.storing import Archived, Leaving, Sizes, store
+from pattern_core.compaction.summariser import FreePurse, Purse, Summariser, Writer
+from pattern_core.compaction.transcript import count_text, stub_text
+from pattern_core.errors import Conflict, LimitReached
+from pattern_core.events import Event
+from pattern_core.ids import Ids
+from pattern_core.limits import Limits
+from pattern_core.messages import Message
+from pattern_core.models.model import Usage
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.journal import turns
+from pattern_db.tables import messages, summaries
+
+OPENING_SHARE = 4  # the opening takes at most one part in so many of the room
+OPENING_TOKENS_MIN = 120
+OPENING_STEP = 64
+COMPACTIONS_MAX = 3  # in one turn by the agent's strategy; then by what needs no model
+UNREAD_AT_ONCE = 1_000  # messages that leave unread in one transaction …
+UNREAD_ROUNDS_MAX = 20  # … and how many of those one compaction makes
+TIME_SHARE = 0.5  # of a turn's remaining time that summaries may take
+_FREE = FreePurse()
+
+Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaitable[Archived]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What making room came to: how many messages left, the conversation's tokens before and after, the summaries
+    that were made, the usage of the models that wrote them (already settled with the purse), how many messages of the
+    turn under way are shown shorter, and why there is a stub where a summary was wanted.
+    """
+
+    messages: int
+    tokens_before: int
+    tokens_after: int
+    summary_ids: Sequence[str] = ()
+    usage: Sequence[Usage] = ()
+    shortened: int = 0
+    trouble: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """One compaction: whose, of what, and what it came to so far. `deadline` is on trio's clock."""
+
+    agent: Agent
+    history: History
+    settings: CompactionSettings
+    purse: Purse
+    turn: tuple[int, str] | None
+    running_from: str
+    room: int
+    deadline: float
+    tokens_before: int
+    messages: int = 0
+    summary_ids: list[str] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
+    shortened: int = 0
+    trouble: str | None = None
+
+    @property
+    def opening_max(self) -> int:
+        """What the opening may take; in steps, so that it does not change with every token of the room."""
+        share = self.room // OPENING_SHARE // OPENING_STEP * OPENING_STEP
+        return min(max(share, OPENING_TOKENS_MIN), self.room)
+
+    def made(self) -> Made:
+        """What it came to."""
+        return Made(
+            messages=self.messages,
+            tokens_before=self.tokens_before,
+            tokens_after=self.history.tokens,
+            summary_ids=tuple(self.summary_ids),
+            usage=tuple(self.usage),
+            shortened=self.shortened,
+            trouble=self.trouble,
+        )
+
+
+class Compaction:
+    """Keeps the conversations of one constellation within their windows.
+
+    `commit` runs a function in a transaction and tells the events that it returns. `limits` bounds what is read of a
+    conversation at once, and the time for a compaction that a person asks for. `forget` drops what is remembered of an
+    agent's conversation, whose rows changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        summariser: Summariser,
+        clock: Clock,
+        ids: Ids,
+        limits: Limits,
+        commit: Commit,
+        forget: Callable[[str], None] = lambda _agent_id: None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._limits = limits
+        self._commit = commit
+        self._forget = forget
+        self._summariser = summariser
+
+    async def make_room(self, turn: ActiveTurn, *, room: int, purse: Purse = _FREE) -> Made:
+        """See to it that `turn.history.tokens <= room`; cheap where there is room enough.
+
+        Cancelled at any point, or killed, it leaves the conversation as it was before a step or as it is after it.
+
+        Raises:
+            LimitReached: what the turn was asked alone does not fit.
+            InvalidInput: the agent's `compaction` settings are not valid.
+        """
+        history = turn.history
+        now = trio.current_time()
+        job = _Job(
+            agent=turn.agent,
+            history=history,
+            settings=CompactionSettings.of(turn.agent.config.get("compaction")),
+            purse=purse,
+            turn=(turn.key, turn.id),
+            running_from=turn.batch_id,
+            room=room,
+            deadline=math.inf if turn.deadline == math.inf else now + (turn.deadline - now) * TIME_SHARE,
+            tokens_before=history.tokens,
+        )
+        history.limit_opening(job.opening_max)
+        if history.opening.unloaded:
+            await self._leave_unread(job)
+        if history.tokens > job.settings.threshold * room:
+            if _may_try(history, turn.batch_id):
+                await self._by_strategy(job)
+            if history.tokens > room:
+                await self._by_age(job)
+            _fit(job)
+            history.compacted_at = history.cursor
+        return job.made()
+
+    async def by_hand(self, agent: Agent, *, purse: Purse = _FREE) -> Made:
+        """Let the agent's strategy work now, whether or not there is room, while no turn runs.
+
+        Raises:
+            Conflict: the agent is at work.
+            InvalidInput: the agent's `compaction` settings are not valid.
+        """
+        settings = CompactionSettings.of(agent.config.get("compaction"))
+        history = await self._database.read(load_history, agent.id, self._limits.prompt, active=None)
+        job = _Job(
+            agent=agent,
+            history=history,
+            settings=settings,
+            purse=purse,
+            turn=None,
+            running_from="~",
+            room=max(history.tokens, 1),
+            deadline=trio.current_time() + self._limits.turn.turn_timeout_s,
+            tokens_before=history.tokens,
+        )
+        try:
+            if history.opening.unloaded:
+                await self._leave_unread(job)
+            await self._by_strategy(job)
+        finally:
+            self._forget(agent.id)
+        return job.made()
+
+    async def _by_strategy(self, job: _Job) -> None:
+        """Let go what the strategy chooses, with a summary where it wants one and a model can write it."""
+        history, settings = job.history, job.settings
+        exchanges = await self._exchanges(job)
+        target = max(int(job.room * (1 - settings.percentage)) - _grown(job, settings.summary_tokens), 0)
+        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self._clock.now_ms()), settings)
+        leaving = [exchanges[place] for place in places]
+        if not leaving:
+            return
+        if not settings.summarises:
+            await self._archive(job, leaving)
+            return
+        provider, model = settings.model(job.agent.model_provider, job.agent.model_name)
+        writer = Writer(
+            agent_id=job.agent.id,
+            turn=None if job.turn is None else job.turn[0],
+            provider=provider,
+            model=model,
+            settings=settings,
+            purse=job.purse,
+            deadline=job.deadline,
+        )
+        unread, read = _split(leaving, self._summariser.reach(writer))
+        if unread:
+            await self._archive(job, unread)
+        if read:
+            chain = history.opening.chain
+            rows = [row for row in (*chain.head, *chain.tail) if not row.is_stub]
+            merges = bool(rows) and (settings.type == "recursive_summarization" or _is_long(job))
+            text = await self._summariser.summarise(
+                writer,
+                _messages(read),
+                earlier=[row.summary for row in rows] if merges else (),
+                told="" if merges or not rows else rows[-1].summary,
+            )
+            job.usage += writer.usage
+            await self._archive(job, read, text, model=f"{provider}/{model}", merges=merges)
+        job.trouble = writer.trouble
+
+    async def _exchanges(self, job: _Job) -> list[Exchange]:
+        held = await self._database.read(_held, job.agent.id)
+        return job.history.exchanges(job.running_from, held)
+
+    async def _by_age(self, job: _Job) -> None:
+        """Let the oldest go without a summary: the last resort, which needs nobody."""
+        exchanges = await self._exchanges(job)
+        target = max(job.room - _grown(job, 0), 0)
+        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self._clock.now_ms()))
+        if places:
+            await self._archive(job, [exchanges[place] for place in places], strategy="truncate")
+
+    async def _archive(
+        self,
+        job: _Job,
+        leaving: Sequence[Exchange],
+        text: str | None = None,
+        *,
+        model: str | None = None,
+        merges: bool = False,
+        strategy: str | None = None,
+    ) -> None:
+        """Store it and change the view; without `text` under a stub."""
+        gone = [message for message in _messages(leaving) if message.id]
+        history = job.history
+        last = max(message.position for message in gone)
+        hidden = [position for position in history.hidden if position <= last]
+        tokens = sum(exchange.tokens for exchange in leaving)
+        stored = await self._store(
+            job,
+            Leaving(
+                agent_id=job.agent.id,
+                turn=job.turn,
+                positions=[message.position for message in gone],
+                hidden=hidden,
+                started_at=min(message.created_at for message in gone),
+                ended_at=max(message.created_at for message in gone),
+                summary=text or stub_text(gone),
+                strategy=strategy or job.settings.type,
+                chain=history.opening.chain,
+                model=model if text else None,
+                merges=merges and text is not None,
+            ),
+            rest=history.tokens - history.opening_tokens - tokens,
+            unloaded=history.opening.unloaded,
+        )
+        history.hidden = [position for position in history.hidden if position > last]
+        history.leave(_messages(leaving), stored.opening)
+
+    async def _leave_unread(self, job: _Job) -> None:
+        """Let go what is too old to be read at once, portion by portion, each under a stub."""
+        history = job.history
+        held = await self._database.read(_held, job.agent.id)
+        for _round in range(UNREAD_ROUNDS_MAX):
+            found = await self._database.read(
+                messages.first_shown, job.agent.id, UNREAD_AT_ONCE + len(held), before=history.loaded_from
+            )
+            oldest = [(position, created_at) for position, created_at in found if position not in held]
+            if not oldest:  # what is left waits for a person
+                history.leave((), Opening(chain=history.opening.chain))
+                break
+            times = [created_at for _position, created_at in oldest]
+            left = max(history.opening.unloaded - len(oldest), 0)
+            leaving = Leaving(
+                agent_id=job.agent.id,
+                turn=job.turn,
+                positions=[position for position, _created_at in oldest],
+                hidden=(),
+                started_at=min(times),
+                ended_at=max(times),
+                summary=count_text(len(oldest), min(times), max(times)),
+                strategy="truncate",
+                chain=history.opening.chain,
+            )
+            stored = await self._store(job, leaving, rest=history.tokens - history.opening_tokens, unloaded=left)
+            history.leave((), stored.opening)
+
+    async def _store(self, job: _Job, leaving: Leaving, *, rest: int, unloaded: int) -> Archived:
+        summary_id, now = self._ids.new("sum"), now_text(self._clock)
+        sizes = Sizes(before=job.history.tokens, rest=rest, opening_max=job.opening_max, unloaded=unloaded)
+        try:
+            stored = await self._commit(
+                lambda connection: store(connection, leaving, sizes, summary_id=summary_id, now=now)
+            )
+        except Conflict:
+            if job.turn is None:
+                raise
+            # A person compacted meanwhile: what is archived need not be shown either.
+            chain = await self._database.read(summaries.chain, job.agent.id, head=HEAD_SHOWN, tail=TAIL_SHOWN)
+            return Archived(messages=0, summary_id="", opening=Opening(chain=chain, unloaded=unloaded))
+        job.messages += stored.messages
+        job.summary_ids.append(stored.summary_id)
+        return stored
+
+
+def _held(connection: Connection, agent_id: str) -> frozenset[str]:
+    """Positions of the messages of turns that wait for a person: they go on, and need what was said in them."""
+    batches = turns.waiting_batches(connection, agent_id)
+    return frozenset(messages.positions_of(connection, agent_id, batches)) if batches else frozenset()
+
+
+def _may_try(history: History, batch_id: str) -> bool:
+    """Whether the strategy may work: not twice without a new message in between, nor again and again in one turn."""
+    batch, count = history.compactions
+    count = count + 1 if batch == batch_id else 1
+    history.compactions = (batch_id, count)
+    return count <= COMPACTIONS_MAX and history.compacted_at != history.cursor
+
+
+def _grown(job: _Job, tokens: int) -> int:
+    """What the opening may take once it says `tokens` more."""
+    return min(job.history.opening_tokens + tokens + OPENING_TOKENS_MIN, job.opening_max)
+
+
+def _is_long(job: _Job) -> bool:
+    """Whether the chain of summaries has become too long to be shown whole."""
+    chain = job.history.opening.chain
+    rows = [*chain.head, *chain.tail]
+    told = sum(row.tokens for row in rows if not row.is_stub)
+    is_full = len(rows) >= HEAD_SHOWN + TAIL_SHOWN
+    return is_full or told + job.settings.summary_tokens > job.opening_max
+
+
+def _split(leaving: Sequence[Exchange], reach: int) -> tuple[list[Exchange], list[Exchange]]:
+    """What leaves unread because it is too much for a summary, and the newest exchanges that are not."""
+    tokens = 0
+    for place in range(len(leaving) - 1, -1, -1):
+        tokens += leaving[place].tokens
+        if tokens > reach:
+            return list(leaving[: place + 1]), list(leaving[place + 1 :])
+    return [], list(leaving)
+
+
+def _messages(exchanges: Sequence[Exchange]) -> list[Message]:
+    return [message for exchange in exchanges for message in exchange.messages]
+
+
+def _fit(job: _Job) -> None:
+    """Show the turn under way shorter, and less of the opening, until it fits.
+
+    Raises:
+        LimitReached: it cannot fit.
+    """
+    history, room = job.history, job.room
+    excess = history.tokens - room
+    if excess > 0:
+        running = [exchange for exchange in history.exchanges(job.running_from) if exchange.is_running]
+        changes = shortened(_messages(running), excess)
+        for message, shorter in changes:
+            history.shorten(message, shorter)
+        job.shortened = len(changes)
+    if history.tokens > room:
+        history.limit_opening(room - (history.tokens - history.opening_tokens))
+    if history.tokens > room:
+        raise LimitReached(
+            f"what the agent was asked takes about {history.tokens} tokens, and the window of its model has room for"
+            f" {room}; send a shorter message, or give the agent a model with a larger window"
+        )

@@ -1,0 +1,88 @@
+"""What happened in the constellation lately, as parts of a prompt: one line each, newest first.
+
+    [10:42] [AGENT:bob] answered a person: "What does the report say?"
+
+Nothing is stored for it: the lines are made of the turns and of the events that were noted for everybody. An agent that
+is alone has no such section, since what it did itself stands in its conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pattern_core.prompts.foreign import escaped
+from pattern_core.prompts.parts import Kind, Part
+from pattern_core.prompts.settings import ContextSettings
+from pattern_db.columns import Json
+from pattern_db.tables.activity import NotedActivity, TurnActivity
+
+WORDS_MAX = 120  # characters shown of what a turn or an event was about
+_DOING = {
+    "completed": "answered",
+    "running": "is busy with",
+    "waiting": "waits for an approval, asked by",
+    "cancelled": "was stopped while it answered",
+}
+_OTHERWISE = "could not answer"  # failed, limit, interrupted, parked
+_SUMMARIES = ("summary", "description", "title", "text")  # where an event's details may hold words
+
+
+def activity_parts(
+    agent_id: str, turns: Sequence[TurnActivity], noted: Sequence[NotedActivity], settings: ContextSettings
+) -> list[Part]:
+    """The lines for one agent. Its own are few; without anybody else's there are none at all."""
+    there: list[TurnActivity | NotedActivity] = [*turns, *noted]
+    if all(one.agent_id == agent_id for one in there):
+        return []
+    chosen: list[Part] = []
+    own = 0
+    for one in sorted(there, key=_moment, reverse=True):
+        is_own = one.agent_id == agent_id
+        own += is_own
+        if (is_own and own > settings.activity_own_max) or len(chosen) >= settings.activity_max:
+            continue
+        reason = "what the agent did" if is_own else "what happened in the constellation"
+        text = turn_line(one, agent_id) if isinstance(one, TurnActivity) else noted_line(one, agent_id)
+        reason = f"{reason} in the last {settings.activity_hours} hours"
+        chosen.append(Part(kind=Kind.ACTIVITY, text=text, ref=one.id, reason=reason))
+    return chosen
+
+
+def _moment(one: TurnActivity | NotedActivity) -> tuple[str, str]:
+    return (one.started_at if isinstance(one, TurnActivity) else one.timestamp, one.id)
+
+
+def turn_line(turn: TurnActivity, reader: str) -> str:
+    """One turn, as the agent `reader` is told of it."""
+    who = "YOU" if turn.agent_id == reader else f"AGENT:{_short(turn.agent_name)}"
+    doing = _DOING.get(turn.status, _OTHERWISE)
+    words = f': "{_short(turn.words)}"' if turn.words else ""
+    return f"[{turn.started_at[11:16]}] [{who}] {doing} {_sender(turn.sender, reader)}{words}"
+
+
+def noted_line(event: NotedActivity, reader: str) -> str:
+    """One noted event, as the agent `reader` is told of it."""
+    who = "SYSTEM"
+    if event.agent_id is not None:
+        who = "YOU" if event.agent_id == reader else f"AGENT:{_short(event.agent_name or event.agent_id)}"
+    what = event.event_type.replace("_", " ")
+    words = _words(event.details)
+    return f"[{event.timestamp[11:16]}] [{who}] {_short(f'{what}: {words}' if words else what)}"
+
+
+def _sender(sender: str, reader: str) -> str:
+    kind, _, name = sender.partition(":")
+    if kind == "agent":
+        return "you" if name == reader else "another agent"
+    return "a person" if kind == "user" else "the system"
+
+
+def _words(details: Json) -> str:
+    if not isinstance(details, dict):
+        return ""
+    return next((str(details[name]) for name in _SUMMARIES if isinstance(details.get(name), str)), "")
+
+
+def _short(text: str) -> str:
+    words = escaped(" ".join(text.split()))
+    return words if len(words) <= WORDS_MAX else words[: WORDS_MAX - 1] + "…"

@@ -1,0 +1,261 @@
+"""Why a model was shown what it was shown: each step of a turn with its parts, their reasons and what was left out.
+
+Texts are made again from the rows that they came from, at the versions that were shown. What has changed since, or is
+gone, says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pattern_core.errors import NotFound, PatternError
+from pattern_core.memory.past.history import BlockHistory
+from pattern_core.prompts.activity import noted_line, turn_line
+from pattern_core.prompts.guide import DEFAULT_INSTRUCTIONS, guide
+from pattern_core.prompts.log import LoggedPart, PromptLog, check_of, read_log
+from pattern_core.prompts.making import time_words
+from pattern_core.prompts.parts import PLACES, Kind, Place
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.errors import DatabaseError, StorageFailed
+from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.journal import turns
+from pattern_db.tables import activity, agents, memory_blocks, prompts, tasks
+from pattern_db.tables.prompts import ShownRow, StepPrompt
+
+TEXT_CHARS_MAX = 400  # shown of each part's text
+CHANGED = "has changed since"
+GONE = "is not there any more"
+_BLOCKS = frozenset({Kind.CORE.value, Kind.PINNED.value, Kind.REFERRED.value, Kind.LOGS.value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartShown:
+    """A part. `text` is the beginning of what it said, None if that cannot be told; `note` says why, or that it has
+    changed since. `tokens` is an estimate.
+    """
+
+    kind: str
+    place: str
+    name: str
+    ref: str
+    version: int | None
+    tokens: int
+    reason: str
+    text: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryShown:
+    """The messages that were shown, from the first position to the last (empty for none); `tokens` is an estimate."""
+
+    first: str
+    last: str
+    count: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsShown:
+    """The tools that were offered; `tokens` is an estimate."""
+
+    count: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepExplained:
+    """One model call. `tokens` are those of the whole prompt: what the vendor counted, or with `is_estimate` ours.
+
+    `cached_tokens` are those of them that the vendor had in its cache. `is_known` is false for steps from before
+    prompts were noted: then there are no parts.
+    """
+
+    step: int
+    attempt: int
+    status: str
+    provider: str
+    model: str
+    started_at: str
+    window: int
+    tokens: int
+    is_estimate: bool
+    cached_tokens: int
+    tools: ToolsShown
+    history: HistoryShown
+    parts: Sequence[PartShown]
+    left_out: Sequence[PartShown]
+    notes: Sequence[str]
+    is_known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnExplained:
+    """A turn's model calls in order, every attempt."""
+
+    turn_id: str
+    agent_id: str
+    steps: Sequence[StepExplained]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    turn_id: str
+    agent_id: str
+    steps: Sequence[StepPrompt]
+    texts: Mapping[LoggedPart, tuple[str | None, str | None]]
+    past: Mapping[tuple[str, int], LoggedPart]
+
+
+async def explain(database: Database, history: BlockHistory, turn_id: str) -> TurnExplained:
+    """What the turn's model calls were shown, and why.
+
+    Raises:
+        NotFound: there is no such turn.
+    """
+    try:
+        read = await database.read_aside(_read, turn_id)
+    except RowNotFound as error:
+        raise NotFound(error.message) from None
+    texts = dict(read.texts)
+    for (block_id, version), part in read.past.items():
+        texts[part] = await _as_it_was(history, block_id, version)
+    steps = [_step(step, texts) for step in read.steps]
+    return TurnExplained(turn_id=read.turn_id, agent_id=read.agent_id, steps=steps)
+
+
+async def _as_it_was(history: BlockHistory, block_id: str, version: int) -> tuple[str | None, str | None]:
+    try:
+        past = await history.content_at(block_id, version)
+    except StorageFailed:
+        raise
+    except (PatternError, DatabaseError) as error:
+        return None, error.message
+    return past.content, None
+
+
+def _read(connection: Connection, turn_id: str) -> _Read:
+    turn = turns.by_id(connection, turn_id)
+    steps = prompts.of_turn(connection, turn.key)
+    texts: dict[LoggedPart, tuple[str | None, str | None]] = {}
+    past: dict[tuple[str, int], LoggedPart] = {}
+    for part in {part for step in steps for log in _logs(step.shown) for part in log.parts}:
+        if part.kind not in _BLOCKS:
+            texts[part] = _text(connection, part, turn.agent_id)
+            continue
+        try:
+            row = memory_blocks.get(connection, part.ref, include_inactive=True)
+        except RowNotFound:
+            texts[part] = None, GONE
+            continue
+        if row.last_seq == part.version:
+            texts[part] = row.content_preview or "", None
+        else:
+            past[part.ref, part.version or 0] = part
+    return _Read(
+        turn_id=turn.id,
+        agent_id=turn.agent_id,
+        steps=steps,
+        texts=texts,
+        past=past,
+    )
+
+
+def _text(connection: Connection, part: LoggedPart, reader: str) -> tuple[str | None, str | None]:
+    """The part's text as it is made today, and what is to be said about it."""
+    try:
+        text = _today(connection, part, reader)
+    except RowNotFound:
+        return None, GONE
+    if text is None:
+        return None, GONE if part.ref else None
+    is_other = bool(part.check) and check_of(text) != part.check
+    return (None, CHANGED) if is_other else (text, None)
+
+
+def _today(connection: Connection, part: LoggedPart, reader: str) -> str | None:
+    match part.kind:
+        case Kind.INSTRUCTIONS:
+            return agents.get(connection, reader).system_prompt or DEFAULT_INSTRUCTIONS
+        case Kind.GUIDE:
+            candidates = [guide(has_blocks=has_blocks, has_tools=True) for has_blocks in (True, False)]
+            return next((text for text in candidates if check_of(text) == part.check), "")
+        case Kind.RECALLED:
+            return prompts.text_of(connection, part.ref)
+        case Kind.TASKS:
+            return tasks.title_of(connection, part.ref)
+        case Kind.ACTIVITY:
+            turn = activity.turn(connection, part.ref)
+            if turn is not None:
+                return turn_line(turn, reader)
+            event = activity.noted(connection, part.ref)
+            return None if event is None else noted_line(event, reader)
+        case _:
+            return None
+
+
+def _logs(shown: ShownRow | None) -> list[PromptLog]:
+    return [] if shown is None else [read_log(shown.stable.parts), read_log(shown.volatile.parts)]
+
+
+def _step(prompt: StepPrompt, texts: Mapping[LoggedPart, tuple[str | None, str | None]]) -> StepExplained:
+    logs, shown = _logs(prompt.shown), prompt.shown
+    stable = logs[0] if logs else PromptLog(parts=(), left_out=(), notes=())
+    estimated = 0 if shown is None else shown.tokens
+    return StepExplained(
+        step=prompt.no,
+        attempt=prompt.attempt,
+        status=prompt.status,
+        provider=prompt.provider,
+        model=prompt.model,
+        started_at=prompt.started_at,
+        window=stable.window,
+        tokens=estimated if prompt.counted is None else prompt.counted,
+        is_estimate=prompt.counted is None,
+        cached_tokens=prompt.cached or 0,
+        tools=ToolsShown(count=stable.tool_count, tokens=stable.tool_tokens),
+        history=HistoryShown(
+            first=shown.history_from if shown else "",
+            last=prompt.cursor,
+            count=shown.history_count if shown else 0,
+            tokens=shown.history_tokens if shown else 0,
+        ),
+        parts=[_told(part, *_said(part, prompt, texts)) for log in logs for part in log.parts],
+        left_out=[_told(part, None, None) for log in logs for part in log.left_out],
+        notes=[note for log in logs for note in log.notes],
+        is_known=shown is not None,
+    )
+
+
+def _said(
+    part: LoggedPart, prompt: StepPrompt, texts: Mapping[LoggedPart, tuple[str | None, str | None]]
+) -> tuple[str | None, str | None]:
+    """A part's text and what is to be said about it; some say what the step itself tells."""
+    match part.kind:
+        case Kind.TIME:
+            return time_words(prompt.started_at), None
+        case Kind.REMINDER:
+            return part.name, None
+        case _:
+            return texts.get(part, (None, None))
+
+
+def _told(part: LoggedPart, text: str | None, note: str | None) -> PartShown:
+    place = PLACES[Kind(part.kind)] if part.kind in set(Kind) else Place.SYSTEM
+    return PartShown(
+        kind=part.kind,
+        place=place.value,
+        name=part.name,
+        ref=part.ref,
+        version=part.version,
+        tokens=part.tokens,
+        reason=part.why,
+        text=None if text is None else _begin(text),
+        note=note,
+    )
+
+
+def _begin(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…"

@@ -1,0 +1,113 @@
+"""What a prompt showed and why, as it is stored: references and reasons, no texts.
+
+    {"parts": [{"kind", "ref"?, "version"?, "name"?, "tokens", "why", "check"?}],
+     "left_out": [the same without check], "notes": [sentence], "window"?: int, "tools"?: {"count", "tokens"}}
+
+Two of them belong to each step: what stays from turn to turn and what was found for the moment. Each is stored once
+under its digest, so that a step costs two digests and some numbers. `check` is a digest of a text that has no version,
+by which a reader can tell that it has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from pattern_core.prompts.parts import Kind, LeftOut, Part, Place
+from pattern_db.columns import from_json, to_json
+from pattern_db.tables.prompts import LoggedParts
+
+DIGEST_BYTES = 16
+CHECK_BYTES = 6
+NAME_CHARS_MAX = 80
+REASON_CHARS_MAX = 200
+_CHECKED = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedPart:
+    """A part as it was noted. `check` is empty where the version or the row itself tells what the text was."""
+
+    kind: str
+    tokens: int
+    why: str
+    ref: str = ""
+    version: int | None = None
+    name: str = ""
+    check: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLog:
+    """One of the two lists. `window` (tokens) and the tools stand in the one that stays."""
+
+    parts: Sequence[LoggedPart]
+    left_out: Sequence[LoggedPart]
+    notes: Sequence[str]
+    window: int = 0
+    tool_count: int = 0
+    tool_tokens: int = 0
+
+
+def check_of(text: str) -> str:
+    """A short digest of a text, in hexadecimal digits."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=CHECK_BYTES).hexdigest()
+
+
+def log_of(place: Place, parts: Sequence[Part], left_out: Sequence[LeftOut], extra: Mapping[str, Any]) -> LoggedParts:
+    """The list of what stood in one place, ready to be stored. `extra` are further members, such as `notes`."""
+    from_here = {
+        "parts": [_part(part) for part in parts if part.place is place],
+        "left_out": [_without(one) for one in left_out],
+        **{name: value for name, value in extra.items() if value},
+    }
+    text = to_json({name: value for name, value in from_here.items() if value})
+    return LoggedParts(blake2b(text.encode(), digest_size=DIGEST_BYTES).digest(), text)
+
+
+def read_log(text: str) -> PromptLog:
+    """A stored list; what a newer version noted beyond is passed over."""
+    stored: dict[str, Any] = from_json(text) or {}
+    tools = stored.get("tools") or {}
+    return PromptLog(
+        parts=[_read(one) for one in stored.get("parts", ())],
+        left_out=[_read(one) for one in stored.get("left_out", ())],
+        notes=[str(one) for one in stored.get("notes", ())],
+        window=int(stored.get("window", 0)),
+        tool_count=int(tools.get("count", 0)),
+        tool_tokens=int(tools.get("tokens", 0)),
+    )
+
+
+def _part(part: Part) -> dict[str, Any]:
+    noted = _without(LeftOut(kind=part.kind, reason=part.reason, ref=part.ref, version=part.version, name=part.name))
+    noted["tokens"] = part.tokens
+    if part.kind in _CHECKED:
+        noted["check"] = check_of(part.text)
+    return noted
+
+
+def _without(one: LeftOut) -> dict[str, Any]:
+    noted = {
+        "kind": one.kind.value,
+        "ref": one.ref,
+        "version": one.version,
+        "name": one.name[:NAME_CHARS_MAX],
+        "tokens": one.tokens,
+        "why": one.reason[:REASON_CHARS_MAX],
+    }
+    return {name: value for name, value in noted.items() if value not in ("", None)}
+
+
+def _read(stored: Mapping[str, Any]) -> LoggedPart:
+    return LoggedPart(
+        kind=str(stored.get("kind", "")),
+        tokens=int(stored.get("tokens", 0)),
+        why=str(stored.get("why", "")),
+        ref=str(stored.get("ref", "")),
+        version=stored.get("version"),
+        name=str(stored.get("name", "")),
+        check=str(stored.get("check", "")),
+    )

@@ -1,0 +1,231 @@
+"""Making prompts: collect, gate, rank, budget, place, note. Everything that waits is here; the decisions are beside it.
+
+What is looked up beyond memory (passages, activity, tasks) is looked up once per turn, at its first prompt in this
+process, and shown in all of the turn's steps.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pattern_core.agents.active import ActiveTurn
+from pattern_core.clock import Clock, now_text
+from pattern_core.errors import NotFound
+from pattern_core.memory.store import MemoryStore
+from pattern_core.messages import Message, Text, ToolResult
+from pattern_core.models.model import ToolSpec, Usage
+from pattern_core.prompts.activity import activity_parts
+from pattern_core.prompts.blocks import block_parts
+from pattern_core.prompts.budget import fit
+from pattern_core.prompts.calibration import Calibration
+from pattern_core.prompts.conversation import Conversations
+from pattern_core.prompts.guide import DEFAULT_INSTRUCTIONS, guide, rules
+from pattern_core.prompts.parts import Kind, Part
+from pattern_core.prompts.prompt import Prompt, PromptInput, build_prompt
+from pattern_core.prompts.recalled import Question, Recalled, Searching, recall
+from pattern_core.prompts.sampling import Sampling
+from pattern_core.prompts.settings import ContextSettings
+from pattern_core.prompts.tasks import TASKS_MAX, task_parts
+from pattern_core.tools.registry import ToolRegistry
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.enums import EffectClass, SearchKind
+from pattern_db.tables import activity, prompts, tasks
+from pattern_db.tables.activity import NotedActivity, TurnActivity
+from pattern_db.tables.tasks import OpenTask
+from pattern_db.timestamps import iso
+
+TURNS_MAX = 256  # turns under way whose finds are kept in memory
+IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
+HOUR_MS = 3_600_000
+# Tools that act within this file, and yet return texts that others wrote.
+FOREIGN_TOOLS = frozenset({"file", "search", "recall", "result", "web", "shell"})
+_INNER = frozenset({EffectClass.PURE, EffectClass.LOCAL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """What the turn's step decides of its prompt: tools, their rules in words, how to answer, the model's window.
+
+    `notes` are what the model is to be reminded of at the prompt's end.
+    """
+
+    tools: Sequence[ToolSpec]
+    window: int
+    sampling: Sampling
+    context: ContextSettings = field(default_factory=ContextSettings)
+    rules: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What was looked up for a turn."""
+
+    recalled: Recalled
+    tasks: Sequence[Part]
+    activity: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    findable: Sequence[SearchKind]
+    tasks: Sequence[OpenTask]
+    turns: Sequence[TurnActivity]
+    noted: Sequence[NotedActivity]
+
+
+@dataclass(kw_only=True)
+class Prompts:
+    """Makes the prompts of one constellation's agents."""
+
+    database: Database
+    memory: MemoryStore
+    search: Searching
+    tools: ToolRegistry
+    clock: Clock
+    _calibration: Calibration = field(default_factory=Calibration, init=False)
+    _conversations: Conversations = field(init=False)
+    _found: OrderedDict[str, _Found] = field(default_factory=OrderedDict, init=False)
+
+    def __post_init__(self) -> None:
+        self._conversations = Conversations(self._is_foreign)
+
+    async def make(self, turn: ActiveTurn, offered: Offered) -> Prompt:
+        """What the turn's model is shown now."""
+        agent, settings = turn.agent, offered.context
+        conversation = self._conversations.shown(turn.history)
+        words = newest_words(conversation.messages)
+        blocks = await block_parts(self.memory, agent.id, words)
+        found = self._found.get(turn.id)
+        if found is None:
+            in_view = [*(part.text for part in blocks.parts), *_texts(conversation.messages[-IN_VIEW_MAX:])]
+            found = await self._look_up(turn, settings, words, conversation.first, in_view)
+            self._found[turn.id] = found
+            while len(self._found) > TURNS_MAX:
+                self._found.popitem(last=False)
+        parts = [
+            *_own_words(agent.system_prompt, offered, has_blocks=blocks.has_any),
+            *blocks.parts,
+            *found.recalled.parts,
+            *found.tasks,
+            *found.activity,
+            Part(kind=Kind.TIME, text=time_words(now_text(self.clock)), reason="the time"),
+            *(Part(kind=Kind.REMINDER, text=note, reason="for this step", name=note) for note in offered.notes),
+        ]
+        fitted = fit(parts, settings, offered.window)
+        return build_prompt(
+            PromptInput(
+                model=agent.model_name,
+                fitted=fitted.and_left_out(found.recalled.left_out),
+                conversation=conversation,
+                cursor=turn.history.cursor,
+                history_digest=turn.history.digest,
+                tools=offered.tools,
+                sampling=offered.sampling,
+                seed=turn.seed,
+                window=offered.window,
+                ratio=self._calibration.ratio(agent.id, agent.model_name),
+            )
+        )
+
+    def learn(self, turn: ActiveTurn, prompt: Prompt, usage: Usage) -> None:
+        """Note what the vendor counted for the prompt, so that the next one is estimated better."""
+        if not usage.is_estimate:
+            self._calibration.learn(
+                turn.agent.id, prompt.request.model, estimated=prompt.estimate, counted=usage.input_tokens
+            )
+
+    def forget(self, turn_id: str) -> None:
+        """Drop what was looked up for a turn that has ended."""
+        self._found.pop(turn_id, None)
+
+    async def _look_up(
+        self, turn: ActiveTurn, settings: ContextSettings, words: str, before: str, in_view: Sequence[str]
+    ) -> _Found:
+        agent_id = turn.agent.id
+        now_ms = self.clock.now_ms()
+        rows = await self.database.read(_rows, turn, settings, before, iso(now_ms - settings.activity_hours * HOUR_MS))
+        recalled = Recalled()
+        if Kind.RECALLED not in settings.hidden:
+            question = Question(
+                words=words,
+                agent_id=agent_id,
+                kinds=rows.findable,
+                before=before,
+                in_view=in_view,
+                now=iso(now_ms),
+            )
+            recalled = await recall(self.search, question, settings)
+        return _Found(
+            recalled=recalled,
+            tasks=task_parts(rows.tasks, iso(now_ms)),
+            activity=activity_parts(agent_id, rows.turns, rows.noted, settings),
+        )
+
+    def _is_foreign(self, name: str) -> bool:
+        """Results of tools that reach outside, of those that are no more, and of those that hand on others' texts."""
+        if name in FOREIGN_TOOLS:
+            return True
+        try:
+            return self.tools.get(name, (name,)).effect not in _INNER
+        except NotFound:
+            return True
+
+
+def newest_words(messages: Sequence[Message]) -> str:
+    """What was said last to the agent; empty if nothing was."""
+    return next((message.text for message in reversed(messages) if message.role == "user" and message.position), "")
+
+
+def time_words(now: str) -> str:
+    """A stored time as an agent reads it: `2026-01-31 14:05 UTC, Saturday`."""
+    return f"{now[:10]} {now[11:16]} UTC, {datetime.fromisoformat(now):%A}"
+
+
+def _own_words(instructions: str, offered: Offered, *, has_blocks: bool) -> list[Part]:
+    """What stands before memory: the same as long as nobody changes the agent."""
+    reason = "the agent's instructions" if instructions else "for an agent without instructions of its own"
+    parts = [Part(kind=Kind.INSTRUCTIONS, text=instructions or DEFAULT_INSTRUCTIONS, reason=reason)]
+    how = guide(has_blocks=has_blocks, has_tools=bool(offered.tools))
+    if how:
+        parts.append(Part(kind=Kind.GUIDE, text=how, reason="how things work here"))
+    if offered.rules:
+        parts.append(Part(kind=Kind.RULES, text=rules(offered.rules), reason="the agent's tool rules, in words"))
+    return parts
+
+
+def _rows(connection: Connection, turn: ActiveTurn, settings: ContextSettings, before: str, since: str) -> _Rows:
+    """All that one turn looks up in tables, in one visit."""
+    hidden = settings.hidden
+    is_active = Kind.ACTIVITY not in hidden and settings.activity_max > 0
+    noted = activity.noted_since(connection, since, limit=4 * settings.activity_max) if is_active else []
+    return _Rows(
+        findable=[] if Kind.RECALLED in hidden else prompts.findable(connection, turn.agent.id, before),
+        tasks=[] if Kind.TASKS in hidden else tasks.open_of(connection, turn.agent.id, TASKS_MAX),
+        turns=_turns(connection, turn, settings, since, noted) if is_active else [],
+        noted=noted,
+    )
+
+
+def _turns(
+    connection: Connection, turn: ActiveTurn, settings: ContextSettings, since: str, noted: Sequence[NotedActivity]
+) -> list[TurnActivity]:
+    """Others' turns, and the agent's own ones beside them: one that is alone is told nothing."""
+    me = turn.agent.id
+    others = activity.turns_since(connection, since, but=turn.id, limit=settings.activity_max, not_by=me)
+    if not others and all(one.agent_id == me for one in noted):
+        return []
+    return [*others, *activity.turns_since(connection, since, but=turn.id, limit=settings.activity_own_max, by=me)]
+
+
+def _texts(messages: Sequence[Message]) -> list[str]:
+    return [
+        part.text if isinstance(part, Text) else part.content
+        for message in messages
+        for part in message.parts
+        if isinstance(part, Text | ToolResult)
+    ]

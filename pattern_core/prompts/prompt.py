@@ -1,0 +1,178 @@
+"""What a model is shown, decided without waiting: the same input gives the same request.
+
+| place | in this order | changes |
+|---|---|---|
+| system | instructions, guide, rules of tools, core blocks, pinned blocks | when somebody edits them |
+| messages | the conversation | grows at its end |
+| tail | named blocks, logs, recalled passages, tasks, activity, the time, reminders | with every call; never stored |
+
+Vendors cache the longest beginning that they have seen before, so nothing that changes by itself stands before the
+conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from pattern_core.messages import Message
+from pattern_core.models.model import ModelRequest, ToolSpec
+from pattern_core.models.tokens import estimate_text, estimate_tools
+from pattern_core.prompts.budget import Fitted
+from pattern_core.prompts.calibration import scaled
+from pattern_core.prompts.conversation import Shown
+from pattern_core.prompts.log import log_of
+from pattern_core.prompts.parts import PLACES, Kind, Part, Place
+from pattern_core.prompts.sampling import Sampling
+from pattern_db.tables.prompts import ShownRow
+
+HASH_BYTES = 16
+TOOLS_KNOWN_MAX = 1_000  # whose tokens are remembered
+
+_TOOL_TOKENS: dict[bytes, int] = {}
+
+# The sections of the tail: between these tags, one after another, with a line that says what they are.
+_SECTIONS: Mapping[Kind, tuple[str, str]] = {
+    Kind.LOGS: ("logs", ""),
+    Kind.RECALLED: ("recalled", "Found for this message, beyond the conversation above. It may be out of date."),
+    Kind.TASKS: ("open_tasks", ""),
+    Kind.ACTIVITY: ("agent_activity", "Lately in this constellation, newest first; times are UTC."),
+    Kind.TIME: ("now", ""),
+    Kind.REMINDER: ("reminders", ""),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptInput:
+    """All that a prompt is made of: what fits of its parts, the conversation, the tools offered.
+
+    `cursor` is the position of the newest message, `history_digest` names all of them. `window` is in tokens. `ratio`
+    is that of the vendor's count to our estimate.
+    """
+
+    model: str
+    fitted: Fitted
+    conversation: Shown
+    cursor: str
+    history_digest: bytes
+    tools: Sequence[ToolSpec]
+    sampling: Sampling
+    seed: int
+    window: int
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A request with the marks by which the journal can prove what was sent.
+
+    `cursor` is the position of the newest message shown; the hashes are 16-byte BLAKE2b digests, `request_hash` over
+    all but the tail. `tokens` is what the vendor will count, as far as can be told before: an estimate times the ratio
+    of this agent's last calls; `estimate` is without it. `history_room` is how many tokens, by estimate, a
+    conversation may have beside the rest of this prompt and the longest answer; it may be negative. `log` is what is
+    stored with the step.
+    """
+
+    request: ModelRequest
+    cursor: str
+    prefix_hash: bytes
+    request_hash: bytes
+    tokens: int
+    estimate: int
+    history_room: int
+    has_images: bool
+    log: ShownRow
+
+
+def build_prompt(source: PromptInput) -> Prompt:
+    """Put the parts into order, mark what is shown, and count it."""
+    shown, sampling = source.fitted.shown, source.sampling
+    system = [part.text for part in shown if part.place is Place.SYSTEM]
+    tail = _tail([part for part in shown if part.place is Place.TAIL])
+    request = ModelRequest(
+        model=source.model,
+        system=system,
+        messages=source.conversation.messages,
+        tools=source.tools,
+        max_output_tokens=sampling.max_output_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        stop=sampling.stop,
+        reasoning_effort=sampling.reasoning_effort,
+        response_schema=sampling.response_schema,
+        force_tool=sampling.force_tool,
+        seed=source.seed,
+        tail=tail,
+    )
+    prefix = hash_prefix(system, source.tools)
+    tool_tokens = sum(map(_tool_tokens, source.tools))
+    fixed = sum(map(estimate_text, [*system, *tail])) + tool_tokens
+    estimate = fixed + source.conversation.tokens
+    room = int((source.window - sampling.max_output_tokens) / source.ratio) - fixed - source.conversation.mark_tokens
+    return Prompt(
+        request=request,
+        cursor=source.cursor,
+        prefix_hash=prefix,
+        request_hash=blake2b(prefix + source.history_digest, digest_size=HASH_BYTES).digest(),
+        tokens=scaled(estimate, source.ratio),
+        estimate=estimate,
+        history_room=room,
+        has_images=source.conversation.has_images,
+        log=_log(source, tool_tokens, scaled(estimate, source.ratio)),
+    )
+
+
+def hash_prefix(system: Sequence[str], tools: Sequence[ToolSpec]) -> bytes:
+    """Digest of the instructions, memory and tools: the part that vendors' caches keep."""
+    digest = blake2b(digest_size=HASH_BYTES)
+    for part in system:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "big") + data)
+    for spec in tools:
+        digest.update(spec.digest)
+    return digest.digest()
+
+
+def _tail(parts: Sequence[Part]) -> list[str]:
+    """The tail's texts: blocks as they are, then each other kind as one section."""
+    texts = [part.text for part in parts if part.kind not in _SECTIONS]
+    for kind, (tag, about) in _SECTIONS.items():
+        lines = [part.text for part in parts if part.kind is kind]
+        if lines:
+            inner = "\n".join([about, *lines] if about else lines)
+            texts.append(f"<{tag}>\n{inner}\n</{tag}>")
+    return texts
+
+
+def _tool_tokens(spec: ToolSpec) -> int:
+    """A tool's specification is the same in every prompt and long to count."""
+    known = _TOOL_TOKENS.get(spec.digest)
+    if known is None:
+        if len(_TOOL_TOKENS) >= TOOLS_KNOWN_MAX:
+            _TOOL_TOKENS.clear()
+        known = _TOOL_TOKENS[spec.digest] = estimate_tools([spec])
+    return known
+
+
+def _log(source: PromptInput, tool_tokens: int, tokens: int) -> ShownRow:
+    fitted = source.fitted
+    messages = source.conversation.messages
+    # What stands for archived messages has no position; it changes only when room is made.
+    opening = ["the conversation begins with what is kept of archived messages"] if _has_opening(messages) else []
+    stable: dict[str, object] = {"notes": [*fitted.notes, *opening], "window": source.window}
+    if source.tools:
+        stable["tools"] = {"count": len(source.tools), "tokens": tool_tokens}
+    out = {place: [one for one in fitted.left_out if PLACES[one.kind] is place] for place in Place}
+    return ShownRow(
+        tokens=tokens,
+        stable=log_of(Place.SYSTEM, fitted.shown, out[Place.SYSTEM], stable),
+        volatile=log_of(Place.TAIL, fitted.shown, out[Place.TAIL], {}),
+        history_from=source.conversation.first,
+        history_count=len(messages),
+        history_tokens=source.conversation.tokens,
+    )
+
+
+def _has_opening(messages: Sequence[Message]) -> bool:
+    return bool(messages) and not messages[0].position

@@ -1,0 +1,85 @@
+"""A file in memory with two agents, and turns to spend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pattern_core.budgets.amounts import WorstCase
+from pattern_core.budgets.ledger import Call
+from pattern_db import template
+from pattern_db.connection import Connection
+from pattern_db.journal import turns
+from pattern_db.journal.turns import NewTurn
+from pattern_db.journal.usage import UsageRow
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents
+from pattern_db.tables.agents import AgentRow
+
+NOW = "2026-11-21T22:24:40.123Z"
+AGENTS = ("agt_ada", "agt_bob")
+
+
+@contextmanager
+def opened() -> Iterator[Connection]:
+    """A new constellation's file with the agents ada and bob."""
+    connection = template.in_memory(migrations_of("constellation"), now=NOW)
+    for agent_id in AGENTS:
+        agents.create(
+            connection,
+            AgentRow(
+                id=agent_id,
+                name=agent_id.removeprefix("agt_"),
+                model_provider="p",
+                model_name="m",
+                system_prompt="",
+                created_at=NOW,
+                updated_at=NOW,
+            ),
+        )
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def new_turn(db: Connection, agent_id: str = "agt_ada", *, parent: int | None = None) -> int:
+    """Store a queued turn and return its key."""
+    number: int = db.execute("SELECT count(*) FROM turn").get
+    new = NewTurn(id=f"turn_{number}", agent_id=agent_id, sender="user:u", seed=1, created_at=NOW, parent_turn=parent)
+    return turns.insert(db, new)
+
+
+def call(turn: int, agent_id: str = "agt_ada", *, step: int = 1, attempt: int = 1, purpose: str = "step") -> Call:
+    """A call of a turn."""
+    return Call(turn=turn, step=step, attempt=attempt, agent_id=agent_id, provider="p", model="m", purpose=purpose)
+
+
+def worst(tokens: int, *, price: int | None = 2) -> WorstCase:
+    """A call of so many tokens at most, a fifth of which is its prompt; `price` is micro-dollars per token."""
+    prompt = tokens // 5
+    money = None if price is None else price
+    return WorstCase(
+        tokens=tokens,
+        microdollars=None if money is None else tokens * money,
+        prompt_tokens=prompt,
+        prompt_microdollars=None if money is None else prompt * money,
+    )
+
+
+def took(one: Call, tokens: int, *, price: int | None = 2, at: str = NOW, is_estimate: bool = False) -> UsageRow:
+    """The usage of a call that took so many tokens."""
+    return UsageRow(
+        turn=one.turn,
+        step=one.step,
+        attempt=one.attempt,
+        purpose=one.purpose,
+        provider=one.provider,
+        model=one.model,
+        input_tokens=tokens,
+        output_tokens=0,
+        cost_microdollars=None if price is None else tokens * price,
+        at=at,
+        is_estimate=is_estimate,
+        group_id=one.group_id,
+    )

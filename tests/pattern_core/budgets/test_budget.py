@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pattern_core.budgets.budget import (
+    Budget,
+    began_at,
+    check,
+    kept_by,
+    name_of,
+    of_each_turn,
+    of_name,
+    resets_at,
+    words,
+)
+from pattern_core.errors import InvalidInput
+from pattern_db.journal.budgets import BudgetScope, Period, Unit
+
+DAILY = Budget(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 100_000)
+EACH = replace(DAILY, ref="", amount=7)
+OVERALL = Budget(BudgetScope.CONSTELLATION, "", Period.MONTH, Unit.MICRODOLLARS, 2_500_000)
+OF_TURNS = Budget(BudgetScope.TURN, "", Period.TOTAL, Unit.TOKENS, 10)
+OF_GROUP = Budget(BudgetScope.GROUP, "grp_1", Period.TOTAL, Unit.TOKENS, 10)
+
+
+@pytest.mark.parametrize("budget", [DAILY, EACH, OVERALL, OF_TURNS, OF_GROUP])
+def test_a_budget_has_a_name(budget: Budget) -> None:
+    check(budget)
+    assert of_name(name_of(budget)) == replace(budget, amount=0)
+
+
+def test_names_that_are_none() -> None:
+    assert name_of(DAILY) == "agent.day.tokens.agt_ada"
+    assert [of_name(name) for name in ("", "nowhere", "agent.week.tokens", "agent.day.euros")] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("budget", "what"),
+    [
+        (replace(DAILY, amount=-1), "amount"),
+        (replace(DAILY, amount=2**60), "amount"),
+        (replace(OF_TURNS, ref="agt_ada"), "each turn"),
+        (replace(OF_TURNS, period=Period.DAY), "each turn"),
+        (replace(OVERALL, ref="agt_ada"), "all of it"),
+        (replace(OF_GROUP, ref=""), "which group"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(budget: Budget, what: str) -> None:
+    with pytest.raises(InvalidInput, match=what):
+        check(budget)
+
+
+def test_a_budget_in_words() -> None:
+    assert words(DAILY, "this agent") == "the budget of this agent, 100,000 tokens a day"
+    assert words(EACH) == "the budget of each agent, 7 tokens a day"
+    assert words(OVERALL) == "the budget of the constellation, $2.50 a month"
+    assert words(OF_GROUP) == "the budget of group grp_1, 10 tokens"
+
+
+@pytest.mark.parametrize(
+    ("period", "now", "began", "ends"),
+    [
+        (Period.DAY, "2026-02-28T23:59:59.999Z", "2026-02-28T00:00:00.000Z", "2026-03-01T00:00:00.000Z"),
+        (Period.DAY, "2026-12-31T00:00:00.000Z", "2026-12-31T00:00:00.000Z", "2027-01-01T00:00:00.000Z"),
+        (Period.MONTH, "2026-11-21T22:24:40.123Z", "2026-11-01T00:00:00.000Z", "2026-12-01T00:00:00.000Z"),
+        (Period.MONTH, "2026-12-01T00:00:00.000Z", "2026-12-01T00:00:00.000Z", "2027-01-01T00:00:00.000Z"),
+        (Period.TOTAL, "2026-12-01T00:00:00.000Z", "", None),
+    ],
+)
+def test_periods_begin_and_end_in_utc(period: Period, now: str, began: str, ends: str | None) -> None:
+    assert (began_at(period, now), resets_at(period, now)) == (began, ends)
+
+
+def test_the_nearest_budget_of_an_agent_holds() -> None:
+    configured = replace(EACH, amount=3)
+    assert kept_by([EACH, DAILY], [configured], "agt_ada", None) == [DAILY]
+    assert kept_by([EACH, DAILY], [configured], "agt_bob", None) == [replace(EACH, ref="agt_bob")]
+    assert kept_by([DAILY], [configured], "agt_bob", None) == [replace(configured, ref="agt_bob")]
+    monthly = replace(configured, period=Period.MONTH)
+    assert kept_by([DAILY], [monthly], "agt_ada", None) == [DAILY, replace(monthly, ref="agt_ada")]
+
+
+def test_the_operators_budget_of_the_constellation_cannot_be_lifted() -> None:
+    configured = replace(OVERALL, amount=1)
+    assert kept_by([OVERALL], [configured], "agt_ada", None) == [OVERALL, configured]
+
+
+def test_a_groups_budget_is_kept_on_its_behalf_alone() -> None:
+    assert kept_by([OF_GROUP], [], "agt_ada", "grp_1") == [OF_GROUP]
+    assert kept_by([OF_GROUP], [], "agt_ada", "grp_2") == []
+    assert kept_by([OF_GROUP, OF_TURNS], [], "agt_ada", None) == []
+
+
+def test_what_each_turn_may_spend() -> None:
+    configured = replace(OF_TURNS, amount=3)
+    assert of_each_turn([OF_TURNS, DAILY], [configured], Unit.TOKENS) == 10
+    assert of_each_turn([DAILY], [configured], Unit.TOKENS) == 3
+    assert of_each_turn([OF_TURNS], [configured], Unit.MICRODOLLARS) is None

@@ -1,0 +1,246 @@
+"""An agent with a past and a summariser that follows a script, for tests of compaction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+from pattern_core import admission
+from pattern_core.admission import Accepted, Incoming
+from pattern_core.agents.active import ActiveTurn
+from pattern_core.agents.history import History, load_history, make_message, to_row
+from pattern_core.agents.roster import Agent
+from pattern_core.compaction.compaction import Commit, Compaction
+from pattern_core.compaction.summariser import Summariser, SummaryCall
+from pattern_core.errors import LimitReached
+from pattern_core.events import Event, read
+from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.limits import Limits, PromptLimits
+from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult
+from pattern_core.models.client import ModelClient
+from pattern_core.models.model import Usage
+from pattern_core.models.retry import RetryPolicy
+from pattern_core.search import SearchRequest, search
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing.model import Answer, ScriptedProvider
+from pattern_db import template
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents, messages, summaries
+from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.summaries import SummaryRow
+from pattern_db.timestamps import iso
+
+T = TypeVar("T")
+WINDOW = 8_192
+START = "2026-01-01T00:00:00.000Z"  # where StoppedClock begins
+USER = "user:usr_ada"
+ADA = Agent(
+    id="agent_ada",
+    name="ada",
+    model_provider="scripted",
+    model_name="script-1",
+    system_prompt="Be brief.",
+    created_at=START,
+    updated_at=START,
+)
+
+
+@dataclass
+class CountingPurse:
+    """Pays for so many calls and keeps the account."""
+
+    calls_max: int = 1_000
+    reserved: list[SummaryCall] = field(default_factory=list)
+    settled: list[Usage | None] = field(default_factory=list)
+
+    async def reserve(self, call: SummaryCall) -> None:
+        if len(self.reserved) >= self.calls_max:
+            raise LimitReached("the day's budget is spent")
+        self.reserved.append(call)
+
+    async def settle(self, call: SummaryCall, usage: Usage | None) -> None:
+        self.settled.append(usage)
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """One agent, its turn under way, and what makes room for it."""
+
+    database: Database
+    clock: StoppedClock
+    ids: Ids
+    turn: ActiveTurn
+    provider: ScriptedProvider
+    summariser: Summariser
+    compaction: Compaction
+    purse: CountingPurse
+    limits: Limits
+
+    def remade(self, commit: Commit) -> Compaction:
+        """Another one that commits in its own way."""
+        return Compaction(
+            database=self.database,
+            summariser=self.summariser,
+            clock=self.clock,
+            ids=self.ids,
+            limits=self.limits,
+            commit=commit,
+        )
+
+    @property
+    def history(self) -> History:
+        return self.turn.history
+
+    def new(self, role: str, *parts: Part) -> Message:
+        self.clock.advance(1_000)
+        created_at = iso(self.clock.now_ms())
+        return make_message(role, parts, position=self.ids.position(), created_at=created_at)
+
+    async def said(self, turns: int, *, words: str = "word " * 40, tools: int = 0) -> None:
+        """Store so many earlier turns: a question, calls with their results, an answer that names its number."""
+        rows: list[MessageRow] = []
+        for number in range(turns):
+            conversation = [self.new("user", Text(text=f"question {number}: {words}"))]
+            for call in range(tools):
+                conversation.append(self.new("assistant", ToolCall(call_id=f"c{call}", tool="note")))
+                conversation.append(self.new("tool", ToolResult(call_id=f"c{call}", tool="note", content=words)))
+            conversation.append(self.new("assistant", Text(text=f"answer{number} {words}")))
+            batch = conversation[0].position
+            rows += [
+                to_row(message, agent_id=ADA.id, batch_id=batch, sequence=place)
+                for place, message in enumerate(conversation)
+            ]
+        await self.database.write(messages.append, rows)
+
+    async def turn_of(self, words: int, results: Sequence[int]) -> int:
+        """Store one turn of so many words, with a call for each result; return how many messages it has."""
+        said = [self.new("user", Text(text="word " * words))]
+        for number, length in enumerate(results):
+            said.append(self.new("assistant", ToolCall(call_id=f"c{number}", tool="note")))
+            content = "data " * length
+            said.append(self.new("tool", ToolResult(call_id=f"c{number}", tool="note", content=content)))
+        said.append(self.new("assistant", Text(text="done")))
+        batch = said[0].position
+        rows = [to_row(one, agent_id=ADA.id, batch_id=batch, sequence=place) for place, one in enumerate(said)]
+        await self.database.write(messages.append, rows)
+        return len(rows)
+
+    async def imported(self, count: int, *, words: str = "past", role: str = "user") -> None:
+        """Store past messages of no turn."""
+        said = [self.new(role, Text(text=f"{words} {number}")) for number in range(count)]
+        rows = [to_row(one, agent_id=ADA.id, batch_id="", sequence=0, source="import") for one in said]
+        await self.database.write(messages.append, [replace(row, batch_id=None) for row in rows])
+
+    async def begin(self, text: str = "and now?") -> Message:
+        """Read the history and let the turn begin with a message."""
+        await self.reload()
+        message = self.new("user", Text(text=text))
+        self.turn.batch_id = message.position
+        self.history.append(message)
+        return message
+
+    async def reload(self) -> None:
+        """Read the conversation as a new process does."""
+        self.turn.history = await self.database.read(load_history, ADA.id, self.limits.prompt, active=None)
+
+    async def rows(self) -> list[MessageRow]:
+        """All messages, oldest first, archived or not."""
+        return (await self.database.read(messages.recent, ADA.id, 100_000, include_archived=True))[::-1]
+
+    async def summaries(self) -> list[SummaryRow]:
+        """All summaries, oldest first."""
+        return (await self.database.read(summaries.recent, ADA.id, 1_000))[::-1]
+
+    async def events(self) -> list[Event]:
+        """What was told of compactions."""
+        return [event for event in await self.database.read(read, 0) if event.name == "history.compacted"]
+
+    async def found(self, query: str) -> Sequence[str]:
+        """The contents of what search finds by words."""
+        return [hit.content for hit in (await search(self.database, SearchRequest(query=query, limit=200))).hits]
+
+
+@asynccontextmanager
+async def stage(
+    script: Iterable[Answer] = (),
+    *,
+    otherwise: Answer | None = None,
+    window: int = WINDOW,
+    read_max: int = 2_000,
+    config: Mapping[str, object] | None = None,
+) -> AsyncIterator[Stage]:
+    """An agent whose turn was accepted, and a model that answers by the script."""
+    clock, limits = StoppedClock(), Limits(prompt=PromptLimits(history_messages_max=read_max))
+    ids = Ids(clock, seeded_randomness(7))
+    provider = ScriptedProvider(script, otherwise=otherwise, name=ADA.model_provider)
+    models = ModelClient({provider.name: provider}, RetryPolicy(attempts_max=1), limits.turn, seeded_randomness(3))
+    summariser = Summariser(models, lambda _provider, _model: window)
+    async with Database.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
+        await database.write(agents.create, ADA)
+
+        async def commit(fn: Callable[[Connection], tuple[T, list[Event]]]) -> T:
+            return (await database.write(fn))[0]
+
+        await commit(partial(_accept, limits=limits))
+        yield Stage(
+            database=database,
+            clock=clock,
+            ids=ids,
+            turn=_turn(config),
+            provider=provider,
+            summariser=summariser,
+            compaction=Compaction(
+                database=database,
+                summariser=summariser,
+                clock=clock,
+                ids=ids,
+                limits=limits,
+                commit=commit,
+            ),
+            purse=CountingPurse(),
+            limits=limits,
+        )
+
+
+def _accept(connection: Connection, limits: Limits) -> tuple[Accepted, list[Event]]:
+    incoming = Incoming(agent_id=ADA.id, content="hello", sender=USER)
+    return admission.accept(connection, incoming, turn_id="turn_1", seed=7, now=START, limits=limits)
+
+
+def _turn(config: Mapping[str, object] | None) -> ActiveTurn:
+    return ActiveTurn(
+        key=1,
+        id="turn_1",
+        agent=replace(ADA, config={} if config is None else {"compaction": config}),
+        seed=7,
+        sender=USER,
+        depth=0,
+        batch_id="~",
+        deadline=math.inf,
+        deadline_at=START,
+        history=History(),
+    )
+
+
+def loose_ends(conversation: Sequence[Message]) -> list[str]:
+    """Call ids that are asked without an answer right after, or answered without having been asked."""
+    ends: list[str] = []
+    waiting: set[str] = set()
+    for one in conversation:
+        if one.role == "tool":
+            answered = one.parts[0]
+            assert isinstance(answered, ToolResult)
+            if answered.call_id in waiting:
+                waiting.remove(answered.call_id)
+            else:
+                ends.append(answered.call_id)
+            continue
+        ends.extend(waiting)
+        waiting = {asked.call_id for asked in one.tool_calls}
+    return [*ends, *waiting]

@@ -1,0 +1,110 @@
+"""Which exchanges leave: by each strategy's definition, and for all of them: what remains fits or cannot be less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pattern_core.agents.history import Exchange
+from pattern_core.compaction.choose import Choice, choose, drop_oldest, remaining
+from pattern_core.compaction.settings import CompactionSettings, Strategy
+from pattern_core.messages import Message, Text
+from pattern_db.timestamps import iso
+
+NOW_MS = 1_767_225_600_000
+HOUR_MS = 3_600_000
+
+
+def exchange(
+    tokens: int,
+    *,
+    messages: int = 2,
+    hours_ago: float = 0,
+    running: bool = False,
+    held: bool = False,
+    text: str = "",
+) -> Exchange:
+    created_at = iso(NOW_MS - int(hours_ago * HOUR_MS))
+    said = tuple(Message(role="user", parts=(Text(text=text),), created_at=created_at) for _ in range(messages))
+    return Exchange(messages=said, tokens=tokens, is_running=running, is_held=held)
+
+
+def chosen(exchanges: Sequence[Exchange], target: int, **given_: object) -> list[int]:
+    return choose(Choice(exchanges=exchanges, target=target, now_ms=NOW_MS), CompactionSettings.of(given_))
+
+
+EXCHANGES = st.lists(
+    st.builds(
+        exchange, st.integers(1, 400), messages=st.integers(1, 6), hours_ago=st.integers(0, 100), held=st.booleans()
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=150)
+@given(
+    EXCHANGES,
+    st.booleans(),
+    st.integers(0, 2_000),
+    st.sampled_from(get_args(Strategy)),
+    st.integers(1, 30),
+    st.sampled_from([0.1, 0.3, 0.9]),
+)
+def test_what_remains_fits_or_nothing_more_can_leave(
+    exchanges: list[Exchange], runs: bool, target: int, type_: str, keep: int, share: float
+) -> None:
+    if runs:
+        exchanges = [*exchanges, exchange(50, running=True)]
+    choice = Choice(exchanges=exchanges, target=target, now_ms=NOW_MS)
+    given_ = {"type": type_, "keep_recent": keep, "keep_important": keep, "min_keep_recent": keep, "percentage": share}
+    for places in (choose(choice, CompactionSettings.of(given_)), drop_oldest(choice)):
+        assert places == sorted(set(places))
+        assert set(places) <= set(choice.free)
+        assert not any(exchanges[place].is_held or exchanges[place].is_running for place in choice.free)
+        assert len(exchanges) - 1 not in choice.free
+        left = remaining(choice, places)
+        assert left <= target or places == choice.free
+        if remaining(choice, ()) > target and choice.free:
+            assert places  # each attempt shrinks
+
+
+def test_truncation_keeps_whole_turns_until_there_are_enough() -> None:
+    assert chosen([exchange(10)] * 5, 1_000, type="truncate", keep_recent=5) == [0, 1]  # 6 of 10 messages stay
+    assert chosen([exchange(10)] * 5, 1_000, type="truncate", keep_recent=100) == []
+    assert chosen([exchange(10)] * 5, 25, type="truncate", keep_recent=100) == [0, 1, 2]
+
+
+def test_the_window_slides_by_its_share_and_as_far_as_needed() -> None:
+    ten = [exchange(10)] * 10
+    assert chosen(ten, 70) == [0, 1, 2]
+    assert chosen(ten, 65) == [0, 1, 2, 3]
+    assert chosen(ten, 15) == list(range(9))
+    assert chosen([exchange(10)] * 100, 75) == list(range(93))
+    assert chosen(ten, 0) == list(range(9))
+    assert chosen(ten, 99, percentage=0.5) == [0, 1, 2, 3, 4]
+
+
+def test_what_matters_is_kept_beside_the_newest() -> None:
+    said = [exchange(10), exchange(10, text="remember: never, always"), exchange(10), exchange(10), exchange(10)]
+    kept = {"type": "importance_based", "keep_recent": 4, "keep_important": 2}
+    assert chosen(said, 1_000, **kept) == [0, 2]
+    assert chosen(said, 20, **kept) == [0, 1, 2]
+
+
+def test_what_is_old_decays_but_not_below_the_least() -> None:
+    said = [exchange(10, hours_ago=hours) for hours in (50, 40, 30, 20, 10)]
+    decay = {"type": "time_decay", "compress_after_hours": 24}
+    assert chosen(said, 1_000, **decay, min_keep_recent=2) == [0, 1, 2]
+    assert chosen(said, 1_000, **decay, min_keep_recent=8) == [0]
+    assert chosen(said, 1_000, type="time_decay", compress_after_hours=60, min_keep_recent=2) == []
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_one_exchange_stays(running: bool) -> None:
+    assert chosen([exchange(500, running=running)], 10) == []
+    assert chosen([], 10) == []
+    assert chosen([exchange(500), exchange(500, running=running)], 10) == [0]

@@ -1,0 +1,424 @@
+"""Making room: whatever the summariser does, the conversation fits, and no message is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pattern_core.compaction.opening import OPENING_ID
+from pattern_core.compaction.storing import Archived
+from pattern_core.errors import LimitReached
+from pattern_core.events import Event
+from pattern_core.messages import Text, ToolCall, ToolResult
+from pattern_core.models.errors import ModelServerError, WindowExceeded
+from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.testing.model import NO_USAGE, Answer, Paced, says
+from pattern_db.connection import Connection
+from pattern_db.journal import inbox, turns
+from tests.pattern_core.compaction.rig import ADA, START, Stage, loose_ends, stage
+
+SUMMARY = "Ruth asked many numbered questions about words, and got an answer to each."
+BROKEN = ModelServerError("down", provider="scripted")
+TOO_LONG = WindowExceeded("too long", provider="scripted")
+GARBAGE = ModelReply(parts=(Text(text=" ... "),), finish_reason="stop", usage=NO_USAGE)
+
+
+async def assert_nothing_lost(world: Stage, count: int) -> None:
+    """Every message is there, is either shown or archived, and summaries account for the archived ones."""
+    rows = await world.rows()
+    shown = {message.id for message in world.history.messages}
+    assert len(rows) == count
+    assert all(row.is_archived != (row.id in shown) for row in rows)
+    assert loose_ends(world.history.messages) == []
+    archived = sum(row.is_archived for row in rows)
+    assert sum(row.message_count for row in await world.summaries() if row.depth == 0) == archived
+    assert sum(event.data["messages"] for event in await world.events()) == archived  # type: ignore[misc]  # JSON
+
+
+async def test_where_there_is_room_nothing_happens() -> None:
+    async with stage() as world:
+        await world.said(5)
+        await world.begin()
+        made = await world.compaction.make_room(world.turn, room=10_000)
+        assert (made.messages, made.summary_ids, world.provider.asked) == (0, (), 0)
+        assert await world.summaries() == []
+
+
+async def test_what_leaves_is_retold_and_both_are_found() -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        await world.said(30)
+        await world.begin()
+        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        assert world.history.tokens == made.tokens_after <= 2_000 < made.tokens_before
+        first = world.history.messages[0]
+        assert (first.id, first.role) == (OPENING_ID, "user")
+        assert SUMMARY in first.text
+        (summary,) = await world.summaries()
+        assert (summary.summary, summary.is_stub, summary.depth) == (SUMMARY, False, 0)
+        assert summary.model == "scripted/script-1"
+        await assert_nothing_lost(world, 60)
+        assert SUMMARY in await world.found("numbered questions")
+        assert any(text.startswith("answer0 ") for text in await world.found("answer0"))
+        (event,) = await world.events()
+        assert event.data["tokens_after"] == made.tokens_after
+        assert event.data["summary_id"] == summary.id == made.summary_ids[0]
+        assert world.purse.settled == list(made.usage) != []
+        assert world.history.messages[-1].text == "and now?"
+
+
+async def test_a_new_process_sees_the_same_conversation() -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        await world.said(30)
+        await world.begin()
+        await world.compaction.make_room(world.turn, room=2_000)
+        before = world.history.messages[:-1]  # the turn's own message was not stored
+        await world.reload()
+        assert world.history.messages == before
+
+
+@pytest.mark.parametrize("answer", [BROKEN, GARBAGE, TOO_LONG, says("la " * 200)], ids=["down", "dots", "long", "la"])
+async def test_without_a_summary_a_stub_says_what_left(answer: Answer) -> None:
+    async with stage(otherwise=answer) as world:
+        await world.said(30)
+        await world.begin()
+        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        assert world.history.tokens <= 2_000
+        (summary,) = await world.summaries()
+        assert summary.is_stub
+        assert summary.model is None
+        assert made.trouble
+        assert f"{summary.message_count} messages" in world.history.messages[0].text
+        assert len(world.purse.settled) == len(world.purse.reserved) == world.provider.asked
+        await assert_nothing_lost(world, 60)
+        assert summary.summary in await world.found("question")
+
+
+async def test_a_summary_longer_than_what_it_is_of_is_refused() -> None:
+    long = says(" ".join(f"w{number}" for number in range(3_000)))
+    async with stage(otherwise=long, config={"summary_tokens": 2_000}, window=60_000) as world:
+        await world.said(12)
+        await world.begin()
+        made = await world.compaction.make_room(world.turn, room=1_000)
+        assert made.trouble == "the summary was longer than what it was of"
+        assert [row.is_stub for row in await world.summaries()] == [True]
+        assert world.history.tokens <= 1_000
+        await assert_nothing_lost(world, 24)
+
+
+async def test_no_money_no_summary() -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        world.purse.calls_max = 0
+        await world.said(30)
+        await world.begin()
+        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        assert (made.trouble, world.provider.asked) == ("the day's budget is spent", 0)
+        await assert_nothing_lost(world, 60)
+
+
+async def test_a_record_that_is_too_long_is_halved() -> None:
+    def picky(request: ModelRequest) -> ModelReply | Exception:
+        return says(SUMMARY) if len(request.messages[0].text) < 3_000 else TOO_LONG
+
+    async with stage(otherwise=picky) as world:
+        await world.said(12)
+        await world.begin()
+        await world.compaction.make_room(world.turn, room=1_000)
+        assert [row.summary for row in await world.summaries()] == [SUMMARY]
+        assert world.provider.asked <= 6
+        await assert_nothing_lost(world, 24)
+
+
+async def test_cancelled_in_the_middle_everything_is_as_before(autojump_clock: object) -> None:
+    gate = trio.Event()
+    async with stage(otherwise=Paced(answer=says(SUMMARY), gate=gate)) as world:
+        await world.said(30)
+        await world.begin()
+        before = world.history.messages
+        with trio.move_on_after(1):
+            await world.compaction.make_room(world.turn, room=2_000)
+        assert world.history.messages == before
+        assert await world.summaries() == []
+        assert not any(row.is_archived for row in await world.rows())
+        gate.set()
+        await world.compaction.make_room(world.turn, room=2_000)  # and works the next time
+        assert world.history.tokens <= 2_000
+        await assert_nothing_lost(world, 60)
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+async def test_a_process_that_dies_at_the_commit_loses_nothing(dies: str) -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        await world.said(30)
+        await world.begin()
+        before = world.history.messages
+
+        async def dying(fn: Callable[[Connection], tuple[Archived, list[Event]]]) -> Archived:
+            if dies == "after":
+                await world.database.write(fn)
+            raise Died
+
+        with pytest.raises(Died):
+            await world.remade(dying).make_room(world.turn, room=2_000)
+        assert world.history.messages == before
+        await world.begin()  # as the next process does
+        await assert_nothing_lost(world, 60)
+        made = await world.compaction.make_room(world.turn, room=2_000)
+        assert made.messages == 0 if dies == "after" else made.messages > 0
+        assert world.history.tokens <= 2_000
+        await assert_nothing_lost(world, 60)
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+async def test_a_slow_summary_takes_half_of_the_turns_time(autojump_clock: object) -> None:
+    async with stage(otherwise=Paced(answer=says(SUMMARY), delay_s=100)) as world:
+        await world.said(30)
+        await world.begin()
+        world.turn.deadline = trio.current_time() + 60
+        made = await world.compaction.make_room(world.turn, room=2_000)
+        assert trio.current_time() <= world.turn.deadline - 30
+        assert made.trouble
+        await assert_nothing_lost(world, 60)
+
+
+async def test_twice_without_a_new_message_no_model_is_asked() -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        await world.said(30)
+        await world.begin()
+        await world.compaction.make_room(world.turn, room=2_000)
+        asked = world.provider.asked
+        await world.compaction.make_room(world.turn, room=700)
+        assert world.provider.asked == asked
+        assert world.history.tokens <= 700
+        await assert_nothing_lost(world, 60)
+
+
+async def test_one_turn_does_not_compact_without_end() -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        await world.said(60)
+        await world.begin()
+        for room in (5_000, 2_800, 1_200, 400, 200):
+            world.history.append(world.new("user", Text(text="more")))
+            await world.compaction.make_room(world.turn, room=room)
+            assert world.history.tokens <= room
+        assert [row.is_stub for row in await world.summaries()] == [False, False, False, True, True]
+
+
+async def test_summaries_follow_one_another_and_are_merged_when_there_are_many() -> None:
+    async with stage(otherwise=says(SUMMARY), config={"summary_tokens": 50}) as world:
+        total = 0
+        for _round in range(16):
+            await world.said(14)
+            total += 28
+            await world.begin()
+            await world.compaction.make_room(world.turn, room=1_500)
+            assert world.history.tokens <= 1_500
+        await assert_nothing_lost_of_merged(world, total)
+        rows = await world.summaries()
+        assert [row.previous_summary_id for row in rows] == [None, *(row.id for row in rows[:-1])]
+        assert max(row.depth for row in rows) >= 1
+        deepest = next(row for row in rows if row.depth == 1)
+        assert deepest.start_position == rows[0].start_position
+        assert deepest.message_count == sum(row.message_count for row in rows[: rows.index(deepest)]) + (
+            await archived_by(world, deepest.id)
+        )
+
+
+async def archived_by(world: Stage, summary_id: str) -> int:
+    (event,) = [event for event in await world.events() if event.data["summary_id"] == summary_id]
+    count = event.data["messages"]
+    assert isinstance(count, int)
+    return count
+
+
+async def assert_nothing_lost_of_merged(world: Stage, count: int) -> None:
+    rows = await world.rows()
+    assert len(rows) == count
+    archived = sum(row.is_archived for row in rows)
+    assert sum([await archived_by(world, row.id) for row in await world.summaries()]) == archived
+
+
+async def test_the_recursive_strategy_has_one_summary_that_grows_deeper() -> None:
+    async with stage(otherwise=says(SUMMARY), config={"type": "recursive_summarization", "keep_recent": 4}) as world:
+        for _round in range(3):
+            await world.said(10)
+            await world.begin()
+            await world.compaction.make_room(world.turn, room=1_100)
+        assert [row.depth for row in await world.summaries()] == [0, 1, 2]
+        assert (await world.summaries())[-1].message_count == sum(row.is_archived for row in await world.rows())
+        assert world.history.messages[0].text.count(SUMMARY) == 1
+        asked = world.provider.requests[-1].messages[0].text
+        assert f"Summary of what was before: {SUMMARY}" in asked
+
+
+@pytest.mark.parametrize("type_", ["truncate", "importance_based", "time_decay"])
+async def test_strategies_without_a_model_ask_none(type_: str) -> None:
+    async with stage(config={"type": type_, "keep_recent": 6, "min_keep_recent": 6}) as world:
+        await world.said(30, tools=2)
+        await world.begin()
+        await world.compaction.make_room(world.turn, room=1_500)
+        assert world.history.tokens <= 1_500
+        await assert_nothing_lost(world, 180)
+
+
+async def test_ten_thousand_imported_messages_leave_in_portions() -> None:
+    async with stage(otherwise=says(SUMMARY), read_max=500) as world:
+        await world.imported(10_000)
+        await world.begin()
+        assert world.history.opening.unloaded == 9_500
+        assert "9500 messages" in world.history.messages[0].text
+        assert len(world.history.messages) == 502
+        made = await world.compaction.make_room(world.turn, room=1_500)
+        assert world.history.tokens <= 1_500
+        assert world.history.opening.unloaded == 0
+        assert len(made.summary_ids) == 10 + 1
+        await assert_nothing_lost(world, 10_000)
+        assert world.provider.asked <= 6
+        assert "past 3 " in [f"{text} " for text in await world.found('"past 3"')]
+
+
+async def test_imported_words_of_tools_leave_with_the_others() -> None:
+    async with stage(otherwise=BROKEN, read_max=50) as world:
+        await world.imported(200, role="tool")
+        await world.said(20)
+        await world.begin()
+        await world.compaction.make_room(world.turn, room=600)
+        rows = await world.rows()
+        assert sum(not row.is_archived for row in rows) == len(world.history.messages) - 2  # opening, turn
+
+
+def _wait(connection: Connection, batch_id: str) -> None:
+    inbox.take_first(connection, ADA.id, 1)
+    turns.start(connection, 1, batch_id=batch_id, epoch=1, started_at=START, deadline_at=START)
+    turns.wait(connection, 1, time_left_ms=1_000)
+
+
+@pytest.mark.parametrize("read_max", [2_000, 12])
+async def test_a_turn_that_waits_for_a_person_stays(read_max: int) -> None:
+    async with stage(otherwise=says(SUMMARY), read_max=read_max) as world:
+        await world.said(30)
+        waiting = (await world.rows())[4]
+        assert waiting.batch_id is not None
+        await world.database.write(_wait, waiting.batch_id)
+        await world.begin()
+        await world.compaction.make_room(world.turn, room=1_000)
+        kept = [row for row in await world.rows() if not row.is_archived]
+        assert {waiting.batch_id} <= {row.batch_id for row in kept}
+        assert len([row for row in kept if row.batch_id == waiting.batch_id]) == 2
+        assert len(kept) < 60
+
+
+async def test_a_turn_of_many_calls_is_shown_shorter_and_stays_whole() -> None:
+    async with stage(otherwise=BROKEN) as world:
+        await world.said(3)
+        await world.begin("find it out")
+        shortened = 0
+        for number in range(12):
+            call = ToolCall(call_id=f"r{number}", tool="read", arguments={"path": "x" * 500})
+            world.history.append(world.new("assistant", Text(text="look"), call))
+            content = f"result {number} " + "data " * 800
+            world.history.append(world.new("tool", ToolResult(call_id=f"r{number}", tool="read", content=content)))
+            made = await world.compaction.make_room(world.turn, room=3_000)
+            assert world.history.tokens <= 3_000
+            assert loose_ends(world.history.messages) == []
+            assert world.history.messages[-1].role == "tool"
+            shortened += made.shortened
+        assert shortened > 0
+        assert "find it out" in [message.text for message in world.history.messages]
+
+
+async def test_a_message_that_is_too_long_by_itself_says_so() -> None:
+    async with stage(otherwise=BROKEN) as world:
+        await world.said(3)
+        await world.begin("word " * 2_000)
+        with pytest.raises(LimitReached, match="shorter message"):
+            await world.compaction.make_room(world.turn, room=1_000)
+        assert len(await world.rows()) == 6
+
+
+async def test_a_model_that_cannot_write_is_not_asked() -> None:
+    async with stage(config={"summarization_model": "embedded/rules"}) as world:
+        await world.said(30)
+        await world.begin()
+        made = await world.compaction.make_room(world.turn, room=2_000)
+        assert made.trouble == "embedded models do not write summaries"
+        await assert_nothing_lost(world, 60)
+    async with stage(window=500) as world:
+        await world.said(30)
+        await world.begin()
+        made = await world.compaction.make_room(world.turn, room=400)
+        assert "too small" in str(made.trouble)
+        await assert_nothing_lost(world, 60)
+
+
+async def test_by_hand_the_strategy_works_where_there_is_room_and_no_turn() -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        await world.said(30)
+        made = await world.compaction.by_hand(world.turn.agent, purse=world.purse)
+        assert made.messages > 0
+        assert made.tokens_after < made.tokens_before
+        assert [row.summary for row in await world.summaries()] == [SUMMARY]
+        await world.reload()
+        await assert_nothing_lost(world, 60)
+
+
+async def test_what_a_person_archived_meanwhile_is_not_archived_twice() -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        await world.said(30)
+        await world.begin()
+        await world.compaction.by_hand(world.turn.agent)
+        before = len(await world.summaries())
+        await world.compaction.make_room(world.turn, room=2_500)
+        assert world.history.tokens <= 2_500
+        rows = await world.rows()
+        assert len(rows) == 60
+        assert sum(row.message_count for row in await world.summaries()) == sum(row.is_archived for row in rows)
+        assert before == 1
+
+
+class Turn(NamedTuple):
+    """What one turn says: words of the question, words of each call's result."""
+
+    words: int
+    results: tuple[int, ...]
+
+
+TURNS = st.lists(st.builds(Turn, st.integers(1, 200), st.lists(st.integers(0, 300), max_size=3).map(tuple)), max_size=9)
+ANSWERS = st.sampled_from([says(SUMMARY), says("la " * 200), GARBAGE, BROKEN, TOO_LONG])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    TURNS,
+    st.integers(60, 3_000),
+    st.sampled_from(["sliding_window", "truncate", "importance_based", "recursive_summarization", "time_decay"]),
+    st.lists(ANSWERS, min_size=30, max_size=30),
+)
+def test_whatever_is_said_it_fits_and_nothing_is_lost(
+    turns: list[Turn], room: int, type_: str, answers: list[Answer]
+) -> None:
+    async def live() -> None:
+        config = {"type": type_, "keep_recent": 4, "keep_important": 4, "min_keep_recent": 4, "summary_tokens": 60}
+        async with stage(answers, otherwise=BROKEN, config=config) as world:
+            stored = 0
+            for one in turns:
+                await world.begin("word " * one.words)
+                with suppress(LimitReached):
+                    await world.compaction.make_room(world.turn, room=room)
+                    assert world.history.tokens <= room
+                rows = await world.rows()
+                assert len(rows) == stored
+                shown = {message.id for message in world.history.messages}
+                assert all(row.is_archived != (row.id in shown) for row in rows)
+                assert loose_ends(world.history.messages) == []
+                stored += await world.turn_of(one.words, one.results)
+
+    trio.run(live)

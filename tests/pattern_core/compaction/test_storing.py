@@ -1,0 +1,102 @@
+"""One transaction: marks, summary and event together, or nothing of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from pattern_core.agents.history import SENT_BY_TOOL, to_row
+from pattern_core.compaction.opening import opening_message
+from pattern_core.compaction.storing import Leaving, Sizes, store
+from pattern_core.errors import Conflict
+from pattern_core.messages import Text
+from pattern_core.models.tokens import message_tokens
+from pattern_db.connection import Connection
+from pattern_db.journal import inbox, turns
+from pattern_db.tables import messages
+from pattern_db.tables.summaries import Chain
+from tests.pattern_core.compaction.rig import ADA, START, Stage, stage
+
+SIZES = Sizes(before=1_000, rest=100, opening_max=200, unloaded=0)
+
+
+async def leaving(world: Stage, count: int, *, turn: tuple[int, str] | None = (1, "turn_1")) -> Leaving:
+    rows = (await world.rows())[:count]
+    return Leaving(
+        agent_id=ADA.id,
+        turn=turn,
+        positions=[row.position for row in rows],
+        hidden=[],
+        started_at=rows[0].created_at,
+        ended_at=rows[-1].created_at,
+        summary="a stub",
+        strategy="truncate",
+        chain=Chain(),
+    )
+
+
+async def test_what_leaves_is_marked_and_named_and_told() -> None:
+    async with stage() as world:
+        await world.said(3)
+        left = await leaving(world, 4)
+        archived, (event,) = await world.database.write(partial(store, summary_id="sum_1", now=START), left, SIZES)
+        assert [row.is_archived for row in await world.rows()] == [True] * 4 + [False] * 2
+        (row,) = await world.summaries()
+        assert (row.id, row.message_count, row.is_stub) == ("sum_1", 4, True)
+        assert (row.start_position, row.end_position) == (left.positions[0], left.positions[-1])
+        assert archived.opening.chain.head == (row,)
+        assert event.name == "history.compacted"
+        assert event.turn_id == "turn_1"
+        opening = opening_message(archived.opening)
+        assert opening is not None
+        assert event.data["tokens_after"] == SIZES.rest + message_tokens(opening)
+        assert (event.data["from"], event.data["to"], event.data["messages"]) == (
+            left.positions[0],
+            left.positions[-1],
+            4,
+        )
+
+
+async def test_what_no_prompt_shows_leaves_with_its_turn() -> None:
+    async with stage() as world:
+        await world.said(1)
+        sent = to_row(
+            world.new("assistant", Text(text="sent")), agent_id=ADA.id, batch_id="", sequence=0, source=SENT_BY_TOOL
+        )
+        await world.database.write(messages.append, [sent])
+        await world.said(1)
+        left = await leaving(world, 4)
+        positions = [position for position in left.positions if position != sent.position]
+        await world.database.write(
+            partial(store, summary_id="sum_1", now=START), replace(left, positions=positions), SIZES
+        )
+        assert [row.is_archived for row in await world.rows()] == [True] * 4 + [False]
+        (row,) = await world.summaries()
+        assert row.message_count == 3  # of what a prompt showed
+
+
+async def test_nothing_is_archived_twice() -> None:
+    async with stage() as world:
+        await world.said(3)
+        left = await leaving(world, 4)
+        await world.database.write(partial(store, summary_id="sum_1", now=START), left, SIZES)
+        with pytest.raises(Conflict, match="meanwhile"):
+            await world.database.write(partial(store, summary_id="sum_2", now=START), left, SIZES)
+        assert len(await world.summaries()) == len(await world.events()) == 1
+
+
+def _start(connection: Connection) -> None:
+    inbox.take_first(connection, ADA.id, 1)
+    turns.start(connection, 1, batch_id="0" * 19, epoch=1, started_at=START, deadline_at=START)
+
+
+async def test_a_person_waits_for_the_end_of_a_turn() -> None:
+    async with stage() as world:
+        await world.said(3)
+        left = await leaving(world, 4, turn=None)
+        await world.database.write(_start)
+        with pytest.raises(Conflict, match="at work"):
+            await world.database.write(partial(store, summary_id="sum_1", now=START), left, SIZES)
+        assert await world.summaries() == []

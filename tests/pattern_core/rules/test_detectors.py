@@ -1,0 +1,149 @@
+"""Loops that no rule names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pattern_core.errors import InvalidInput
+from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.rules import Call
+from pattern_core.rules.detectors import DetectorSettings, Finding, Watched, watch
+from pattern_core.testing.clock import StoppedClock
+from tests.pattern_core.rules.moments import call, ran
+
+DEFAULT = DetectorSettings()
+
+
+def look(*calls: Call, settings: DetectorSettings = DEFAULT, **more: Any) -> tuple[str, str] | None:
+    found = watch(Watched(calls=calls, **more), settings)
+    return None if found is None else (found.kind, found.detector)
+
+
+def times(count: int, tool: str = "a", result: str = "same", *, first: int = 1, **given: Any) -> list[Call]:
+    """The same call in each of so many steps."""
+    return [ran(tool, result, step=first + number, **given) for number in range(count)]
+
+
+def test_nothing_happened() -> None:
+    assert look() is None
+    assert look(ran("a")) is None
+
+
+def test_the_same_call_three_times() -> None:
+    assert look(*times(2)) is None
+    assert look(*times(3)) == ("warn", "identical")
+    assert look(*times(4)) == ("stop", "identical")
+    found = watch(Watched(calls=times(3)), DEFAULT)
+    assert found == Finding(
+        kind="warn",
+        detector="identical",
+        text="Careful: `a` was called 3 times in a row with the same arguments and the same result. Calling it once"
+        " more changes nothing: do something else, or say what you know and end the turn.",
+    )
+    stopped = watch(Watched(calls=times(4)), DEFAULT)
+    assert stopped is not None and stopped.text.startswith("Stopped: `a` was called") and "warning" in stopped.text
+
+
+def test_a_warning_is_heeded() -> None:
+    assert look(*times(3), ran("b", step=4)) is None
+    # Whoever falls back into it was warned already.
+    again = [*times(3), ran("b", step=4), *times(3, first=5)]
+    assert look(*again[:-1]) is None
+    assert look(*again) == ("stop", "identical")
+
+
+def test_one_decision_with_the_same_call_often_is_one_hit() -> None:
+    assert look(*[ran("a", "same", step=1) for _ in range(5)]) == ("warn", "identical")
+
+
+def test_what_changes_is_no_loop() -> None:
+    assert look(*[ran("a", f"{number} %", step=number) for number in range(1, 20)]) is None
+    assert look(*[ran("a", "same", step=number, arguments={"n": number}) for number in range(1, 4)]) is None
+
+
+def test_an_id_that_is_made_anew_is_no_news() -> None:
+    ids = Ids(StoppedClock(), seeded_randomness(1))
+    sent = [ran("send_message", f"Delivered ({ids.new('turn')}, msg_{ids.position()}).", step=n) for n in (1, 2, 3)]
+    assert len({one.result for one in sent}) == 3
+    assert look(*sent) == ("warn", "identical")
+
+
+def test_refused_calls_are_a_loop_whatever_the_refusal_says() -> None:
+    refused = [call("a", "denied", step=number, result=f"again in {9 - number} seconds") for number in (1, 2, 3)]
+    assert look(*refused) == ("warn", "identical")
+    others = [call("a", "denied", step=n, result=f"in {n} s", arguments={"n": n}) for n in range(1, 7)]
+    assert look(*others) == ("warn", "no_progress")
+
+
+def test_polling_may_be_exempt() -> None:
+    poll = DetectorSettings.of({"exempt": ["pol*"]})
+    assert look(*times(30, "poll"), settings=poll) is None
+    assert look(*times(3, "a"), settings=poll) == ("warn", "identical")
+
+
+def test_ping_pong() -> None:
+    rounds = [ran(tool, f"{tool}!", step=number) for number, tool in enumerate(["a", "b"] * 4, 1)]
+    quiet = DetectorSettings.of({"no_progress": None})
+    assert look(*rounds[:5], settings=quiet) is None
+    assert look(*rounds[:6], settings=quiet) == ("warn", "ping_pong")
+    assert look(*rounds[:7], settings=quiet) == ("stop", "ping_pong")
+    moving = [ran(one.tool, f"{one.step}", step=one.step) for one in rounds]
+    assert look(*moving, settings=quiet) is None
+
+
+def searches(count: int, **given: Any) -> list[Call]:
+    """Searches for ever other words, all without a hit."""
+    given = {"effect_class": "pure", **given}
+    return [ran("search", "no hits", step=number, arguments={"q": number}, **given) for number in range(1, count + 1)]
+
+
+def test_no_progress() -> None:
+    assert look(*searches(6)) is None  # the first brought something
+    assert look(*searches(7)) == ("warn", "no_progress")
+    assert look(*searches(8)) == ("stop", "no_progress")
+    assert look(*searches(7), said=[3]) is None
+    # What changes something is progress, though it always answers the same.
+    assert look(*searches(30, effect_class="local")) is None
+    assert look(*searches(6), ran("search", "a hit", step=7)) is None
+
+
+def test_making_room_without_progress() -> None:
+    stuck = [ran("plan", "the plan", step=step, effect_class="pure", arguments={"n": step}) for step in (1, 2, 3, 4)]
+    assert look(*stuck, compactions=[2, 3]) is None
+    assert look(*stuck, compactions=[2, 3, 4]) == ("warn", "compactions")
+    assert look(*stuck, compactions=[2, 3, 4], said=[3]) is None
+    assert look(*stuck, compactions=[1, 2, 3]) is None  # the first step brought the plan
+    later = [*stuck, ran("plan", "the plan", step=5, effect_class="pure", arguments={"n": 5})]
+    assert look(*later, compactions=[2, 3, 4, 5]) == ("stop", "compactions")
+
+
+def test_all_may_be_switched_off() -> None:
+    off = DetectorSettings.of(False)
+    assert look(*times(50), settings=off) is None
+    assert look(*times(50), settings=DetectorSettings.of({"identical": None, "no_progress": False})) is None
+
+
+def test_settings() -> None:
+    assert DetectorSettings.of(None) == DetectorSettings.of({}) == DEFAULT
+    assert DetectorSettings.of({"identical": 5, "exempt": ["x"]}) == DetectorSettings(identical=5, exempt=("x",))
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (True, "an object with identical"),
+        ([], "an object with identical"),
+        ({"loops": 3}, "no key loops"),
+        ({"identical": 1}, "detectors.identical is a whole number from 2"),
+        ({"ping_pong": True}, "detectors.ping_pong"),
+        ({"no_progress": "6"}, "detectors.no_progress"),
+        ({"exempt": "a"}, "detectors.exempt"),
+        ({"exempt": ["a b"]}, "no tool's name"),
+    ],
+)
+def test_settings_that_will_not_do(value: Any, says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        DetectorSettings.of(value)
+    assert says in refused.value.message

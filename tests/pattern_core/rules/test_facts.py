@@ -1,0 +1,130 @@
+"""Rules judge by rows: a restart sees what the process before it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pattern_core.rules import Asked, CallState, RuleSet, check
+from pattern_core.rules.facts import calls_of, read
+from pattern_core.rules.state import RESULT_CHARS_MAX
+from pattern_db import template
+from pattern_db.connection import Connection
+from pattern_db.enums import Role
+from pattern_db.journal import effects, turns
+from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.turns import NewTurn
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents, messages
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.messages import MessageRow
+from pattern_db.timestamps import iso, unix_ms
+
+NOW = "2026-11-21T22:24:40.123Z"
+
+
+@pytest.fixture
+def db() -> Iterator[Connection]:
+    connection = template.in_memory(migrations_of("constellation"), now=NOW)
+    for agent in ("ada", "bob"):
+        agents.create(
+            connection,
+            AgentRow(
+                id=agent,
+                name=agent,
+                model_provider="embedded",
+                model_name="m",
+                system_prompt="",
+                config={},
+                enabled_tools=(),
+                created_at=NOW,
+                updated_at=NOW,
+            ),
+        )
+    yield connection
+    connection.close()
+
+
+def turn_of(db: Connection, agent: str = "ada", name: str = "turn_1") -> int:
+    return turns.insert(db, NewTurn(id=name, agent_id=agent, sender="user:u", seed=1, created_at=NOW))
+
+
+def call(
+    db: Connection, turn: int, number: int, tool: str, *, status: str = "done", at: str | None = NOW, result: str = "ok"
+) -> None:
+    """Store a call that was started at a time (None: within the file, which has no start) and ended a second later."""
+    effect_class = "pure" if at is None else "unsafe"
+    call_id = f"rule_{number}" if tool == "forced" else f"call_{number}"
+    args = '"not JSON"' if tool == "broken" else '{"n":1}'
+    row = EffectRow(turn, 1, number, call_id, tool, args, b"0" * 16, effect_class, f"k{turn}{number}")
+    effects.plan(db, [row])
+    if at is not None:
+        effects.start(db, (turn, 1, number), epoch=1, started_at=at, deadline_at=NOW)
+    if status in ("planned", "started"):
+        return
+    message = f"msg_{turn}_{number}"
+    messages.append(
+        db,
+        [
+            MessageRow(
+                id=message,
+                agent_id="ada",
+                position=f"{turn}{number:018}",
+                role=Role.TOOL,
+                content=result,
+                created_at=NOW,
+            )
+        ],
+    )
+    ended = iso(unix_ms(NOW if at is None else at) + 1_000)
+    effects.finish(db, (turn, 1, number), status=status, message_id=message, ended_at=ended)
+
+
+def test_calls_of_a_turn(db: Connection) -> None:
+    turn = turn_of(db)
+    call(db, turn, 0, "web", result="x" * (RESULT_CHARS_MAX + 5))
+    call(db, turn, 1, "note", at=None)
+    call(db, turn, 2, "forced", status="error")
+    call(db, turn, 3, "broken", status="started")
+    call(db, turn_of(db, name="turn_2"), 0, "other")
+    web, note, forced, broken = calls_of(db, turn)
+    assert (web.tool, web.arguments, web.status, web.step, web.at_ms) == ("web", {"n": 1}, "done", 1, unix_ms(NOW))
+    assert (len(web.result), web.effect_class, web.is_forced) == (RESULT_CHARS_MAX, "unsafe", False)
+    assert (note.at_ms, note.effect_class, note.result) == (unix_ms(NOW) + 1_000, "pure", "ok")
+    assert (forced.is_forced, forced.status) == (True, "error")
+    assert (broken.status, broken.arguments, broken.result) == ("started", {"invalid": "not JSON"}, "")
+
+
+def test_the_last_use_of_a_tool_reaches_across_turns(db: Connection) -> None:
+    first, second, other = turn_of(db), turn_of(db, name="turn_2"), turn_of(db, "bob", "turn_3")
+    late, later = (iso(unix_ms(NOW) + ms) for ms in (5_000, 60_000))
+    call(db, second, 0, "web", at=late)
+    call(db, first, 0, "web", at=NOW)  # ends after a later one: the last start counts
+    call(db, second, 1, "web", at=later, status="error")
+    call(db, other, 0, "web", at=later)
+    call(db, second, 2, "note", at=None)
+    assert read(db, "ada", ("web", "note", "none")) == {"web": unix_ms(late), "note": unix_ms(NOW) + 1_000}
+    assert read(db, "bob", ("web",)) == {"web": unix_ms(later)}
+    assert read(db, "ada", ()) == {}
+
+
+def test_a_restart_judges_the_same(db: Connection) -> None:
+    rules = RuleSet.of(
+        [
+            {"tool": "web", "type": "cooldown", "seconds": 60},
+            {"tool": "*", "type": "max_calls", "count": 3},
+            {"tool": "mail", "type": "requires_preceding", "tools": ["note"]},
+        ]
+    )
+    turn = turn_of(db)
+    call(db, turn, 0, "web")
+    call(db, turn, 1, "web", status="denied", at=None)
+    call(db, turn, 2, "note", at=None)
+    now_ms = unix_ms(NOW) + 30_000
+    state = CallState(calls=calls_of(db, turn), step=1, last_ms=read(db, "ada", ("web",)), now_ms=now_ms)
+    kinds = {tool: check(rules, state, Asked(tool=tool)).kind for tool in ("web", "mail", "note")}
+    assert kinds == {"web": "refuse", "mail": "run", "note": "run"}
+    call(db, turn, 3, "mail")
+    full = CallState(calls=calls_of(db, turn), step=1, now_ms=now_ms)
+    assert check(rules, full, Asked(tool="note")).kind == "refuse"
