@@ -9,22 +9,33 @@ from pattern_core.errors import NotFound
 from pattern_core.models.model import ToolSpec
 from pattern_core.tools.tool import Tool
 
+FOREIGN = "__"  # between a foreign server's name and its tool's
 TAIL_SHARE = 4  # of a result that is cut, one part in so many is kept of its end: errors stand there
 
 
 class ToolRegistry:
     """All tools there are, in the order in which models see them. An agent sees those that are enabled for it.
 
+    Beside the tools of the constellation there are those of foreign servers, which come and go: `replace` sets all that
+    a server offers. Their names begin with the server's (`server__tool`), and an agent may have all of them enabled as
+    `server__*`.
+
     Raises:
         ValueError: two tools have one name.
     """
 
     def __init__(self, tools: Iterable[Tool]) -> None:
-        self._tools: dict[str, Tool] = {}
+        self._own: dict[str, Tool] = {}
         for tool in tools:
-            if tool.name in self._tools:
+            if tool.name in self._own:
                 raise ValueError(f"there are two tools named {tool.name}")
-            self._tools[tool.name] = tool
+            self._own[tool.name] = tool
+        self._foreign: dict[str, dict[str, Tool]] = {}  # by server, in the order of their names
+        self._made()
+
+    def _made(self) -> None:
+        servers = [self._foreign[server] for server in sorted(self._foreign)]
+        self._tools = {name: tool for tools in (self._own, *servers) for name, tool in tools.items()}
         # Made once: a specification carries the digest that every prompt's hash needs.
         self._specs = {name: tool.spec for name, tool in self._tools.items()}
 
@@ -33,6 +44,29 @@ class ToolRegistry:
         """The names of all tools, in order."""
         return tuple(self._tools)
 
+    def expect(self, server: str) -> None:
+        """There is a server of this name; what it offers is not known yet."""
+        self._foreign.setdefault(server, {})
+
+    def replace(self, server: str, tools: Iterable[Tool]) -> None:
+        """All that a foreign server offers from now on.
+
+        Raises:
+            ValueError: two of them have one name, or a name does not begin with the server's.
+        """
+        offered: dict[str, Tool] = {}
+        for tool in sorted(tools, key=lambda tool: tool.name):
+            if tool.name in offered or not tool.name.startswith(server + FOREIGN):
+                raise ValueError(f"{tool.name} cannot be a tool of the server {server}")
+            offered[tool.name] = tool
+        self._foreign[server] = offered
+        self._made()
+
+    def accepts(self, name: str) -> bool:
+        """Whether an agent may have this name enabled: there is such a tool, or a server that may come to offer it."""
+        server, mark, tool = name.partition(FOREIGN)
+        return name in self._tools or bool(mark and tool and server in self._foreign)
+
     def get(self, name: str, enabled: Collection[str]) -> Tool:
         """The tool `name`, if it is among the `enabled` names.
 
@@ -40,14 +74,20 @@ class ToolRegistry:
             NotFound: there is no such tool, or not for this agent; the message lists what there is.
         """
         tool = self._tools.get(name)
-        if tool is None or name not in enabled:
-            there = ", ".join(other for other in self._tools if other in enabled) or "none"
+        if tool is None or not self._is_enabled(name, enabled):
+            there = ", ".join(other for other in self._tools if self._is_enabled(other, enabled)) or "none"
             raise NotFound(f"there is no tool {name!r}; your tools: {there}")
         return tool
 
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
         """The enabled tools as the model sees them. Names of tools that are no more are passed over."""
-        return tuple(spec for name, spec in self._specs.items() if name in enabled)
+        return tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
+
+    def _is_enabled(self, name: str, enabled: Collection[str]) -> bool:
+        if name in enabled:
+            return True
+        server, mark, _tool = name.partition(FOREIGN)
+        return bool(mark) and server in self._foreign and f"{server}{FOREIGN}*" in enabled
 
 
 def to_text(result: object, chars_max: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
@@ -35,10 +35,14 @@ _WANTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What a tool takes: `schema` is a JSON Schema object for the model, `model` checks what it sends."""
+    """What a tool takes: `schema` is a JSON Schema object for the model, `model` checks what it sends.
+
+    A tool that is not written here has no `model`: `misfits` then says what is wrong with arguments, in words.
+    """
 
     schema: Mapping[str, object]
-    model: type[BaseModel]
+    model: type[BaseModel] | None = None
+    misfits: Callable[[Mapping[str, object]], Sequence[str]] | None = None
 
     def check(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The arguments by name, typed and with defaults filled in.
@@ -48,21 +52,27 @@ class Arguments:
         Raises:
             InvalidInput: something is missing, unknown or of the wrong type; the message names each misfit.
         """
+        if self.model is None:
+            self._refuse([] if self.misfits is None else self.misfits(arguments))
+            return dict(arguments)
         try:
             # As JSON, so that lists and enumerations have the types that JSON can say.
             checked = self.model.model_validate_json(json.dumps(arguments))
         except ValidationError as error:
-            raise InvalidInput(self._misfits(error)) from None
+            details = error.errors(include_url=False)
+            self._refuse([self._misfit(cast("Mapping[str, Any]", detail)) for detail in details])
+            raise
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"the arguments are not JSON: {error}") from None
         return {name: getattr(checked, name) for name in self.model.model_fields}
 
-    def _misfits(self, error: ValidationError) -> str:
-        details = error.errors(include_url=False)
-        words = [self._misfit(cast("Mapping[str, Any]", detail)) for detail in details[:MISFITS_MAX]]
-        if len(details) > MISFITS_MAX:
-            words.append(f"and {len(details) - MISFITS_MAX} more")
-        return "the arguments do not fit: " + "; ".join(words)
+    def _refuse(self, misfits: Sequence[str]) -> None:
+        if not misfits:
+            return
+        words = list(misfits[:MISFITS_MAX])
+        if len(misfits) > MISFITS_MAX:
+            words.append(f"and {len(misfits) - MISFITS_MAX} more")
+        raise InvalidInput("the arguments do not fit: " + "; ".join(words)) from None
 
     def _misfit(self, detail: Mapping[str, Any]) -> str:
         place = ".".join(str(step) for step in detail["loc"])
@@ -70,7 +80,8 @@ class Arguments:
         if kind == "missing":
             return f"`{place}` is missing"
         if kind == "extra_forbidden":
-            known = ", ".join(f"`{name}`" for name in self.model.model_fields) or "none"
+            properties = cast("Mapping[str, object]", self.schema["properties"])
+            known = ", ".join(f"`{name}`" for name in properties) or "none"
             return f"`{place}` is not an argument of this tool (its arguments: {known})"
         if kind == "json_invalid":
             return f"the text is not valid Unicode or JSON ({detail['ctx']['error']})"

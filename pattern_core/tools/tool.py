@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pattern_core.memory.sharing import Sharing
     from pattern_core.memory.store import MemoryStore
     from pattern_core.search import SearchRequest, SearchResult
+    from pattern_core.tools.toolbox import Toolbox
 
 Probe = Literal["done", "absent", "unknown"]
 
@@ -69,10 +70,13 @@ class ToolContext:
     clock: Clock
     ids: Ids
     deliver: Deliver
+    toolbox: Toolbox
 
 
 ToolFunction = Callable[..., Awaitable[object]]
 ProbeFunction = Callable[[str], Awaitable[Probe | tuple[Probe, str]]]
+ConsentFunction = Callable[[Mapping[str, object]], str | None]
+"""Why a person must agree before a call with these arguments runs; None if nobody need be asked. Pure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,7 @@ class Tool:
 
     `run` takes the context and the checked arguments by name. `probe`, for verifiable tools, tells from the
     idempotency key whether an earlier start happened: "done" (with the result's text), "absent" or "unknown".
+    `consent` tells from the arguments whether a person must agree first.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Tool:
     run: ToolFunction
     probe: ProbeFunction | None = None
     timeout_s: float | None = None
+    consent: ConsentFunction | None = None
 
     @property
     def spec(self) -> ToolSpec:
@@ -112,6 +118,7 @@ def tool(
     probe: ProbeFunction | None = None,
     timeout_s: float | None = None,
     name: str | None = None,
+    consent: ConsentFunction | None = None,
 ) -> Callable[[ToolFunction], Tool]:
     """Make a `Tool` of an async function. Without a declared class an effect counts as unsafe.
 
@@ -134,6 +141,7 @@ def tool(
             run=fn,
             probe=probe,
             timeout_s=timeout_s,
+            consent=consent,
         )
 
     return make

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pattern_core.tools.builtin.block import block
 from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_core.tools.builtin.calculator import calculator
+from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.file import file
 from pattern_core.tools.builtin.file_save import file_save
 from pattern_core.tools.builtin.recall import recall
+from pattern_core.tools.builtin.result import result
 from pattern_core.tools.builtin.search import search
 from pattern_core.tools.builtin.send_message import send_message
+from pattern_core.tools.builtin.shell import shell
+from pattern_core.tools.builtin.web import web
 from pattern_core.tools.tool import Tool
 
 BUILTIN: tuple[Tool, ...] = (
@@ -18,7 +23,13 @@ BUILTIN: tuple[Tool, ...] = (
     search,
     send_message,
     file,
+    calculator,
+    result,
+    web,
     file_save,
+    shell,
+    emergency_halt,
 )
-# What writes to the machine's disk is enabled by somebody's decision only.
-DEFAULT_ENABLED: tuple[str, ...] = tuple(tool.name for tool in BUILTIN if tool is not file_save)
+# What writes to the machine's disk, runs commands or stops everybody is enabled by somebody's decision only.
+_BY_DECISION = (file_save, shell, emergency_halt)
+DEFAULT_ENABLED: tuple[str, ...] = tuple(tool.name for tool in BUILTIN if tool not in _BY_DECISION)

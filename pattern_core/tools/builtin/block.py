@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, assert_never
 
-from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, shown_schema
-from pattern_core.memory.shapes.schema import CompositeSchema, Field, ListSchema, LogSchema, MapSchema, Schema
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, shown_schema, with_schema
+from pattern_core.memory.shapes.schema import (
+    CompositeSchema,
+    Field,
+    ListSchema,
+    LogSchema,
+    MapSchema,
+    Schema,
+    TextSchema,
+    Viewport,
+)
 from pattern_core.tools.calling import author_of, cause_of, done, needed
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import BlockType, EffectClass, Permission
@@ -15,13 +25,16 @@ from pattern_db.enums import BlockType, EffectClass, Permission
 async def block(
     context: ToolContext,
     op: Annotated[
-        Literal["load", "info", "pin", "unpin", "swap", "archive", "create", "share", "unshare"],
+        Literal["load", "info", "pin", "unpin", "swap", "archive", "viewport", "create", "share", "unshare"],
         "load: read its content. info: its settings and size. pin, unpin: keep it in your view, or no longer. swap: pin"
-        " it and unpin `other`. archive: put it away; load and search still find it, pin brings it back. create: make a"
-        " new one. share: let `agent` see it too. unshare: no longer.",
+        " it and unpin `other`. archive: put it away; load and search still find it, pin brings it back. viewport: of a"
+        " long text, keep only some lines in view. create: make a new one. share: let `agent` see it too. unshare: no"
+        " longer.",
     ],
     label: Annotated[str, "The block's label."],
     other: Annotated[str | None, "For swap: the label of the block that leaves your view."] = None,
+    start_line: Annotated[int, "For viewport: the first line in view, from 1."] = 1,
+    display_lines: Annotated[int | None, "For viewport: how many lines; 0 for the whole text again."] = None,
     content: Annotated[str | None, "For create: what it says at first."] = None,
     description: Annotated[str | None, "For create: what it is for, in a sentence."] = None,
     agent: Annotated[str | None, "For share, unshare: the other agent's name."] = None,
@@ -48,6 +61,8 @@ async def block(
             return done(f"Swapped: {label} is in your view now, {gone} is not")
         case "archive":
             return await _set(context, label, BlockSettings(block_type=BlockType.ARCHIVAL), "Archived")
+        case "viewport":
+            return await _viewport(context, label, start_line, display_lines)
         case "create":
             return await _create(context, label, content or "", description or "")
         case "share":
@@ -76,6 +91,23 @@ async def _pin(context: ToolContext, label: str) -> dict[str, object]:
     is_away = view.block_type is BlockType.ARCHIVAL
     settings = BlockSettings(pinned=True, block_type=BlockType.WORKING if is_away else None)
     return await _set(context, label, settings, "Pinned")
+
+
+async def _viewport(context: ToolContext, label: str, first: int, count: int | None) -> dict[str, object]:
+    if count is None or count < 0 or first < 1:
+        raise InvalidInput("viewport needs `display_lines` (0 for the whole text), and lines count from 1")
+    view = await context.memory.view(context.agent_id, label)
+    if not isinstance(shown_schema(view.metadata), TextSchema):
+        raise InvalidInput(f"only a text has lines; {label} is a {shown_schema(view.metadata).kind.value}")
+    total = view.content.count("\n") + 1
+    if first > total:
+        raise InvalidInput(f"{label} has {total} line{'' if total == 1 else 's'}; there is no line {first}")
+    schema = TextSchema(viewport=Viewport(start_line=first, display_lines=count) if count else None)
+    settings = BlockSettings(metadata=with_schema(view.metadata, schema))
+    await _set(context, label, settings, "Set the view of")
+    if not count:
+        return done(f"All {total} lines of {label} are in view")
+    return done(f"Lines {first} to {min(first + count - 1, total)} of {total} of {label} are in view; load reads all")
 
 
 async def _create(context: ToolContext, label: str, content: str, description: str) -> dict[str, object]:

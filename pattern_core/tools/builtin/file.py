@@ -17,7 +17,7 @@ from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import EffectClass, PathType, SearchKind
 from pattern_db.tables import passages
 
-Operation = Literal["list", "read", "grep", "search", "write", "append"]
+Operation = Literal["list", "read", "grep", "search", "write", "append", "replace"]
 LINES_DEFAULT = 200
 LINES_MAX = 1_000
 WINDOW_CHARS_MAX = 16_000  # below what a result may hold, so that the JSON is never cut
@@ -35,10 +35,10 @@ async def file(
     op: Annotated[
         Operation,
         "list: folders, or the files in them. read: a window of lines. grep: lines that match `pattern`."
-        " search: passages about `query`. write: a whole file. append: add at its end.",
+        " search: passages about `query`. write: a whole file. append: add at its end. replace: `old` by `content`.",
     ],
     path: Annotated[
-        str | None, "For read, write, append and a grep of one file: `folder/path`, as list shows it."
+        str | None, "For read, write, append, replace and a grep of one file: `folder/path`, as list shows it."
     ] = None,
     folder: Annotated[str | None, "For list and search: only this folder."] = None,
     pattern: Annotated[
@@ -50,7 +50,8 @@ async def file(
     lines: Annotated[int, "For read: at most so many lines, up to 1000."] = LINES_DEFAULT,
     ignore_case: Annotated[bool, "For grep: upper and lower case are the same."] = False,
     limit: Annotated[int | None, "For grep and search: at most so many finds, 1 to 100."] = None,
-    content: Annotated[str | None, "For write and append: the text, exactly as it shall be."] = None,
+    content: Annotated[str | None, "For write, append and replace: the text, exactly as it shall be."] = None,
+    old: Annotated[str | None, "For replace: the text that goes, exactly as it stands there, and only once."] = None,
 ) -> dict[str, object]:
     """Read, find and write files in the folders that are attached to you. Name the lines when you quote from a file."""
     access = AgentFiles(context.database, context.agent_id)
@@ -73,9 +74,18 @@ async def file(
         case "search":
             only = None if folder is None else (await access.folder(folder)).folder.name
             return await _search(context, needed(query, "query", op), only, clamp(limit or HITS_DEFAULT))
-        case "write" | "append":
+        case "write":
             place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
-            return await _write(context, access, place, needed(content, "content", op), is_append=op == "append")
+            return await _write(context, place, "Wrote", b"", _bytes(needed(content, "content", op)))
+        case "append":
+            place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
+            before = await access.stored(place)
+            return await _write(context, place, "Added to", before, before + _bytes(needed(content, "content", op)))
+        case "replace":
+            place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
+            before = await access.stored(place)
+            after = _replaced(place, before, needed(old, "old", op), needed(content, "content", op))
+            return await _write(context, place, "Changed", before, after)
         case _:
             assert_never(op)
 
@@ -142,11 +152,21 @@ async def _search(context: ToolContext, query: str, folder: str | None, limit: i
     return done(words + (f" ({result.notice})" if result.notice else ""), hits=shown)
 
 
-async def _write(
-    context: ToolContext, access: AgentFiles, place: Located, content: str, *, is_append: bool
-) -> dict[str, object]:
-    before = await access.stored(place) if is_append else b""
-    data = before + check_text(content).encode()
+def _bytes(text: str) -> bytes:
+    return check_text(text).encode()
+
+
+def _replaced(place: Located, before: bytes, old: str, new: str) -> bytes:
+    """The file with `old` replaced, which must stand in it exactly once: a guess could change another place."""
+    count = before.count(_bytes(old)) if old else 0
+    if count != 1:
+        found = "is not in it" if count == 0 else f"stands in it {count} times"
+        raise InvalidInput(f"{place.path} was not changed: `old` {found}; read the file and give a text found once")
+    return before.replace(_bytes(old), _bytes(new))
+
+
+async def _write(context: ToolContext, place: Located, did: str, before: bytes, data: bytes) -> dict[str, object]:
+    """Store the file; `before` is what it was made from, which must still be there, empty if from nothing."""
     if len(data) > FILE_CHARS_MAX:
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
     prepared = await prepare(place.name, data)
@@ -161,4 +181,4 @@ async def _write(
         expected_hash=hash_of(before) if before else None,
     )
     context.work.store(store, put)
-    return done(f"{'Added to' if is_append else 'Wrote'} {place.path}", bytes=len(data), passages=len(prepared.pieces))
+    return done(f"{did} {place.path}", bytes=len(data), passages=len(prepared.pieces))

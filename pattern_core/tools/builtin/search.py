@@ -17,11 +17,13 @@ Domain = Literal["all", "conversations", "archival_memory", "blocks", "files"]
 LIMIT_DEFAULT = 20
 _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
     "all": core.KINDS,
-    "conversations": (SearchKind.MESSAGE,),
+    "conversations": (SearchKind.MESSAGE, SearchKind.SUMMARY),
     "archival_memory": (SearchKind.ARCHIVAL,),
     "blocks": (SearchKind.BLOCK,),
     "files": (SearchKind.FILE,),
 }
+_TALK = ("all", "conversations")  # domains that hold messages; roles and sessions narrow them to those
+_MESSAGES = (SearchKind.MESSAGE,)
 
 
 @tool(effect=EffectClass.PURE)
@@ -47,7 +49,7 @@ async def search(
     aged = read_age(query, context.clock.now_ms())
     request = SearchRequest(
         query=aged.query,
-        kinds=(SearchKind.MESSAGE,) if (role is not None or by_session) and domain == "all" else _KINDS[domain],
+        kinds=_MESSAGES if (role is not None or by_session) and domain in _TALK else _KINDS[domain],
         agents=[context.agent_id, CONSTELLATION_OWNER],
         roles=None if role is None else [Role(role)],
         since=start_time if aged.since_ms is None else iso(aged.since_ms),

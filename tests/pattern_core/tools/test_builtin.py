@@ -17,9 +17,14 @@ def test_names_and_effects() -> None:
         ("search", EffectClass.PURE),
         ("send_message", EffectClass.LOCAL),
         ("file", EffectClass.LOCAL),
+        ("calculator", EffectClass.LOCAL),
+        ("result", EffectClass.PURE),
+        ("web", EffectClass.IDEMPOTENT),
         ("file_save", EffectClass.IDEMPOTENT),
+        ("shell", EffectClass.UNSAFE),
+        ("emergency_halt", EffectClass.LOCAL),
     ]
-    assert ToolRegistry(BUILTIN).names == (*DEFAULT_ENABLED, "file_save")
+    assert ToolRegistry(BUILTIN).names == (*DEFAULT_ENABLED, "file_save", "shell", "emergency_halt")
 
 
 def test_schemas_are_plain_enough_for_every_vendor() -> None:

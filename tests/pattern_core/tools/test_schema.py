@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from pattern_core.errors import InvalidInput
-from pattern_core.tools.schema import arguments_of
+from pattern_core.tools.schema import Arguments, arguments_of
 
 
 class Colour(enum.StrEnum):
@@ -157,6 +158,17 @@ def test_functions_that_cannot_be_tools_are_refused() -> None:
         arguments_of(variadic)
     with pytest.raises(ValueError, match="contains itself"):
         arguments_of(recursive)
+
+
+def test_without_a_model_the_words_of_whoever_knows_decide() -> None:
+    def misfits(arguments: Mapping[str, object]) -> list[str]:
+        return [f"`{name}` is odd" for name in arguments if name != "even"]
+
+    arguments = Arguments(schema={"type": "object"}, misfits=misfits)
+    assert arguments.check({"even": 2}) == {"even": 2}
+    with pytest.raises(InvalidInput, match=r"the arguments do not fit: `a` is odd; .*; and 2 more"):
+        arguments.check(dict.fromkeys("abcdefghijkl", 1))
+    assert Arguments(schema={}).check({"a": 1}) == {"a": 1}
 
 
 json_values = st.recursive(

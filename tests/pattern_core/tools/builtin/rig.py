@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pattern_core.errors import NotFound
 from pattern_core.ids import Ids, seeded_randomness
@@ -11,7 +11,9 @@ from pattern_core.memory.past.history import BlockHistory
 from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
+from pattern_core.tools.results import Results
 from pattern_core.tools.tool import Tool, ToolContext
+from pattern_core.tools.toolbox import Toolbox
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import Role
 from pattern_db.tables import messages
@@ -19,18 +21,27 @@ from pattern_db.tables.messages import MessageRow
 from pattern_db.timestamps import iso
 from tests.pattern_core.memory.rig import ADA, Rig
 
+if TYPE_CHECKING:
+    from pattern_core.halt import Halt
+    from pattern_core.shell.shell import Shell
+    from pattern_core.web.web import Web
+
 
 @dataclass
 class ToolRig:
-    """`delivered` are the messages for agents, as (target, content)."""
+    """`delivered` are the messages for agents, as (target, content). Tests of what reaches outside set its service."""
 
     rig: Rig
     agent_id: str = ADA
     batch_id: str = "9000000000000000000"
     delivered: list[tuple[str, str]] = field(default_factory=list)
+    web: Web | None = None
+    shell: Shell | None = None
+    halt: Halt | None = None
 
     def __post_init__(self) -> None:
         self.ids = Ids(self.rig.clock, seeded_randomness(7))
+        self.results = Results(database=self.rig.database, clock=self.rig.clock, ids=self.ids)
         blocks, commit = self.rig.store.blocks, self.rig.commit
         self.sharing = Sharing(database=self.rig.database, clock=self.rig.clock, seen=blocks.seen, commit=commit)
         self.revisions = Revisions(
@@ -69,7 +80,13 @@ class ToolRig:
             clock=self.rig.clock,
             ids=self.ids,
             deliver=self.deliver,
+            toolbox=self.toolbox,
         )
+
+    @property
+    def toolbox(self) -> Toolbox:
+        # Only emergency_halt's tests need a halt, and set one.
+        return Toolbox(results=self.results, halt=cast("Halt", self.halt), web=self.web, shell=self.shell)
 
     async def search(self, request: SearchRequest) -> SearchResult:
         return await search(self.rig.database, request)

@@ -7,7 +7,7 @@ import pytest
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.tools.builtin.block import block
 from pattern_db.enums import BlockType
-from tests.pattern_core.memory.rig import ADA, ALL
+from tests.pattern_core.memory.rig import ADA, ALL, prompt_blocks
 from tests.pattern_core.tools.builtin.rig import ToolRig
 
 
@@ -73,7 +73,7 @@ async def test_pin_and_unpin(tools: ToolRig) -> None:
     for op, pinned in (("pin", True), ("unpin", False)):
         assert (await tools.call(block, op=op, label="notes"))["success"]
         assert (await tools.rig.store.view(ADA, "notes")).pinned is pinned
-        assert len(await tools.rig.store.prompt_blocks(ADA)) == int(pinned)
+        assert len(await prompt_blocks(tools.rig.store, ADA)) == int(pinned)
     assert tools.rig.told[-1].data["by"] == "agent:agt_ada"
 
 
@@ -85,6 +85,35 @@ async def test_archive_puts_a_working_block_away_and_refuses_a_core_one(tools: T
     await tools.rig.block("y", label="core", block_type=BlockType.CORE)
     with pytest.raises(InvalidInput, match="cannot be archived"):
         await tools.call(block, op="archive", label="core")
+
+
+async def test_a_viewport_keeps_some_lines_of_a_text_in_view(tools: ToolRig) -> None:
+    await tools.rig.block("one\ntwo\nthree\nfour", pinned=True)
+    for start, count, words, shown in (
+        (2, 2, "Lines 2 to 3 of 4", "[lines 2-3 of 4]\ntwo\nthree"),
+        (3, 9, "Lines 3 to 4 of 4", "[lines 3-4 of 4]\nthree\nfour"),
+        (1, 0, "All 4 lines", "one\ntwo\nthree\nfour"),
+    ):
+        said = await tools.call(block, op="viewport", label="notes", start_line=start, display_lines=count)
+        assert said["message"].startswith(words)
+        [seen] = await prompt_blocks(tools.rig.store, ADA)
+        assert shown in seen
+        assert ("four" in seen) is ("four" in shown)
+    assert (await tools.call(block, op="load", label="notes"))["data"]["content"] == "one\ntwo\nthree\nfour"
+
+
+async def test_a_viewport_that_shows_nothing_is_refused(tools: ToolRig) -> None:
+    await tools.rig.block("one\ntwo")
+    await tools.rig.block("", label="list", metadata={"schema": "List"})
+    for arguments, words in (
+        ({"label": "notes"}, "needs `display_lines`"),
+        ({"label": "notes", "display_lines": -1}, "needs `display_lines`"),
+        ({"label": "notes", "start_line": 0, "display_lines": 1}, "count from 1"),
+        ({"label": "notes", "start_line": 3, "display_lines": 1}, "has 2 lines; there is no line 3"),
+        ({"label": "list", "display_lines": 1}, "list is a List"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            await tools.call(block, op="viewport", **arguments)
 
 
 async def test_an_unknown_label_is_answered_with_the_known_ones(tools: ToolRig) -> None:

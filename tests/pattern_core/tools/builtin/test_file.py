@@ -63,6 +63,19 @@ async def test_files_are_written_with_the_call(tools: ToolRig, shelf: Shelf) -> 
     assert (await shelf.folders.content("papers", "log.md"))[1] == b"New.\n"
 
 
+async def test_a_text_that_stands_once_is_replaced(tools: ToolRig, shelf: Shelf) -> None:
+    path = "papers/log.md"
+    await tools.call(file, op="write", path=path, content="One owl.\nTwo mice.\nTwo mice.\n")
+    said = await tools.call(file, op="replace", path=path, old="One owl", content="An owl")
+    assert said["message"] == "Changed papers/log.md"
+    assert (await shelf.folders.content("papers", "log.md"))[1] == b"An owl.\nTwo mice.\nTwo mice.\n"
+    for old, words in (("Two mice", "stands in it 2 times"), ("three", "is not in it"), ("", "is not in it")):
+        with pytest.raises(InvalidInput, match=words):
+            await tools.call(file, op="replace", path=path, old=old, content="x")
+    with pytest.raises(InvalidInput, match="is not in it"):
+        await tools.call(file, op="replace", path="papers/none.md", old="x", content="y")
+
+
 async def test_a_call_that_is_not_stored_writes_nothing(tools: ToolRig, shelf: Shelf) -> None:
     work = UnitOfWork()
     await file.call(tools.context(work), {"op": "write", "path": "papers/log.md", "content": "One."})

@@ -1,0 +1,185 @@
+"""The emergency halt: an agent stops its whole constellation, and only a person lets it go on.
+
+The halt is stored in the transaction of the call that asked for it, with an entry in the agent's archive and an event.
+Then every turn under way is cancelled and nothing new is accepted, also after a restart, until somebody resumes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import trio
+
+from pattern_core.archive import entries
+from pattern_core.archive.entries import NewEntry, Terms
+from pattern_core.archive.store import changed
+from pattern_core.clock import Clock, now_text
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.ids import Ids
+from pattern_core.unit_of_work import Commit, UnitOfWork
+from pattern_db.connection import Connection
+from pattern_db.tables import meta
+
+Severity = Literal["warning", "critical"]
+KEY = "halt"  # in the table of what a file knows about itself; empty when nothing is halted
+REASON_CHARS_MAX = 2_000
+HALTED, RESUMED = "constellation.halted", "constellation.resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltRow:
+    """A halt: who asked for it in which turn, when and why."""
+
+    id: str
+    agent_id: str
+    agent_name: str
+    turn_id: str
+    at: str
+    severity: Severity
+    reason: str
+
+
+class Halted(Conflict):
+    """An agent halted the constellation; `details["halt_id"]` and `details["reason"]` say which halt and why."""
+
+    code = "halted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """The agent that asks for a halt, and the turn in which it does."""
+
+    agent_id: str
+    agent_name: str
+    turn_id: str
+
+
+def stored(connection: Connection) -> HaltRow | None:
+    """The halt that a file is under."""
+    found = meta.get(connection, KEY)
+    return HaltRow(**json.loads(found)) if found else None
+
+
+class Halt:
+    """Whether a constellation is halted, and the way into and out of it.
+
+    `current` is what the file says when it is opened (`stored`). `run` must be running; it is what acts on a halt.
+    `log` is the file for a line about each halt, None for none.
+    """
+
+    def __init__(
+        self, *, current: HaltRow | None, clock: Clock, ids: Ids, commit: Commit, log: Path | None = None
+    ) -> None:
+        self.current = current
+        self._clock = clock
+        self._ids = ids
+        self._commit = commit
+        self._log = log
+        self._cancel_turns: Callable[[HaltRow], None] = lambda _halt: None
+        self._asked = trio.Event()
+
+    def check(self) -> None:
+        """Refuse what a halted constellation does not do.
+
+        Raises:
+            Halted: it is halted.
+        """
+        halt = self.current
+        if halt is not None:
+            raise Halted(
+                f"{halt.agent_name} halted this constellation at {halt.at}: {halt.reason} When that is settled, a"
+                " person resumes it: pattern constellation resume NAME",
+                halt_id=halt.id,
+                reason=halt.reason,
+            )
+
+    def request(self, work: UnitOfWork, asker: Asker, *, reason: str, severity: Severity) -> HaltRow:
+        """Add a halt to the unit of work of a call; it holds from that commit on.
+
+        Raises:
+            InvalidInput: there is no reason, or it is too long.
+        """
+        if not reason.strip() or len(reason) > REASON_CHARS_MAX:
+            raise InvalidInput(f"`reason` says in 1 to {REASON_CHARS_MAX} characters why everything must stop")
+        halt = HaltRow(
+            id=self._ids.new("halt"),
+            agent_id=asker.agent_id,
+            agent_name=asker.agent_name,
+            turn_id=asker.turn_id,
+            at=now_text(self._clock),
+            severity=severity,
+            reason=reason.strip(),
+        )
+        entry_id = self._ids.new("arch")
+        work.store(_store, halt, entry_id)
+        work.event(HALTED, asdict(halt))
+        draft = changed(asker.agent_id, entry_id)
+        work.event(draft.name, draft.data)
+        work.when_settled(partial(self._settled, halt))
+        return halt
+
+    def _settled(self, halt: HaltRow, committed: bool) -> None:
+        if committed:
+            self.current = halt
+            self._cancel_turns(halt)  # at once: the turn that asked for it would ask its model again
+            self._asked.set()
+
+    async def resume(self, *, by: str) -> HaltRow:
+        """Let the constellation go on; returns the halt that ends. `by` is who decided.
+
+        Raises:
+            Conflict: it is not halted.
+        """
+        halt = self.current
+        if halt is None:
+            raise Conflict("this constellation is not halted; there is nothing to resume")
+        work = UnitOfWork()
+        work.store(meta.put, KEY, "")
+        work.event(RESUMED, {"id": halt.id, "by": by})
+        await self._commit(work)
+        if self.current is halt:
+            self.current = None
+        return halt
+
+    async def run(self, cancel_turns: Callable[[HaltRow], None]) -> None:
+        """Act on halts until cancelled: every turn under way is cancelled, and a line goes to the log. A halt that was
+        stored just before the process died is acted on at the next start. `cancel_turns` must not wait or raise.
+        """
+        self._cancel_turns = cancel_turns
+        if self.current is not None:
+            cancel_turns(self.current)
+        while True:
+            halt = self.current
+            self._asked = trio.Event()
+            if halt is not None and self._log is not None:
+                await trio.to_thread.run_sync(note, self._log, halt)
+            await self._asked.wait()
+
+
+def note(log: Path, halt: HaltRow) -> None:
+    """Add a line about the halt to the log, once: JSON, of one line each. Blocks: call it on a thread.
+
+    A log that cannot be written holds nothing up: the halt itself is stored.
+    """
+    line = json.dumps(asdict(halt), ensure_ascii=False)
+    try:
+        known = log.read_text(encoding="utf-8") if log.exists() else ""
+        if halt.id not in known:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+    except OSError:
+        return
+
+
+def _store(connection: Connection, halt: HaltRow, entry_id: str) -> None:
+    meta.put(connection, KEY, json.dumps(asdict(halt), ensure_ascii=False))
+    content = f"Emergency halt ({halt.severity}) at {halt.at}, asked for by {halt.agent_name}: {halt.reason}"
+    new = entries.checked(
+        NewEntry(content=content, tags=("emergency_halt",), source={"turn": halt.turn_id, "halt": halt.id})
+    )
+    entries.store(connection, halt.agent_id, new, entry_id, Terms(now=halt.at, force=True))

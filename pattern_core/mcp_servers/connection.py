@@ -1,0 +1,206 @@
+"""One connection to an MCP server, by the official library: the one file that knows it.
+
+It is entered and left by the task that owns the server. The library is imported on a thread, at the first connection:
+it takes a second of computing, most of it for models of the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, cast
+
+import outcome
+import trio
+
+from pattern_core.errors import InvalidInput, Unavailable
+from pattern_core.mcp_servers.answers import ERROR_CHARS_MAX, Answer, answer_of
+from pattern_core.mcp_servers.settings import McpSettings, Stdio
+from pattern_core.mcp_servers.stdio import Format, started
+from pattern_core.mcp_servers.streamable import EVENT_BYTES_MAX, http_client
+from pattern_core.mcp_servers.watch import Watch
+
+if TYPE_CHECKING:
+    from mcp.client.client import Client
+    from mcp.client.session import IncomingMessage
+    from mcp.shared.message import SessionMessage
+
+PAGES_MAX = 20  # of a list of tools
+TOOLS_MAX = 200  # of one server: more would fill a prompt by themselves
+PRODUCT = "pattern-server"
+_SESSION_ENDED = "Session terminated"  # how the library calls the 404 of a session that the server forgot
+_CLOSED = "Connection closed"  # its word for a pipe that ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedTool:
+    """A tool as the server lists it; `is_repeatable`: it says that a second call would do no harm."""
+
+    name: str
+    description: str
+    schema: Mapping[str, object]
+    is_repeatable: bool
+
+
+async def load_library() -> None:
+    """Import the library without keeping other tasks waiting for all of it."""
+    await trio.to_thread.run_sync(_import)
+
+
+def _import() -> None:
+    import jsonschema
+    import mcp.client.client
+    import mcp.client.streamable_http
+
+    _ = jsonschema, mcp
+
+
+@asynccontextmanager
+async def connected(settings: McpSettings, watch: Watch, on_change: Callable[[], None]) -> AsyncIterator[Connection]:
+    """Start or reach the server and agree on a version; `on_change` is called when its tools are others.
+
+    Raises:
+        Unavailable: it cannot be started.
+        Exception: whatever the library or the server came up with; `watch` may know the reason better.
+    """
+    from mcp.client.client import Client
+    from mcp_types import Implementation, ToolListChangedNotification
+
+    async def heard(message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            on_change()
+
+    client = Client(
+        _stdio(settings.reach, watch) if isinstance(settings.reach, Stdio) else _streamable(settings),
+        mode=settings.protocol,
+        message_handler=heard,
+        client_info=Implementation(name=PRODUCT, version=version(PRODUCT)),
+        cache=None,  # what changed is told by the server, and asked for anew then
+    )
+    async with client:
+        yield Connection(client, watch)
+
+
+def _stdio(reach: Stdio, watch: Watch) -> Any:  # Any: the library's protocol of streams, which ours follow by shape
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    def read(line: bytes) -> SessionMessage:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+
+    def write(message: SessionMessage) -> bytes:
+        return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+    return started(reach, Format(read, write), watch)
+
+
+@asynccontextmanager
+async def _streamable(settings: McpSettings) -> AsyncIterator[Any]:  # Any: the library's pair of streams
+    from mcp.client.streamable_http import streamable_http_client
+
+    reach = settings.reach
+    assert not isinstance(reach, Stdio)
+    async with (
+        http_client(reach, settings) as client,
+        streamable_http_client(reach.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX) as streams,
+    ):
+        yield streams
+
+
+class Connection:
+    """A server that answers. Any task of the owner's nursery may call; cancelling a call tells the server."""
+
+    def __init__(self, client: Client, watch: Watch) -> None:
+        from mcp_types import CallToolResult, InputRequiredResult
+        from pydantic import TypeAdapter
+
+        self._client = client
+        self._watch = watch
+        self._results: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(
+            CallToolResult | InputRequiredResult
+        )
+
+    async def tools(self) -> list[OfferedTool]:
+        """What it offers now, at most `TOOLS_MAX`.
+
+        Raises:
+            Unavailable: the list cannot be had.
+        """
+        if self._client.server_capabilities.tools is None:
+            return []
+        found: list[OfferedTool] = []
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page = await self._asked(partial(self._client.list_tools, cursor=cursor))
+            for tool in page.tools:
+                hints = tool.annotations
+                is_repeatable = hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+                found.append(
+                    OfferedTool(
+                        name=tool.name,
+                        description=tool.description or tool.title or "",
+                        schema=tool.input_schema,
+                        is_repeatable=is_repeatable,
+                    )
+                )
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= TOOLS_MAX:
+                break
+        return found[:TOOLS_MAX]
+
+    async def call(self, tool: str, arguments: Mapping[str, object], meta: Mapping[str, object]) -> Answer:
+        """Call a tool. Cancel this to cancel the call.
+
+        Raises:
+            InvalidInput: the server refused the call.
+            Unavailable: it went away, or answered what is no answer.
+        """
+        answer: Answer = await self._asked(self._call, tool, arguments, meta)
+        return answer
+
+    async def _call(self, tool: str, arguments: Mapping[str, object], meta: Mapping[str, object]) -> Answer:
+        from mcp_types import CallToolRequest, CallToolRequestParams, InputRequiredResult
+
+        # Not by the client's own `call_tool`, which checks answers by patterns that the server wrote: one of them could
+        # compute for hours.
+        params = CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=cast("Any", dict(meta) or None))
+        result = await self._client.session.send_request(CallToolRequest(params=params), self._results)
+        if isinstance(result, InputRequiredResult):
+            raise InvalidInput("it asks for more input, which nobody can give here")
+        parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]
+        return answer_of(parts, result.structured_content, is_error=bool(result.is_error))
+
+    async def listen(self, on_change: Callable[[], None]) -> None:
+        """Hear of changes as servers since 2026 tell them; returns if this one does not, or no more."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        tools = self._client.server_capabilities.tools
+        if tools is None or not tools.list_changed or self._client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return
+        async with self._client.listen(tools_list_changed=True) as changes:
+            async for _change in changes:
+                on_change()
+
+    async def _asked(self, question: Callable[..., Any], *given: object) -> Any:  # Any: the library's answers
+        """Ask, and translate what the library raises: it documents some of its errors and passes on others."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        answer = await outcome.acapture(question, *given)
+        if isinstance(answer, outcome.Value):
+            return answer.value
+        error = answer.error
+        if isinstance(error, InvalidInput) or not isinstance(error, Exception):
+            raise error
+        if not isinstance(error, MCPError):
+            raise Unavailable(f"it answered what is no answer ({type(error).__name__})") from error
+        words = error.error.message[:ERROR_CHARS_MAX]
+        if words in (_SESSION_ENDED, _CLOSED):
+            self._watch.lose("it ended the connection")
+            raise Unavailable(self._watch.reason) from error
+        if error.error.code == CONNECTION_CLOSED:  # of this call alone, as over HTTP
+            raise Unavailable(words) from error
+        raise InvalidInput(words or f"error {error.error.code}") from error

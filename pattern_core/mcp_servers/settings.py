@@ -1,0 +1,76 @@
+"""What the operator decided about an MCP server: how it is reached, what it offers here, how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pattern_core.models.providers.settings import Secret
+from pattern_db.enums import EffectClass
+
+Protocol = Literal["auto", "legacy"]
+
+# What the call of a foreign program can be. It is never `pure` or `local`: it leaves this file, and so its intent is
+# stored and its result counts as foreign text, however harmless the server says it is.
+EFFECTS = (EffectClass.IDEMPOTENT, EffectClass.UNSAFE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stdio:
+    """A program that is started and spoken to over its standard input and output.
+
+    `environment` is all that it finds there: `PATH` and the like have to be named too. It starts in `cwd`.
+    """
+
+    command: str
+    args: Sequence[str] = ()
+    environment: Mapping[str, Secret] = field(default_factory=dict)
+    cwd: Path = Path("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamable:
+    """An address that speaks streamable HTTP; `headers` go with every request and nowhere else."""
+
+    url: str
+    headers: Mapping[str, Secret] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpSettings:
+    """One server. Times are in seconds. `missing` names environment variables that it needs and that are not set.
+
+    `tools` are those of its tools that agents may have (None: all). `effects` says for a tool what `effect` says for
+    all: whether a call whose outcome a crash hid may be repeated. `trust_hints`: what the server itself says about
+    that counts too, where `effects` is silent. A `lazy` server is started when somebody needs it, and rests after
+    `idle_s`; another is always there. `protocol`: "legacy" spares servers of before 2026 a question they do not know.
+    """
+
+    reach: Stdio | Streamable
+    missing: Sequence[str] = ()
+    tools: Sequence[str] | None = None
+    effect: EffectClass = EffectClass.UNSAFE
+    effects: Mapping[str, EffectClass] = field(default_factory=dict)
+    trust_hints: bool = False
+    lazy: bool = True
+    protocol: Protocol = "auto"
+    start_timeout_s: float = 30.0
+    call_timeout_s: float = 60.0
+    idle_s: float = 600.0
+    calls_max: int = 8
+
+    def effect_of(self, tool: str, *, says_repeatable: bool) -> EffectClass:
+        """The effect class of its tool; `says_repeatable` is what the server claims."""
+        configured = self.effects.get(tool)
+        if configured is not None:
+            return configured
+        return EffectClass.IDEMPOTENT if says_repeatable and self.trust_hints else self.effect
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people; without anything that may be secret, such as arguments and queries."""
+        if isinstance(self.reach, Stdio):
+            return self.reach.command
+        return self.reach.url.partition("?")[0].partition("#")[0]

@@ -1,0 +1,231 @@
+"""A program that is spoken to over its standard streams, a line of JSON for each message; and its end.
+
+The library brings a transport of its own, which keeps lines of any length in memory, hands on the server's own
+environment, and leaves behind whatever detached itself from the program; hence this one.
+
+Source: the transport `stdio` of the Model Context Protocol, 2025-11-25.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, TypeVar
+
+import trio
+
+from pattern_core.errors import Unavailable
+from pattern_core.mcp_servers.lines import Lines, LineTooLong, Pace, Tail
+from pattern_core.mcp_servers.settings import Stdio
+from pattern_core.mcp_servers.watch import Watch
+
+PIECE_BYTES = 64 * 1024
+GARBAGE_MAX = 100  # lines on standard output that are no message, before the program counts as none
+POLITE_S = 1.0  # for a program to end when nobody speaks to it any more
+GRACE_S = 1.0  # then, between SIGTERM and SIGKILL
+PATIENCE_S = 3.0  # with a guard that should have ended everything
+_GUARD = Path(__file__).with_name("guard.py")
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class Format(Generic[M]):
+    """How a message is read from a line and written as one. `read` raises ValueError if it is none."""
+
+    read: Callable[[bytes], M]
+    write: Callable[[M], bytes]
+
+
+class _Stream:
+    """What the library wants of a stream besides sending or receiving."""
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await trio.lowlevel.checkpoint()
+
+    async def __aenter__(self) -> _Stream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Incoming(_Stream, Generic[M]):
+    """The program's messages. Its end is the connection's; lines that are none are passed over, up to a number."""
+
+    def __init__(self, pipe: trio.abc.ReceiveStream, read: Callable[[bytes], M], watch: Watch) -> None:
+        self._pipe = pipe
+        self._read = read
+        self._watch = watch
+        self._lines = Lines()
+        self._pace = Pace()
+        self._garbage = 0
+
+    def __aiter__(self) -> Incoming[M]:
+        return self
+
+    async def __anext__(self) -> M:
+        """The next message."""
+        while True:
+            line = self._lines.next()
+            if line is None:
+                await self._more()
+                continue
+            await self._pace.take(len(line))
+            try:
+                return self._read(line)
+            except ValueError:
+                self._garbage += 1
+            if self._garbage > GARBAGE_MAX:
+                self._over("it writes to its standard output what is no message; it should log to standard error")
+
+    async def receive(self) -> M:
+        """The next message.
+
+        Raises:
+            EndOfChannel: no more will come.
+        """
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise trio.EndOfChannel from None
+
+    async def _more(self) -> None:
+        try:
+            piece = await self._pipe.receive_some(PIECE_BYTES)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            piece = b""
+        if not piece:
+            self._over("its program ended")
+        try:
+            self._lines.add(bytes(piece))
+        except LineTooLong:
+            self._over("it sent a message that is too long")
+
+    def _over(self, reason: str) -> None:
+        self._watch.lose(reason)
+        raise StopAsyncIteration
+
+
+class Outgoing(_Stream, Generic[M]):
+    """Messages to the program. What is sent after the connection was lost goes nowhere: its end is told elsewhere."""
+
+    def __init__(self, send: trio.MemorySendChannel[M]) -> None:
+        self._send = send
+
+    async def send(self, item: M) -> None:
+        """Hand the message to the task that writes; whole or, if cancelled before, not at all."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._send.send(item)
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._send.aclose()
+
+
+@asynccontextmanager
+async def started(settings: Stdio, form: Format[M], watch: Watch) -> AsyncIterator[tuple[Incoming[M], Outgoing[M]]]:
+    """Start the program; nothing of it survives the block.
+
+    Raises:
+        Unavailable: there are no processes to be had.
+    """
+    process, lifeline = await _open(settings)
+    assert process.stdout is not None  # it was opened with pipes
+    send, receive = trio.open_memory_channel[M](0)
+    watch.hang_up = receive.close
+    tail = Tail()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_write, process, receive, form.write, watch)
+            nursery.start_soon(_listen, process, tail)
+            try:
+                yield Incoming(process.stdout, form.read, watch), Outgoing(send)
+            finally:
+                receive.close()
+                send.close()
+                with trio.CancelScope(shield=True):
+                    await _end(process, lifeline)
+                nursery.cancel_scope.cancel()
+    finally:
+        if tail.last_line and watch.lost.is_set():
+            watch.reason = f"{watch.reason}; its last words: {tail.last_line[:300]}"
+
+
+async def _open(settings: Stdio) -> tuple[trio.Process, int]:
+    """The running program, and the descriptor whose closing ends it."""
+    lifeline, kept = os.pipe()
+    try:
+        plan = {"command": [settings.command, *settings.args], "lifeline": lifeline, "grace_s": GRACE_S}
+        process = await trio.lowlevel.open_process(
+            # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
+            [sys.executable, "-I", "-S", str(_GUARD), json.dumps(plan)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(lifeline,),
+            start_new_session=True,
+            cwd=settings.cwd,
+            env={name: value.reveal() for name, value in settings.environment.items()},
+        )
+    except OSError as error:
+        os.close(kept)
+        raise Unavailable(f"it cannot be started in {settings.cwd}: {error.strerror}") from error
+    except BaseException:
+        os.close(kept)
+        raise
+    finally:
+        os.close(lifeline)
+    return process, kept
+
+
+async def _write(
+    process: trio.Process, messages: trio.MemoryReceiveChannel[M], write: Callable[[M], bytes], watch: Watch
+) -> None:
+    """Write whole lines, one after the other: who asked for one may have left meanwhile."""
+    assert process.stdin is not None  # it was opened with pipes
+    with messages, suppress(trio.ClosedResourceError):  # closed in the end, so that nobody waits to send
+        async for message in messages:
+            try:
+                await process.stdin.send_all(write(message) + b"\n")
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                watch.lose("its program takes no more input")
+                return
+
+
+async def _listen(process: trio.Process, tail: Tail) -> None:
+    """Read what it logs, so that it is never kept waiting for a reader."""
+    assert process.stderr is not None  # it was opened with pipes
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        while piece := await process.stderr.receive_some(PIECE_BYTES):
+            tail.add(bytes(piece))
+
+
+async def _end(process: trio.Process, lifeline: int) -> None:
+    """Say goodbye, then insist, and be sure that nothing is left."""
+    if process.stdin is not None:
+        await process.stdin.aclose()
+    with trio.move_on_after(POLITE_S):
+        await process.wait()
+    os.close(lifeline)
+    with trio.move_on_after(GRACE_S + PATIENCE_S if process.returncode is None else math.inf):
+        await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            await stream.aclose()

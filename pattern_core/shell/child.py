@@ -1,0 +1,182 @@
+"""One command under way: started, read, stopped and waited for, all within one task."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from pattern_core.shell.output import Output
+from pattern_core.shell.places import Place
+from pattern_core.shell.policy import READABLE, ShellSettings
+
+PIECE_BYTES = 64 * 1024
+STATUS_BYTES_MAX = 64 * 1024
+DRAIN_S = 0.5  # for the last words of a command that is over
+PATIENCE_S = 1.0  # with a launcher that should have ended everything
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a command ended: `code` its exit code (128 and the number of the signal that ended it, None if it never
+    began), `stopped` "told", or "processes" if it had too many; `confined` what held it: files, network, processes.
+    `refused` says why it never began.
+    """
+
+    code: int | None
+    stopped: str | None
+    confined: Sequence[str]
+    refused: str | None
+
+
+async def run_child(command: str, place: Place, settings: ShellSettings, output: Output, stop: trio.Event) -> Ended:
+    """Run the command in the place, whose descriptor is closed, until it ends or `stop` is set. Nothing of it survives
+    this call, however it is left.
+
+    Raises:
+        OSError: the system has no room for another process or descriptor.
+    """
+    try:
+        status, told = os.pipe()
+    except OSError:
+        os.close(place.descriptor)
+        raise
+    try:
+        plan = _plan(command, place, settings, told)
+        process = await trio.lowlevel.open_process(
+            # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
+            [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(plan)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(place.descriptor, told),
+            start_new_session=True,
+            cwd="/",
+            env={},
+        )
+    except BaseException:
+        os.close(status)
+        raise
+    finally:
+        os.close(told)
+        os.close(place.descriptor)
+    try:
+        await _follow(process, settings, output, stop)
+    finally:
+        with trio.CancelScope(shield=True):
+            await _end(process, settings.grace_s)
+            if process.stdout is not None:
+                await process.stdout.aclose()
+        said = _read_status(status)
+    refused = said.get("refused")
+    code = said.get("code")
+    confined = said.get("confined")
+    return Ended(
+        code=code if isinstance(code, int) and refused is None else None,
+        stopped=str(said["stopped"]) if said.get("stopped") else None,
+        confined=[str(name) for name in confined] if isinstance(confined, list) else [],
+        refused=None if refused is None else str(refused),
+    )
+
+
+async def confinement() -> Sequence[str]:
+    """What this system can confine of a command: files, network, processes; none if nothing can be run at all."""
+    nowhere = Place(descriptor=os.open("/", os.O_RDONLY | os.O_DIRECTORY), path=Path("/"), roots=())
+    return (await run_child(":", nowhere, ShellSettings(require_sandbox=False), Output(), trio.Event())).confined
+
+
+def _plan(command: str, place: Place, settings: ShellSettings, told: int) -> dict[str, object]:
+    required = ["files"] if settings.network else ["files", "network"]
+    return {
+        "command": command,
+        "shell": _bash(settings.path),
+        "environment": {
+            "PATH": settings.path,
+            "HOME": str(place.path),
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "PAGER": "cat",
+            "GIT_PAGER": "cat",
+        },
+        "cwd_fd": place.descriptor,
+        "status_fd": told,
+        "roots": [str(root) for root in place.roots],
+        "readable": [*READABLE, *(str(path) for path in settings.readable)],
+        "network": settings.network,
+        "means": list(settings.means),
+        "required": required if settings.require_sandbox else [],
+        "processes": settings.processes_max,
+        "cpu_s": settings.cpu_s,
+        "memory_bytes": settings.memory_bytes,
+        "file_bytes": settings.file_bytes,
+        "open_files": settings.open_files,
+        "grace_s": settings.grace_s,
+    }
+
+
+def _bash(path: str) -> str:
+    """The shell whose grammar the commands were read by; the launcher says so if it is not there."""
+    places = [Path(folder, "bash") for folder in path.split(":") if folder.startswith("/")]
+    return str(next((place for place in places if place.is_file()), Path("/bin/bash")))
+
+
+async def _follow(process: trio.Process, settings: ShellSettings, output: Output, stop: trio.Event) -> None:
+    """Read what it prints until it is over; tell it to end when `stop` is set."""
+    read = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_copy, process, output, read)
+        nursery.start_soon(_stop_when, process, settings.grace_s, stop)
+        await process.wait()
+        with trio.move_on_after(DRAIN_S):
+            await read.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _copy(process: trio.Process, output: Output, read: trio.Event) -> None:
+    if process.stdout is not None:
+        while data := await process.stdout.receive_some(PIECE_BYTES):
+            output.add(bytes(data))
+    read.set()
+
+
+async def _stop_when(process: trio.Process, grace_s: float, stop: trio.Event) -> None:
+    await stop.wait()
+    await _end(process, grace_s)
+
+
+async def _end(process: trio.Process, grace_s: float) -> None:
+    """Let go of the lifeline, and be sure that nothing is left."""
+    if process.stdin is not None:
+        await process.stdin.aclose()
+    with trio.move_on_after(grace_s + PATIENCE_S):
+        await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _read_status(descriptor: int) -> dict[str, object]:
+    """What the launcher said; it is over, so nothing more comes."""
+    os.set_blocking(descriptor, False)
+    data = b""
+    with suppress(BlockingIOError):
+        while len(data) < STATUS_BYTES_MAX and (piece := os.read(descriptor, PIECE_BYTES)):
+            data += piece
+    os.close(descriptor)
+    said: dict[str, object] = {}
+    for line in data.splitlines():
+        with suppress(ValueError):
+            said.update(json.loads(line))
+    return said

@@ -1,0 +1,122 @@
+"""The tool `shell`: commands on the server's machine, below the configured directories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Annotated, Literal, assert_never
+
+from pattern_core.errors import Unavailable
+from pattern_core.shell.policy import ShellSettings, verdict
+from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Finished, TaskView
+from pattern_core.shell.shell import Shell as ShellService
+from pattern_core.tools.calling import done, needed
+from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_db.enums import EffectClass
+
+Operation = Literal["execute", "spawn", "output", "kill", "status"]
+SETTLING_S = 15.0  # for a command that does not end by itself when its time is up
+SHOWN_CHARS_MAX = 12_000  # of what was printed in one answer; JSON makes it longer
+
+
+def consent(arguments: Mapping[str, object], settings: ShellSettings | None = None) -> str | None:
+    """Why a person must agree before a call with these arguments runs; None if nobody need be asked. Pure.
+
+    What is refused is not asked for: the call itself says why.
+    """
+    command = arguments.get("command")
+    if arguments.get("op") not in ("execute", "spawn") or not isinstance(command, str):
+        return None
+    judged = verdict(command, settings or ShellSettings())
+    return judged.reason if judged.action == "ask" else None
+
+
+@tool(effect=EffectClass.UNSAFE, timeout_s=TIMEOUT_MAX_S + SETTLING_S, consent=consent)
+async def shell(
+    context: ToolContext,
+    op: Annotated[
+        Operation,
+        "execute: run `command` and wait. spawn: run it in the background. output: what a task printed."
+        " kill: end a task. status: your tasks.",
+    ],
+    command: Annotated[str | None, "For execute and spawn: a command line for bash."] = None,
+    directory: Annotated[str | None, "For execute and spawn: where to run it, as project/src."] = None,
+    timeout: Annotated[float, "For execute: seconds after which it is ended, up to 600."] = TIMEOUT_S,
+    task_id: Annotated[str | None, "For output and kill: the task, as spawn named it."] = None,
+    since: Annotated[int, "For output: go on after so many bytes, as the last answer said."] = 0,
+) -> dict[str, object]:
+    """Run commands in a sandbox. Each starts anew in the same directory; what takes minutes is spawned. Commands that
+    change something may need a person's consent, and what cannot be read from the command line itself is refused.
+    """
+    service = _service(context)
+    agent_id = context.agent_id
+    match op:
+        case "execute":
+            line = needed(command, "command", op)
+            return _finished(
+                await service.execute(line, agent_id=agent_id, directory=directory, timeout_s=timeout), timeout
+            )
+        case "spawn":
+            view = await service.spawn(needed(command, "command", op), agent_id=agent_id, directory=directory)
+            return done(f"It runs as {view.task_id}; output shows what it prints", **asdict(view))
+        case "output":
+            return _output(service, needed(task_id, "task_id", op), agent_id, since)
+        case "kill":
+            view = await service.kill(needed(task_id, "task_id", op), agent_id=agent_id)
+            return done("It is over", **asdict(view))
+        case "status":
+            tasks = [asdict(view) for view in service.status(agent_id=agent_id)]
+            count = sum(bool(task["is_running"]) for task in tasks)
+            return done(f"{count} of {len(tasks)} tasks run" if tasks else "You have no tasks", tasks=tasks)
+        case _:
+            assert_never(op)
+
+
+def bound_to(settings: ShellSettings) -> Tool:
+    """The tool as a server with these settings offers it: it asks for consent as they say."""
+    return replace(shell, consent=partial(consent, settings=settings))
+
+
+def _service(context: ToolContext) -> ShellService:
+    if context.toolbox.shell is None:
+        raise Unavailable(
+            "this server runs no commands; an administrator names a directory for them in pattern.toml, as"
+            ' roots = ["/srv/work"] in the section [shell]'
+        )
+    return context.toolbox.shell
+
+
+def _finished(ended: Finished, timeout_s: float) -> dict[str, object]:
+    if ended.is_timeout:
+        words = f"Its {timeout_s:g} seconds were up, so it was ended; what it printed until then is here"
+    elif ended.exit_code is None:
+        words = ended.note or "It did not run"
+    else:
+        words = f"It ended with exit code {ended.exit_code}"
+    note = f". {ended.note}" if ended.note and ended.note not in words else ""
+    answer = done(
+        words + note,
+        output=_shortened(ended.output),
+        exit_code=ended.exit_code,
+        duration_ms=ended.duration_ms,
+        timeout=ended.is_timeout,
+    )
+    return answer if ended.exit_code is not None or ended.is_timeout else {**answer, "success": False}
+
+
+def _output(service: ShellService, task_id: str, agent_id: str, since: int) -> dict[str, object]:
+    text, lost, position = service.output(task_id, agent_id=agent_id, since=since)
+    view: TaskView = service.view(task_id, agent_id=agent_id)
+    state = "It runs" if view.is_running else f"It is over, with exit code {view.exit_code}"
+    gap = f"; {lost} bytes before this are lost" if lost else ""
+    words = f"{state}{gap}; go on with since={position}"
+    return done(words, output=_shortened(text), since=position, is_running=view.is_running, exit_code=view.exit_code)
+
+
+def _shortened(text: str) -> str:
+    """The beginning and, since errors come last, twice as much of the end."""
+    if len(text) <= SHOWN_CHARS_MAX:
+        return text
+    head, tail = SHOWN_CHARS_MAX // 3, 2 * SHOWN_CHARS_MAX // 3
+    return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"

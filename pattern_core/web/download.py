@@ -1,0 +1,230 @@
+"""Getting one page: every address checked and used as checked, every step bounded.
+
+A host's addresses are looked up once, each is checked, and the connection is made to one of the checked addresses; the
+host's name is still what the certificate must say. A second look-up could answer otherwise (DNS rebinding). Redirects
+are followed here and checked anew. No cookies, no credentials, no proxy: a proxy would look the name up by itself.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
+from pattern_core.web.addresses import refusal
+from pattern_core.web.policy import Target, WebPolicy
+from pattern_core.web.unpacking import ACCEPTED, unpacker_of
+
+if TYPE_CHECKING:
+    import httpx2
+
+REDIRECTS_MAX = 5
+ADDRESSES_MAX = 4  # of one host that are tried in turn
+CONNECT_TIMEOUT_S = 8.0  # per address
+BYTES_MAX = 5 * 1024 * 1024  # of a page after unpacking; the rest is not read
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_AGENT = "Mozilla/5.0 (compatible; Pattern)"  # many sites refuse what does not look like a browser
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host (name, port) in the order to be tried. Raises OSError if there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A page as it came. `url` is where it was in the end; `is_cut`: more came than `BYTES_MAX`."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    is_cut: bool = False
+
+    @property
+    def content_type(self) -> str:
+        """Such as `text/html`, in lower case and without parameters; empty if the server told none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def charset(self) -> str | None:
+        """The encoding that the server told."""
+        for parameter in self.headers.get("content-type", "").split(";")[1:]:
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "charset":
+                return value.strip().strip("\"'")[:40] or None
+        return None
+
+
+async def look_up(host: str, port: int) -> Sequence[str]:
+    """The addresses of `host` by the system's resolver.
+
+    Raises:
+        OSError: the name has none, or nobody answered.
+    """
+    found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Downloader:
+    """Gets pages under a policy. `timeout_s` is for one page with all its redirects."""
+
+    def __init__(
+        self,
+        policy: WebPolicy,
+        *,
+        timeout_s: float = 30.0,
+        resolve: Resolve = look_up,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._policy = policy
+        self._timeout_s = timeout_s
+        self._resolve = resolve
+        self._tls = tls
+
+    async def get(self, url: str) -> Download:
+        """The page at `url`, whatever its status.
+
+        Raises:
+            InvalidInput: `url` is no address of a page, or the answer cannot be read.
+            PermissionDenied: the page, or one that it leads to, may not be visited.
+            NotFound: the host does not exist.
+            Unavailable: nobody answered in time.
+        """
+        with trio.move_on_after(self._timeout_s):
+            return await self._follow(url)
+        raise Unavailable(f"{url} was not there within {self._timeout_s:g} s; try again later", retry_after_s=60)
+
+    async def _follow(self, url: str) -> Download:
+        if self._tls is None:
+            # Reading the system's certificates takes a while.
+            self._tls = await trio.to_thread.run_sync(ssl.create_default_context)
+        for _ in range(REDIRECTS_MAX + 1):
+            target = self._policy.check(url)
+            answer = await self._visit(target)
+            location = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or location is None:
+                return answer
+            url = target.join(location)
+        raise Unavailable(f"the page was redirected more than {REDIRECTS_MAX} times, the last time to {url}")
+
+    async def _visit(self, target: Target) -> Download:
+        """Ask one host, at the first of its addresses that takes the connection."""
+        import httpx2
+
+        why = ""
+        for address in (await self._addresses(target))[:ADDRESSES_MAX]:
+            try:
+                return await self._ask(target, address)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                why = _reason(error)
+            except httpx2.HTTPError as error:
+                raise Unavailable(
+                    f"{target.host} broke off the answer ({str(error) or type(error).__name__}); try again later"
+                ) from error
+        raise Unavailable(f"{target.host} takes no connection ({why}); try again later", retry_after_s=60)
+
+    async def _addresses(self, target: Target) -> Sequence[str]:
+        try:
+            addresses = await self._resolve(target.host, target.port)
+        except (OSError, UnicodeError) as error:
+            raise NotFound(f"there is no host {target.host} ({error}); is the address right?") from None
+        # All of them: a name that points at a public and at a private address is a trap.
+        for address in addresses:
+            why = refusal(address, allow_private=self._policy.allow_private)
+            if why is not None:
+                raise PermissionDenied(f"{target.host} may not be visited: {why}")
+        if not addresses:
+            raise NotFound(f"the host {target.host} has no address")
+        return addresses
+
+    async def _ask(self, target: Target, address: str) -> Download:
+        import httpx2
+
+        request = httpx2.Request(
+            "GET",
+            target.at(address),
+            headers={
+                "Host": target.url.netloc.decode("ascii"),
+                "User-Agent": _AGENT,
+                "Accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5",
+                "Accept-Encoding": ACCEPTED,
+            },
+            extensions={
+                # The certificate must be for the name, though the connection is made to an address.
+                "sni_hostname": target.host,
+                "timeout": {"connect": CONNECT_TIMEOUT_S, "read": None, "write": None, "pool": None},
+            },
+        )
+        # A transport of its own, no client: that would keep cookies, and follow what the environment says.
+        async with httpx2.AsyncHTTPTransport(verify=self._context(), trust_env=False) as transport:
+            response = await transport.handle_async_request(request)
+            try:
+                return await _read(target, response)
+            finally:
+                await response.aclose()
+
+    def _context(self) -> ssl.SSLContext:
+        assert self._tls is not None  # made by `_follow`
+        return self._tls
+
+
+def _reason(error: BaseException) -> str:
+    """Why a connection failed, in the words of whoever knew: libraries wrap it, some without a word."""
+    words = str(error) or type(error).__name__
+    inner = error.__cause__ or error.__context__
+    while inner is not None:
+        words = str(inner) or words
+        inner = inner.__cause__ or inner.__context__
+    return words
+
+
+async def _read(target: Target, response: httpx2.Response) -> Download:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    if response.status_code in _REDIRECTS:
+        return Download(url=target.text, status=response.status_code, headers=headers)
+    unpacker = unpacker_of(headers.get("content-encoding", ""))
+    body = bytearray()
+    raw = 0
+    # Cancelled and not left by `break`: that would leave the library's generators to the garbage collector.
+    with trio.CancelScope() as scope:
+        async for piece in response.aiter_raw():
+            raw += len(piece)
+            body += unpacker.feed(piece, max(BYTES_MAX + 1 - len(body), 0))
+            if len(body) > BYTES_MAX or raw > BYTES_MAX:
+                scope.cancel()
+    is_cut = len(body) > BYTES_MAX or raw > BYTES_MAX
+    return Download(
+        url=target.text,
+        status=response.status_code,
+        headers=headers,
+        body=bytes(body[:BYTES_MAX]),
+        is_cut=is_cut,
+    )
+
+
+def check_status(page: Download) -> None:
+    """Refuse what is no page but a server's excuse.
+
+    Raises:
+        NotFound: there is no such page (404, 410).
+        PermissionDenied: it is not for everybody (401, 402, 403, 451).
+        Unavailable: the server cannot now (408, 429, 5xx); `details["retry_after_s"]` if it said when.
+        InvalidInput: it did not like the request.
+    """
+    said = f"{page.url} answered with HTTP status {page.status}"
+    match page.status:
+        case status if 200 <= status < 300:
+            return
+        case 404 | 410:
+            raise NotFound(f"{said}: there is no such page; check the address, or search for it")
+        case 401 | 402 | 403 | 451:
+            raise PermissionDenied(f"{said}: the page is not open to everybody; look for another source")
+        case status if status in (408, 425, 429) or status >= 500:
+            after = page.headers.get("retry-after", "")
+            wait = int(after) if after.isdecimal() and len(after) < 6 else 60
+            raise Unavailable(f"{said}: the server cannot answer now; try again in {wait} s", retry_after_s=wait)
+        case _:
+            raise InvalidInput(f"{said}, so there is nothing to read")

@@ -1,0 +1,135 @@
+"""An MCP server that behaves as it is told to, also badly: `python -I -S program.py LOG [HABIT…]`.
+
+A line in LOG for what it was told besides calls: `cancelled`, `initialized`. Habits: `slow` answers nothing at all at
+the start, `rude` does not end when nobody speaks to it any more, `mute` reads nothing after the start, `noisy` writes
+garbage between its messages, `broken` ends at once, `paged` lists its tools in pages.
+
+It stands in for a program that somebody else wrote: the standard library only, and none of our code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+_TOOLS: dict[str, dict[str, object]] = {
+    "echo": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    "environment": {"type": "object"},
+    "fail": {"type": "object"},
+    "hang": {"type": "object"},
+    "die": {"type": "object"},
+    "flood": {"type": "object"},
+    "burst": {"type": "object"},
+    "leave_child": {"type": "object"},
+    "grow": {"type": "object"},
+    "odd.name/with a very long tail that no vendor would ever take as it is": {"type": "object"},
+}
+
+
+class _Program:
+    def __init__(self, log: Path, habits: set[str]) -> None:
+        self._log = log
+        self._habits = habits
+        self._tools = dict(_TOOLS)
+
+    def run(self) -> None:
+        """Answer until nobody asks."""
+        if "broken" in self._habits:
+            sys.stderr.write("Traceback: no key was given\n")
+            return
+        if "rude" in self._habits:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for line in sys.stdin:
+            message = json.loads(line)
+            if "slow" not in self._habits:
+                self._hear(message)
+        while "rude" in self._habits:
+            time.sleep(60)
+
+    def _hear(self, message: Mapping[str, object]) -> None:
+        method = str(message.get("method"))
+        params = message.get("params")
+        given = params if isinstance(params, dict) else {}
+        if "id" not in message:
+            self._note(method.rpartition("/")[2])
+            return
+        match method:
+            case "initialize":
+                told = {"tools": {"listChanged": True}}
+                server = {"name": "program", "version": "1"}
+                found = {"protocolVersion": given["protocolVersion"], "capabilities": told, "serverInfo": server}
+                self._answer(message, found)
+            case "tools/list":
+                self._answer(message, self._listed(given.get("cursor")))
+            case "tools/call":
+                self._call(message, str(given["name"]), given.get("arguments") or {}, given.get("_meta"))
+            case _:
+                self._say({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})
+
+    def _listed(self, cursor: object) -> dict[str, object]:
+        names = list(self._tools)
+        hints: dict[str, object] = {"readOnlyHint": True}
+        tools: list[dict[str, object]] = [
+            {"name": name, "description": f"Does {name}.", "inputSchema": self._tools[name]} for name in names
+        ]
+        tools[0]["annotations"] = hints
+        if "paged" not in self._habits:
+            return {"tools": tools}
+        start = int(str(cursor or 0))
+        following = {"nextCursor": str(start + 4)} if start + 4 < len(tools) else {}
+        return {"tools": tools[start : start + 4], **following}
+
+    def _call(self, message: Mapping[str, object], tool: str, arguments: Mapping[str, object], meta: object) -> None:
+        match tool:
+            case "echo":
+                text = f"{arguments['text']} {json.dumps(meta)}" if meta else str(arguments["text"])
+                self._answer(message, {"content": [{"type": "text", "text": text}]})
+            case "environment":
+                self._answer(message, {"content": [], "structuredContent": dict(os.environ)})
+            case "fail":
+                self._answer(message, {"content": [{"type": "text", "text": "the disk is full"}], "isError": True})
+            case "hang":
+                self._note("hangs")
+            case "die":
+                sys.stderr.write("Fatal: out of luck\n")
+                os._exit(3)
+            case "flood":
+                sys.stdout.write("x" * 20_000_000)
+            case "burst":
+                for number in range(300):
+                    self._say({"method": "notifications/message", "params": {"level": "info", "data": number}})
+                self._answer(message, {"content": [{"type": "text", "text": "all said"}]})
+            case "leave_child":
+                child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+                self._answer(message, {"content": [{"type": "text", "text": str(child.pid)}]})
+            case "grow":
+                self._tools["grown"] = {"type": "object"}
+                self._say({"method": "notifications/tools/list_changed"})
+                self._answer(message, {"content": [{"type": "text", "text": "grown"}]})
+            case _:
+                self._say({"id": message["id"], "error": {"code": -32602, "message": f"no tool {tool}"}})
+        if "mute" in self._habits:
+            time.sleep(600)
+
+    def _answer(self, message: Mapping[str, object], result: Mapping[str, object]) -> None:
+        self._say({"id": message["id"], "result": result})
+
+    def _say(self, message: Mapping[str, object]) -> None:
+        if "noisy" in self._habits:
+            sys.stdout.write("Listening on stdio…\n\n{]\n")
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+    def _note(self, words: str) -> None:
+        with self._log.open("a") as log:
+            log.write(words + "\n")
+
+
+if __name__ == "__main__":
+    _Program(Path(sys.argv[1]), set(sys.argv[2:])).run()

@@ -1,0 +1,34 @@
+"""What the operator decided counts before what a server says."""
+
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.mcp_servers.settings import EFFECTS, McpSettings, Stdio, Streamable
+from pattern_db.enums import EffectClass
+
+SAFE, UNSAFE = EffectClass.IDEMPOTENT, EffectClass.UNSAFE
+
+
+@pytest.mark.parametrize(
+    ("configured", "trust_hints", "says_repeatable", "effect"),
+    [
+        ({}, False, True, UNSAFE),
+        ({}, True, True, SAFE),
+        ({}, True, False, UNSAFE),
+        ({"t": UNSAFE}, True, True, UNSAFE),
+        ({"t": SAFE}, False, False, SAFE),
+        ({"other": SAFE}, False, True, UNSAFE),
+    ],
+)
+def test_effects(
+    configured: dict[str, EffectClass], trust_hints: bool, says_repeatable: bool, effect: EffectClass
+) -> None:
+    settings = McpSettings(reach=Stdio(command="x"), effects=configured, trust_hints=trust_hints)
+    assert settings.effect_of("t", says_repeatable=says_repeatable) is effect
+    assert effect in EFFECTS
+
+
+def test_a_place_tells_no_secret() -> None:
+    assert McpSettings(reach=Streamable(url="https://a.example/mcp?key=s#x")).place == "https://a.example/mcp"
+    assert McpSettings(reach=Stdio(command="npx", args=("--token", "s"))).place == "npx"

@@ -1,0 +1,67 @@
+"""Programs that misbehave on their pipes, and their end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+
+from pattern_core.errors import Unavailable
+from pattern_core.mcp_servers.stdio import GARBAGE_MAX, Incoming
+from pattern_core.mcp_servers.watch import Watch
+from tests.pattern_core.mcp_servers.rig import is_alive, owned, program
+
+
+async def test_it_finds_the_environment_that_it_was_given_and_nothing_else(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log")}) as it:
+        found = json.loads(str(await it.call("x__environment")))
+    found.pop("LC_CTYPE", None)  # Python sets it by itself
+    assert found == {"PATH": "/usr/bin:/bin", "COLOUR": "blue"}
+
+
+async def test_words_between_its_messages_are_passed_over(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log", "noisy")}) as it:
+        assert await it.call("x__echo", text="a") == "a"
+
+
+async def test_a_line_without_an_end_costs_the_connection(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log")}) as it:
+        assert await it.call("x__echo", text="a") == "a"
+        with pytest.raises(Unavailable, match="it sent a message that is too long"):
+            await it.call("x__flood")
+        assert await it.call("x__echo", text="b") == "b"
+
+
+async def test_nothing_that_it_started_survives_it(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log")}) as it:
+        child = int(str(await it.call("x__leave_child")))
+        assert is_alive(child)
+    assert not is_alive(child)
+
+
+async def test_one_that_will_not_go_is_made_to(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log", "rude")}) as it:
+        child = int(str(await it.call("x__leave_child")))
+        began = trio.current_time()
+    assert trio.current_time() - began < 5
+    assert not is_alive(child)
+
+
+async def test_one_that_reads_no_more_is_left_in_time(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log", "mute", call_timeout_s=0.2)}) as it:
+        assert await it.call("x__echo", text="a") == "a"
+        with pytest.raises(Unavailable, match="did not answer"):
+            await it.call("x__echo", text="b" * 1_000_000)  # more than the pipe holds
+
+
+async def test_too_much_garbage_is_no_server() -> None:
+    pipe = trio.testing.MemoryReceiveStream()
+    watch = Watch()
+    incoming = Incoming(pipe, json.loads, watch)
+    pipe.put_data(b'{"a": 1}\n' + b"nonsense\n" * (GARBAGE_MAX + 1) + b'{"a": 2}\n')
+    assert await incoming.receive() == {"a": 1}
+    with pytest.raises(trio.EndOfChannel):
+        await incoming.receive()
+    assert "what is no message" in watch.reason

@@ -1,0 +1,231 @@
+"""Commands that really run. What a sandbox holds is tested where the system has one."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from pattern_core.shell.child import Ended, confinement, run_child
+from pattern_core.shell.output import Output
+from pattern_core.shell.places import open_place
+from pattern_core.shell.policy import ShellSettings
+from tests.pattern_core.shell.conftest import CONFINED, gone, living, needs_files, needs_network, needs_proc
+
+PATIENCE_S = 20
+
+
+async def run(command: str, settings: ShellSettings, *, stop: trio.Event | None = None) -> tuple[Ended, str]:
+    output = Output()
+    place = open_place(settings.roots, settings.kept_out, None)
+    with trio.fail_after(PATIENCE_S):
+        ended = await run_child(command, place, settings, output, trio.Event() if stop is None else stop)
+    return ended, output.text()
+
+
+async def test_a_command_prints_and_ends(settings: ShellSettings, root: Path) -> None:
+    ended, text = await run("pwd; echo oops >&2; cat; exit 42", settings)
+    assert (ended.code, ended.stopped, ended.refused) == (42, None, None)
+    assert text == f"{root}\noops\n"
+    ended, text = await run("kill -9 $$", settings)
+    assert ended.code == 128 + signal.SIGKILL
+
+
+async def test_nothing_of_the_servers_environment_is_there(
+    settings: ShellSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "hunter2")
+    _ended, text = await run("env; cat /proc/*/environ /proc/self/mounts | tr '\\0' '\\n'", settings)
+    assert "hunter2" not in text
+    assert "HOME=" in text
+    names = {line.split("=")[0] for line in text.splitlines() if line.isupper() or "=" in line}
+    assert not any("KEY" in name or "TOKEN" in name for name in names)
+
+
+@needs_files
+async def test_files_are_confined(settings: ShellSettings, root: Path) -> None:
+    (root / "link").symlink_to(root.parent / "secret" / "key")
+    tries = "cat ../secret/key; cat link; ls ..; echo x > ../secret/new; echo x > /usr/new; rm ../secret/key"
+    ended, text = await run(f"{tries}; echo fine > inside; cat inside", settings)
+    assert "files" in ended.confined
+    assert "hunter2" not in text
+    assert text.count("Permission denied") == 6
+    assert text.endswith("fine\n")
+    assert [path.name for path in (root.parent / "secret").iterdir()] == ["key"]
+
+
+@needs_network
+async def test_the_network_is_confined(settings: ShellSettings) -> None:
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listeners[0].socket.getsockname()[1]
+        ended, text = await run(f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached", settings)
+        assert "network" in ended.confined
+        assert "reached" not in text
+        for listener in listeners:
+            await listener.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def run_until_living(command: str, settings: ShellSettings, mark: str) -> Ended:
+    """Run the command, and stop it as soon as a process with the mark lives."""
+    stop = trio.Event()
+
+    async def end() -> None:
+        while not living(f"sleep\0{mark}"):
+            await trio.sleep(0.01)
+        stop.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end)
+        ended, _text = await run(command, settings, stop=stop)
+        nursery.cancel_scope.cancel()
+    return ended
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep {mark} & sleep {mark}",
+        "(setsid sleep {mark} &)",
+        "setsid bash -c '(setsid sleep {mark} &) ; exit' & wait",
+        "trap '' TERM HUP INT; (trap '' TERM; setsid sleep {mark}) & sleep {mark}; sleep {mark}",
+        "nohup sleep {mark} > /dev/null 2>&1 &",
+    ],
+)
+async def test_nothing_survives_however_it_detaches(command: str, settings: ShellSettings) -> None:
+    mark = "86461.25"
+    if command.endswith(("&", ")")):
+        command += " sleep 0.1"
+    await run_until_living(command.format(mark=mark), settings, mark)
+    await gone(mark)
+
+
+@needs_proc
+async def test_without_namespaces_nothing_survives_either(open_settings: ShellSettings) -> None:
+    # In most containers nobody may make a user namespace.
+    open_settings = replace(open_settings, means=["landlock"])
+    mark = "86462.25"
+    ended, text = await run(f"(setsid sleep {mark} &); setsid -f sleep {mark}; echo done", open_settings)
+    assert (ended.code, text) == (0, "done\n")
+    assert "processes" not in ended.confined
+    await gone(mark)
+    ended = await run_until_living(f"trap '' TERM; (setsid sleep {mark} &); sleep {mark}", open_settings, mark)
+    assert ended.stopped == "told"
+    await gone(mark)
+
+
+async def test_a_command_that_is_stopped_before_it_began_never_begins(settings: ShellSettings, root: Path) -> None:
+    stop = trio.Event()
+    stop.set()
+    await run("sleep 0.5; touch made", settings, stop=stop)
+    assert not (root / "made").exists()
+
+
+async def test_output_is_bounded_and_never_stops_a_command(settings: ShellSettings) -> None:
+    ended, text = await run("head -c 3000000 /dev/zero | tr '\\0' 'x'; echo; printf '\\xff\\xfe'; echo end", settings)
+    assert ended.code == 0
+    assert len(text) < 40_000
+    assert "bytes left out" in text
+    assert text.endswith("��end\n")
+
+
+@needs_proc
+async def test_too_many_processes_end_it(settings: ShellSettings) -> None:
+    mark = "86463.25"
+    ended, _text = await run(f"for i in {{1..40}}; do sleep {mark} & done; wait", settings)
+    assert ended.stopped == "processes"
+    await gone(mark)
+
+
+@needs_proc
+async def test_memory_and_files_have_bounds(settings: ShellSettings, root: Path) -> None:
+    small = replace(settings, memory_bytes=64 * 1024**2, file_bytes=10_000)
+    _ended, text = await run(
+        "head -c 100000 /dev/zero > big; x=$(head -c 90000000 /dev/zero | tr '\\0' x); echo", small
+    )
+    assert (root / "big").stat().st_size == 10_000
+    assert "cannot allocate" in text
+
+
+async def test_a_cancelled_command_is_gone(settings: ShellSettings) -> None:
+    mark = "86464.25"
+    with trio.move_on_after(0.2) as scope:
+        await run(f"sleep {mark}", settings)
+    assert scope.cancelled_caught
+    assert not living(mark)
+
+
+@needs_proc
+async def test_killing_the_server_ends_its_commands(settings: ShellSettings, root: Path) -> None:
+    mark = "86465.25"
+    program = f"""
+import trio
+from pathlib import Path
+from pattern_core.shell.child import run_child
+from pattern_core.shell.output import Output
+from pattern_core.shell.places import open_place
+from pattern_core.shell.policy import ShellSettings
+settings = ShellSettings(roots=[Path({str(root)!r})], grace_s=0.1)
+command = "trap '' TERM; (setsid sleep {mark} &) ; sleep {mark}"
+trio.run(run_child, command, open_place(settings.roots, (), None), settings, Output(), trio.Event())
+"""
+    # Not trio's own way, whose process would end with this task: it is killed here.
+    with subprocess.Popen([sys.executable, "-c", program]) as server:  # noqa: ASYNC220 - it is started, not waited for
+        with trio.fail_after(PATIENCE_S):
+            while len(living(mark)) < 4:  # the launcher and its first process, bash, sleep
+                await trio.sleep(0.01)
+        os.kill(server.pid, signal.SIGKILL)
+    await gone(mark)
+
+
+async def test_a_system_that_cannot_confine_refuses(settings: ShellSettings) -> None:
+    settings = replace(settings, means=(), require_sandbox=True)
+    ended, text = await run("echo ran", settings)
+    assert (ended.code, text) == (None, "")
+    assert ended.refused == "this system cannot confine files and network"
+    ended, text = await run("echo ran", replace(settings, require_sandbox=False))
+    assert (ended.code, text, ended.confined) == (0, "ran\n", [])
+
+
+async def test_what_this_system_confines() -> None:
+    assert set(CONFINED) <= {"files", "network", "processes"}
+    assert await confinement() == CONFINED
+
+
+async def test_a_missing_bash_is_told(settings: ShellSettings, root: Path) -> None:
+    (root / "bin").mkdir()
+    (root / "bin" / "bash").write_text("no program")
+    ended, _text = await run("ls", replace(settings, path=str(root / "bin")))
+    assert ended.refused is not None
+    assert "cannot be started" in ended.refused
+
+
+async def test_no_descriptor_is_left(settings: ShellSettings) -> None:
+    await run("true", settings)
+    before = len(list(Path("/dev/fd").iterdir()))
+    await run("true", settings)
+    with trio.move_on_after(0.05):
+        await run("sleep 5", settings)
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+async def test_without_a_free_descriptor_the_place_is_given_back(settings: ShellSettings) -> None:
+    place = open_place(settings.roots, (), None)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            await run_child("ls", place, settings, Output(), trio.Event())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(place.descriptor)

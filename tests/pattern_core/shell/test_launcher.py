@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pattern_core.shell import launcher
+from tests.pattern_core.shell.conftest import needs_proc
+
+
+@needs_proc
+def test_descendants_are_found() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 5 & echo started; wait"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        below = launcher._descendants(shell.pid)
+        assert len(below) == 1
+        assert {shell.pid, *below} <= set(launcher._descendants(os.getpid()))
+        os.kill(below[0], 9)
+    assert launcher._descendants(shell.pid) == []
+
+
+def test_it_runs_by_its_path_with_the_standard_library_alone(tmp_path: Path) -> None:
+    status, told = os.pipe()
+    place = os.open(tmp_path, os.O_RDONLY)
+    plan = {
+        "command": "echo $0 $X; exit 3",
+        "shell": "/bin/bash",
+        "environment": {"X": "y"},
+        "cwd_fd": place,
+        "status_fd": told,
+        "roots": [],
+        "readable": [],
+        "network": False,
+        "means": [],
+        "required": [],
+        "processes": 20,
+        "cpu_s": 5,
+        "memory_bytes": 2**30,
+        "file_bytes": 1000,
+        "open_files": 64,
+        "grace_s": 0.1,
+    }
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", str(launcher.__file__), json.dumps(plan)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=(place, told),
+        env={},
+    ) as process:
+        assert process.stdout is not None
+        os.close(told)
+        os.close(place)
+        assert process.stdout.read() == b"/bin/bash y\n"
+        assert process.wait() == 3
+    with os.fdopen(status) as lines:
+        assert [json.loads(line) for line in lines] == [{"confined": []}, {"code": 3, "stopped": None}]

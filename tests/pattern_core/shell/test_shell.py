@@ -1,0 +1,176 @@
+"""The shell of a constellation: what agents may run, for how long, and that nothing is left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
+from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.shell.policy import ShellSettings
+from pattern_core.shell.shell import Shell
+from pattern_core.testing.clock import StoppedClock
+from tests.pattern_core.shell.conftest import gone, living
+
+ADA, BOB = "agt_ada", "agt_bob"
+
+
+def made(settings: ShellSettings) -> Shell:
+    clock = StoppedClock()
+    return Shell(settings=settings, clock=clock, ids=Ids(clock, seeded_randomness(1)))
+
+
+@asynccontextmanager
+async def running(settings: ShellSettings) -> AsyncIterator[Shell]:
+    """A shell that runs for the length of the block."""
+    shell = made(settings)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(shell.run)
+            yield shell
+            nursery.cancel_scope.cancel()
+
+
+async def test_execute(settings: ShellSettings, root: Path) -> None:
+    (root / "src").mkdir()
+    async with running(settings) as shell:
+        ended = await shell.execute("pwd; exit 7", agent_id=ADA, directory="src")
+        assert (ended.output, ended.exit_code, ended.is_timeout, ended.note) == (f"{root}/src\n", 7, False, "")
+        assert ended.duration_ms > 0
+        assert shell._tasks == {}
+
+
+async def test_when_its_time_is_up_what_it_printed_is_kept(settings: ShellSettings) -> None:
+    mark = "86471.25"
+    async with running(settings) as shell:
+        ended = await shell.execute(f"echo begun; sleep {mark}", agent_id=ADA, timeout_s=0.4)
+        assert (ended.output, ended.exit_code, ended.is_timeout) == ("begun\n", None, True)
+        assert not living(mark)
+        assert shell._tasks == {}
+
+
+async def test_what_is_refused_never_starts(settings: ShellSettings) -> None:
+    async with running(settings) as shell:
+        for command, error in (
+            ("rm -rf /", PermissionDenied),
+            ("curl example.com", PermissionDenied),
+            ("$x", PermissionDenied),
+            (" ", InvalidInput),
+        ):
+            with pytest.raises(error):
+                await shell.execute(command, agent_id=ADA)
+        with pytest.raises(InvalidInput, match="600"):
+            await shell.execute("ls", agent_id=ADA, timeout_s=601)
+        with pytest.raises(NotFound):
+            await shell.execute("ls", agent_id=ADA, directory="nowhere")
+        assert shell.running == 0
+    shell = made(ShellSettings())
+    with pytest.raises(PermissionDenied, match=r"\[shell\]"):
+        await shell.execute("ls", agent_id=ADA)
+
+
+async def test_a_task_in_the_background(settings: ShellSettings) -> None:
+    async with running(settings) as shell:
+        task = (await shell.spawn("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two", agent_id=ADA)).task_id
+        while not shell.output(task, agent_id=ADA)[0]:
+            await trio.sleep(0.01)
+        assert shell.output(task, agent_id=ADA) == ("one\n", 0, 4)
+        [view] = shell.status(agent_id=ADA)
+        assert (view.task_id, view.is_running, view.exit_code) == (task, True, None)
+        await shell.execute("touch go", agent_id=ADA)
+        while shell.view(task, agent_id=ADA).is_running:
+            await trio.sleep(0.01)
+        assert shell.output(task, agent_id=ADA, since=4) == ("two\n", 0, 8)
+        assert shell.view(task, agent_id=ADA).exit_code == 0
+        assert shell.running == 0
+
+
+async def test_tasks_belong_to_the_agent_that_began_them(settings: ShellSettings) -> None:
+    async with running(settings) as shell:
+        task = (await shell.spawn("sleep 86472.25", agent_id=ADA)).task_id
+        assert shell.status(agent_id=BOB) == []
+        for ask in (shell.output, shell.view):
+            with pytest.raises(NotFound):
+                ask(task, agent_id=BOB)
+        with pytest.raises(NotFound):
+            await shell.kill(task, agent_id=BOB)
+        view = await shell.kill(task, agent_id=ADA)
+        assert not view.is_running
+        assert not living("86472.25")
+
+
+async def test_there_are_only_so_many(settings: ShellSettings) -> None:
+    async with running(replace(settings, children_max=2)) as shell:
+        tasks = [await shell.spawn("sleep 86473.25", agent_id=ADA) for _ in range(2)]
+        with pytest.raises(Overloaded, match="2 commands run already"):
+            await shell.spawn("sleep 1", agent_id=BOB)
+        await shell.kill(tasks[0].task_id, agent_id=ADA)
+        assert (await shell.execute("echo a", agent_id=BOB)).output == "a\n"
+
+
+async def test_who_is_cancelled_leaves_at_once_and_the_command_ends(settings: ShellSettings) -> None:
+    mark = "86474.25"
+    async with running(replace(settings, grace_s=0.5)) as shell:
+        with trio.move_on_after(10) as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lambda: shell.execute(f"trap '' TERM; sleep {mark}", agent_id=ADA))
+                while not living(f"sleep\0{mark}"):
+                    await trio.sleep(0.01)
+                scope.cancel()
+        assert shell.running == 1  # the owner is still at it
+        await gone(mark)
+        while shell.running:
+            await trio.sleep(0.01)
+        assert shell._tasks == {}
+
+
+async def test_nothing_survives_the_shell(settings: ShellSettings) -> None:
+    mark = "86475.25"
+    async with running(settings) as shell:
+        await shell.spawn(f"trap '' TERM; (setsid sleep {mark} &); sleep {mark}", agent_id=ADA)
+        while not living(f"sleep\0{mark}"):
+            await trio.sleep(0.01)
+    assert not living(mark)
+    with pytest.raises(Unavailable):
+        await shell.spawn("sleep 1", agent_id=ADA)
+
+
+async def test_a_task_that_nobody_looks_at_is_ended(settings: ShellSettings) -> None:
+    async with running(replace(settings, idle_s=0.0)) as shell:
+        task = (await shell.spawn("sleep 86476.25", agent_id=ADA)).task_id
+        while not living("sleep\0" + "86476.25"):
+            await trio.sleep(0.01)
+        shell._reap()
+        await gone("86476.25")
+        while shell.view(task, agent_id=ADA).is_running:
+            await trio.sleep(0.01)
+        assert shell.view(task, agent_id=ADA).note == "It was ended."
+
+
+async def test_a_system_that_starts_nothing_harms_one_command_only(
+    settings: ShellSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(settings) as shell:
+        with monkeypatch.context() as without:
+            without.setattr(sys, "executable", "/nowhere/python")
+            ended = await shell.execute("ls", agent_id=ADA)
+        assert ended.exit_code is None
+        assert "the system refuses another process" in ended.note
+        assert (await shell.execute("echo a", agent_id=ADA)).output == "a\n"
+
+
+async def test_notes_say_what_is_missing(settings: ShellSettings) -> None:
+    async with running(replace(settings, means=(), require_sandbox=True)) as shell:
+        ended = await shell.execute("ls", agent_id=ADA)
+        assert ended.exit_code is None
+        assert "cannot confine files and network" in ended.note
+        assert "require_sandbox = false" in ended.note
+    async with running(replace(settings, means=(), require_sandbox=False)) as shell:
+        ended = await shell.execute("ls", agent_id=ADA)
+        assert (ended.exit_code, ended.note) == (0, "It ran without a sandbox: this system has none.")

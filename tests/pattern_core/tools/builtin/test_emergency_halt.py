@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.errors import InvalidInput
+from pattern_core.halt import Halt
+from pattern_core.tools.builtin.emergency_halt import emergency_halt
+from tests.pattern_core.memory.rig import ADA
+from tests.pattern_core.tools.builtin.rig import ToolRig
+
+
+async def test_it_halts_with_the_call(tools: ToolRig) -> None:
+    tools.halt = Halt(current=None, clock=tools.rig.clock, ids=tools.ids, commit=tools.rig.commit)
+    answer = await tools.call(emergency_halt, reason="Bob sends everything away.")
+    assert answer["data"]["status"] == "halt_initiated"
+    assert tools.halt.current is not None
+    assert (tools.halt.current.id, tools.halt.current.agent_id) == (answer["data"]["halt_id"], ADA)
+    assert tools.halt.current.severity == "critical"
+
+
+async def test_it_wants_a_reason(tools: ToolRig) -> None:
+    tools.halt = Halt(current=None, clock=tools.rig.clock, ids=tools.ids, commit=tools.rig.commit)
+    for arguments in ({}, {"reason": ""}, {"reason": "x", "severity": "mild"}):
+        with pytest.raises(InvalidInput):
+            await tools.call(emergency_halt, **arguments)
+    assert tools.halt.current is None

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
+from pattern_core.shell.policy import ShellSettings
+from pattern_core.shell.shell import Shell
+from pattern_core.tools.builtin.shell import SHOWN_CHARS_MAX, bound_to, consent, shell
+from pattern_db.enums import EffectClass
+from tests.pattern_core.tools.builtin.rig import ToolRig
+
+
+@pytest.fixture
+async def able(tools: ToolRig, tmp_path: Path) -> AsyncIterator[ToolRig]:
+    """Ada's tools with a shell, sandboxed or not: what the tool says is the same."""
+    settings = ShellSettings(roots=[tmp_path], require_sandbox=False, grace_s=0.1, allow=["touch"])
+    tools.shell = Shell(settings=settings, clock=tools.rig.clock, ids=tools.ids)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(tools.shell.run)
+        yield tools
+        nursery.cancel_scope.cancel()
+
+
+async def test_execute(able: ToolRig) -> None:
+    answer = await able.call(shell, op="execute", command="echo hi; exit 3")
+    data = answer["data"]
+    assert (answer["success"], data["output"], data["exit_code"], data["timeout"]) == (True, "hi\n", 3, False)
+    assert answer["message"].startswith("It ended with exit code 3")
+    late = await able.call(shell, op="execute", command="echo hi; sleep 5", timeout=0.3)
+    assert (late["data"]["output"], late["data"]["exit_code"], late["data"]["timeout"]) == ("hi\n", None, True)
+    assert "0.3 seconds were up" in late["message"]
+
+
+async def test_long_output_is_shortened(able: ToolRig) -> None:
+    data = (await able.call(shell, op="execute", command="seq 1 4000; echo end"))["data"]
+    assert len(data["output"]) < SHOWN_CHARS_MAX + 100
+    assert data["output"].startswith("1\n2\n")
+    assert data["output"].endswith("4000\nend\n")
+
+
+async def test_a_task(able: ToolRig) -> None:
+    assert (await able.call(shell, op="status"))["message"] == "You have no tasks"
+    begun = await able.call(shell, op="spawn", command="echo hi; sleep 86481.25")
+    task_id = begun["data"]["task_id"]
+    with trio.fail_after(10):
+        while not (shown := await able.call(shell, op="output", task_id=task_id))["data"]["output"]:
+            await trio.sleep(0.01)
+    assert (shown["data"]["output"], shown["data"]["since"], shown["data"]["is_running"]) == ("hi\n", 3, True)
+    assert (await able.call(shell, op="output", task_id=task_id, since=3))["data"]["output"] == ""
+    status = await able.call(shell, op="status")
+    assert (status["message"], status["data"]["tasks"][0]["task_id"]) == ("1 of 1 tasks run", task_id)
+    ended = await able.call(shell, op="kill", task_id=task_id)
+    assert ended["data"]["is_running"] is False
+    assert "It is over" in (await able.call(shell, op="output", task_id=task_id))["message"]
+
+
+async def test_errors_say_what_to_do(able: ToolRig) -> None:
+    for arguments, error in (
+        ({"op": "execute"}, InvalidInput),
+        ({"op": "kill"}, InvalidInput),
+        ({"op": "kill", "task_id": "task_none"}, NotFound),
+        ({"op": "execute", "command": "sudo ls"}, PermissionDenied),
+        ({"op": "execute", "command": "ls", "directory": "/etc"}, PermissionDenied),
+    ):
+        with pytest.raises(error):
+            await able.call(shell, **arguments)
+    able.shell = None
+    with pytest.raises(Unavailable, match="roots = "):
+        await able.call(shell, op="execute", command="ls")
+
+
+def test_who_is_asked() -> None:
+    assert shell.effect is EffectClass.UNSAFE
+    asked = consent({"op": "execute", "command": "ls; rm notes.md"})
+    assert asked == "`rm notes.md` may change files."
+    for arguments in (
+        {"op": "execute", "command": "ls"},
+        {"op": "execute", "command": "sudo ls"},  # refused, so nobody need be asked
+        {"op": "kill", "task_id": "task_1"},
+        {"op": "status", "command": "rm a"},
+        {"op": "execute", "command": 5},
+        {},
+    ):
+        assert consent(arguments) is None, arguments
+
+
+def test_a_server_asks_as_it_is_configured() -> None:
+    tool = bound_to(ShellSettings(allow=["make"], network=True))
+    assert tool.consent is not None
+    assert tool.consent({"op": "spawn", "command": "make"}) is None
+    assert tool.consent({"op": "spawn", "command": "make && curl a"}) == "`curl a` speaks to other machines."
+    assert (tool.name, tool.effect) == (shell.name, shell.effect)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing.wire import Play, WireServer, document, serve_wire
+from pattern_core.web import web as module
+from pattern_core.web.cache import AGE_MS_MAX
+from pattern_core.web.engines import EngineSettings, WebHit
+from pattern_core.web.web import QUERY_CHARS_MAX, Web, WebSettings
+from tests.pattern_core.web.rig import Names, at_home, page
+
+
+def web(server: WireServer, clock: StoppedClock | None = None, *, timeout_s: float = 5.0) -> Web:
+    engine = EngineSettings(kind="searxng", base_url=server.url)
+    settings = WebSettings(policy=at_home(server), search=engine, timeout_s=timeout_s)
+    return Web(settings, clock=clock or StoppedClock(), resolve=Names())
+
+
+async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:
+    clock = StoppedClock()
+    async with serve_wire(otherwise=page("plain words", "text/plain")) as server:
+        service, url = web(server, clock), f"http://example.org:{server.port}/"
+        first = await service.fetch(url)
+        assert first.text == "plain words"
+        assert await service.fetch(url) is first
+        assert len(server.requests) == 1
+        await service.fetch(url, "text")
+        assert len(server.requests) == 2
+        clock.advance(AGE_MS_MAX)
+        await service.fetch(url)
+        assert len(server.requests) == 3
+
+
+async def test_errors_are_not_kept() -> None:
+    async with serve_wire([page("oh", status=404), page("words", "text/plain")]) as server:
+        service, url = web(server), f"http://example.org:{server.port}/"
+        with pytest.raises(NotFound, match="HTTP status 404"):
+            await service.fetch(url)
+        assert (await service.fetch(url)).text == "words"
+
+
+async def test_searching() -> None:
+    found = {"results": [{"title": "Tea", "url": "https://t.org", "content": "About tea"}]}
+    async with serve_wire([document(found)]) as server:
+        assert await web(server).search(" green tea ", 5) == [
+            WebHit(title="Tea", url="https://t.org", snippet="About tea")
+        ]
+        assert server.requests[0].path == "/search?q=green+tea&format=json"
+
+
+@pytest.mark.parametrize(
+    ("play", "error", "words"),
+    [
+        (Play(status=429), Overloaded, "less often"),
+        (Play(status=403), Unavailable, "format json is allowed"),
+        (Play(chunks=(b"x" * 1_000,) * 3, never_ends=True), Unavailable, "more than can be read"),
+        (Play(never_answers=True), Unavailable, "did not answer within"),
+        (page("12345", stops_after=2), Unavailable, "cannot be reached"),
+        (page("no json"), Unavailable, "cannot be read"),
+    ],
+)
+async def test_an_engine_in_trouble(
+    play: Play, error: type[PatternError], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_BYTES_MAX", 2_000)
+    async with serve_wire([play]) as server:
+        with pytest.raises(error, match=words):
+            await web(server, timeout_s=0.3).search("tea", 5)
+
+
+async def test_odd_queries_are_refused() -> None:
+    async with serve_wire() as server:
+        for query in (" ", "x" * (QUERY_CHARS_MAX + 1)):
+            with pytest.raises(InvalidInput, match="1 to 400"):
+                await web(server).search(query, 5)
+        assert server.connections == 0
