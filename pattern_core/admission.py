@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from pattern_core.agents.settings import MessagePolicy, policy_of
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
 from pattern_core.events import Draft, Event, append
+from pattern_core.images import IMAGES_MAX, store
 from pattern_core.limits import Limits
 from pattern_core.memory.shapes.schema import check_text
+from pattern_core.messages import Image, Part, Text, parts_from_json, parts_to_json
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus
@@ -21,13 +24,19 @@ from pattern_db.tables.agents import AgentRow
 DIGEST_BYTES = 16
 KEY_CHARS_MAX = 255
 RETRY_AFTER_S = 5
+PRIORITY_MAX = 3
+ROLLED_BACK = "rolled_back"
+STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that makes way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
     """A message for an agent. `sender` is `user:{id}`, `agent:{id}` or `system`; `priority` 0 (low) to 3 (urgent).
 
-    `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on.
+    `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on. `policy` says
+    what to do if the agent is busy: wait in line (`enqueue`), refuse (`reject`), end what it does at its next step
+    (`interrupt`), also forgetting that (`rollback`), or join it there (`steer`); None leaves it to the agent.
+    `parts` are the words and images in order of a message that is more than words; `content` is then its words.
     """
 
     agent_id: str
@@ -39,6 +48,13 @@ class Incoming:
     priority: int = 1
     parent_turn: int | None = None
     depth: int = 0
+    policy: MessagePolicy | None = None
+    parts: tuple[Text | Image, ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images among the parts."""
+        return tuple(part for part in self.parts if isinstance(part, Image))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +71,7 @@ def check(incoming: Incoming, limits: Limits) -> None:
     Raises:
         InvalidInput: the message or its key is empty or too long, or something in it cannot be stored.
     """
-    if not incoming.content.strip():
+    if not incoming.content.strip() and not incoming.images:
         raise InvalidInput("the message is empty; send some words in `content`")
     if "\0" in incoming.content:
         raise InvalidInput("the message holds a NUL character; remove it")
@@ -66,7 +82,9 @@ def check(incoming: Incoming, limits: Limits) -> None:
         )
     check_text(incoming.content)
     _check_origin(incoming)
-    if not 0 <= incoming.priority <= 3:
+    if len(incoming.images) > IMAGES_MAX:
+        raise InvalidInput(f"the message has {len(incoming.images)} images, and at most {IMAGES_MAX} fit; send fewer")
+    if not 0 <= incoming.priority <= PRIORITY_MAX:
         raise InvalidInput("`priority` is a whole number from 0 (low) to 3 (urgent)")
     if incoming.idempotency_key is not None and not 1 <= len(incoming.idempotency_key) <= KEY_CHARS_MAX:
         raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
@@ -82,17 +100,22 @@ def _check_origin(incoming: Incoming) -> None:
     check_text(text)
 
 
-def addressed_to(incoming: Incoming, agent_id: str) -> Incoming:
-    """The message with its agent's id, whatever name it was sent to."""
-    return incoming if incoming.agent_id == agent_id else replace(incoming, agent_id=agent_id)
+def addressed_to(incoming: Incoming, agent: AgentRow) -> Incoming:
+    """The message with its agent's id, whatever name it was sent to, and the agent's policy if it has none."""
+    policy = incoming.policy or policy_of(agent.config)
+    return replace(incoming, agent_id=agent.id, policy=policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What T0 stored: the ticket for the sender, and for the agent the new turn's key (None for a replay)."""
+    """What T0 stored: the ticket for the sender, and for the agent the new turn's key (None for a replay).
+
+    `stops` is the turn that shall end at its next step, with the reason, if the message asked for that.
+    """
 
     ticket: Ticket
     key: int | None = None
+    stops: tuple[str, str] | None = None
 
 
 def accept(
@@ -101,6 +124,7 @@ def accept(
     """T0, within one transaction: the turn, its inbox row and `turn.queued`; or the turn that the key stands for.
 
     Raises:
+        Conflict: the agent is busy, and the message is not to wait.
         IdempotencyMismatch: the key was used for another message.
         Overloaded: too many messages wait for the agent.
     """
@@ -114,6 +138,7 @@ def accept(
                     "this idempotency key was used for a different message; use a new key for each message"
                 )
             return Accepted(ticket=Ticket(turn_id=known.id, is_replay=True)), []
+    stops = _make_way(connection, incoming)
     if inbox.count(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
         raise Overloaded(
             f"{limits.inbox_per_agent_max} messages wait for this agent; try again later", retry_after_s=RETRY_AFTER_S
@@ -130,23 +155,53 @@ def accept(
         fingerprint=fingerprint,
     )
     key = turns.insert(connection, new)
-    inbox.put(
-        connection, turn=key, agent_id=incoming.agent_id, priority=incoming.priority, payload=payload, created_at=now
-    )
+    store(connection, incoming.images, now)
+    priority = incoming.priority if stops is None else PRIORITY_MAX  # who interrupts is next
+    inbox.put(connection, turn=key, agent_id=incoming.agent_id, priority=priority, payload=payload, created_at=now)
     queued = Draft("turn.queued", {}, {"agent_id": incoming.agent_id, "sender": incoming.sender})
-    return Accepted(ticket=Ticket(turn_id=turn_id), key=key), append(
-        connection, (key, turn_id), [queued], created_at=now
-    )
+    accepted = Accepted(ticket=Ticket(turn_id=turn_id), key=key, stops=stops)
+    return accepted, append(connection, (key, turn_id), [queued], created_at=now)
+
+
+def _make_way(connection: Connection, incoming: Incoming) -> tuple[str, str] | None:
+    """Do what the message's policy says about a busy agent; return the turn that shall stop, and why."""
+    if incoming.policy == "reject" and turns.is_busy(connection, incoming.agent_id):
+        raise Conflict(
+            "the agent is busy; wait for its turn to end, or send the message with another policy, such as enqueue",
+            busy=True,
+        )
+    reason = STOPS.get(incoming.policy or "")
+    if reason is None:
+        return None
+    running = turns.running(connection, incoming.agent_id)
+    if running is None:
+        return None
+    turns.request_cancel(connection, running.key, reason)
+    return running.id, reason
 
 
 def payload_of(incoming: Incoming) -> dict[str, object]:
     """What the inbox keeps of the message."""
     payload: dict[str, object] = {"content": incoming.content}
+    if incoming.images:
+        payload["parts"] = parts_to_json(incoming.parts)
     if incoming.source is not None:
         payload["source"] = incoming.source
     if incoming.source_metadata:
         payload["source_metadata"] = dict(incoming.source_metadata)
+    if incoming.policy == "steer":
+        payload["policy"] = incoming.policy
     return payload
+
+
+def parts_of(payload: Mapping[str, object]) -> tuple[Part, ...]:
+    """The parts of the message that an inbox row's payload keeps; of images their digests, not their bytes.
+
+    Raises:
+        ValueError: the row was written by a newer version or is damaged.
+    """
+    stored = payload.get("parts")
+    return parts_from_json(stored) if isinstance(stored, list) else (Text(text=str(payload["content"])),)
 
 
 def _digests(incoming: Incoming, payload: str) -> tuple[bytes | None, bytes | None]:

@@ -7,36 +7,48 @@ from dataclasses import dataclass
 
 import trio
 
-from pattern_core import admission
+from pattern_core import admission, halt
 from pattern_core.admission import Accepted, Incoming, Ticket
 from pattern_core.agents.active import ActiveTurn, Ending
-from pattern_core.agents.actor import Actors, NextTurn
+from pattern_core.agents.actor import Actors
+from pattern_core.agents.consent import ToolConsent
 from pattern_core.agents.imported import HistoryImports
 from pattern_core.agents.journal import Journal
+from pattern_core.agents.opening import NextTurn
 from pattern_core.agents.recovery import cancelled
 from pattern_core.agents.roster import Roster
 from pattern_core.agents.rows import turn_ended
 from pattern_core.agents.services import TurnServices
 from pattern_core.approvals import Approvals
 from pattern_core.archive.store import Archive
+from pattern_core.budgets.spending import Spending
 from pattern_core.clock import now_text
+from pattern_core.compaction.compaction import Compaction
+from pattern_core.compaction.summariser import Summariser
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.events import Event, EventLog, append
 from pattern_core.files.folders import Folders
+from pattern_core.halt import Halt, HaltRow
 from pattern_core.ids import Ids
 from pattern_core.limits import Limits
+from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.past.history import BlockHistory
 from pattern_core.memory.past.repairing import Repairs
 from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
+from pattern_core.prompts.making import Prompts
 from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
+from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.results import Results
+from pattern_core.tools.toolbox import Toolbox
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
+from pattern_core.web.web import Web
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind
@@ -59,6 +71,7 @@ class _Opened:
     newest_event: int
     agents_with_work: list[str]
     unwanted: list[tuple[str, str]]
+    halt: HaltRow | None
 
 
 class Constellation:
@@ -86,6 +99,7 @@ class Constellation:
         self._tools = tools
         self._runtime = runtime
         self._limits = limits
+        self.mcp = McpServers(runtime.tools.mcp, tools)
         self._is_draining = False
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -106,6 +120,11 @@ class Constellation:
             nursery.start_soon(self.memory.run, name="memory consolidation")
             nursery.start_soon(self.embeddings.run, name="embeddings")
             nursery.start_soon(self.folders.run, name="folders")
+            nursery.start_soon(self.approvals.run, name="approvals")
+            nursery.start_soon(self.halt.run, self._obey, name="halt")
+            nursery.start_soon(self.mcp.run, name="MCP servers")
+            if self._toolbox.shell is not None:
+                await nursery.start(self._toolbox.shell.run, name="shell")
             task_status.started()
             await self.database.watch(self._limits.commit_timeout_s)
 
@@ -124,8 +143,11 @@ class Constellation:
             clock=clock,
             ids=ids,
             epoch=opened.epoch,
-            on_commit=self.embeddings.wake,
+            budgets=runtime.budgets,
+            meters=runtime.meters,
         )
+        self._journal.when_committed(self.embeddings.wake)
+        self.spending = Spending(database=database, clock=clock, configured=runtime.budgets)
         commit = self._journal.commit_work
         self._wire_memory(ids, commit)
         self.roster = Roster(
@@ -145,21 +167,41 @@ class Constellation:
             clock=clock,
             limits=limits,
         )
-        self._services = TurnServices(
+        self.compaction = Compaction(
+            database=database,
+            summariser=Summariser(self._models, lambda provider, model: self._models.facts(provider, model).window),
+            clock=clock,
+            ids=ids,
+            limits=limits,
+            commit=self._journal.commit,
+            forget=lambda agent_id: self._actors.forget(agent_id),
+        )
+        self._toolbox = _toolbox(runtime, database, ids, commit, opened.halt)
+        self.halt = self._toolbox.halt
+        self._services = self._turn_services(ids)
+
+    def _turn_services(self, ids: Ids) -> TurnServices:
+        database, clock = self.database, self._runtime.clock
+        return TurnServices(
             constellation_id=self.id,
             database=database,
             journal=self._journal,
             models=self._models,
             tools=self._tools,
+            prompts=Prompts(database=database, memory=self.memory, search=self.search, tools=self._tools, clock=clock),
+            compaction=self.compaction,
+            toolbox=self._toolbox,
+            mcp=self.mcp,
+            consent=ToolConsent(self.approvals, self._tools, lambda agent_id: self._actors.wake(agent_id)),
             memory=self.memory,
             sharing=self.sharing,
             revisions=self.revisions,
             search=self.search,
             clock=clock,
             ids=ids,
-            limits=limits,
+            limits=self._limits,
             deliver=self._deliver,
-            is_draining=lambda: self._is_draining,
+            is_draining=lambda: self._is_draining or self.halt.current is not None,
         )
 
     def _wire_memory(self, ids: Ids, commit: Commit) -> None:
@@ -173,9 +215,9 @@ class Constellation:
             randomness=runtime.randomness,
             limits=limits,
             commit=commit,
-            ask=self.approvals.ask,
+            consent=self.approvals,
         )
-        self.approvals.on_grant(ApprovalKind.MEMORY, self.memory.grant)
+        self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         blocks = self.memory.blocks
         self.sharing = Sharing(database=database, clock=clock, seen=blocks.seen, commit=commit)
         self.history = BlockHistory(database)
@@ -188,8 +230,24 @@ class Constellation:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no agent works; a constellation that is idle for long may be parked."""
-        return self._actors.is_idle
+        """Whether no agent works and no command runs; a constellation that is idle for long may be parked."""
+        shell = self._toolbox.shell
+        return self._actors.is_idle and (shell is None or shell.running == 0)
+
+    def _obey(self, _halt: HaltRow) -> None:
+        """Stop what runs; what waits in line stays there until a person resumes."""
+        self._actors.running.cancel_all("halted")
+
+    async def resume(self, *, by: str) -> HaltRow:
+        """Let a halted constellation go on; returns the halt that ends.
+
+        Raises:
+            Conflict: it is not halted.
+        """
+        halt = await self.halt.resume(by=by)
+        for agent_id in await self.database.read(turns.agents_with_work):
+            self._actors.wake(agent_id)
+        return halt
 
     async def submit(self, incoming: Incoming) -> Ticket:
         """Accept a message for an agent (by id or name); it is on disk when this returns, and its turn will run.
@@ -197,16 +255,17 @@ class Constellation:
         Raises:
             InvalidInput: the message is empty, too long or malformed.
             NotFound: there is no such agent.
-            Conflict: the agent does not take part at present.
+            Conflict: the agent does not take part at present, or is busy and the message is not to wait.
             IdempotencyMismatch: the idempotency key was used for another message.
             Overloaded: too many messages wait for the agent.
+            Halted: an agent halted the constellation, and nobody resumed it.
             Unavailable: the constellation is about to rest; try again in a few seconds.
         """
         self._admit()
         admission.check(incoming, self._limits)
         agent = await self.roster.get(incoming.agent_id)
         admission.check_agent(agent)
-        incoming = admission.addressed_to(incoming, agent.id)
+        incoming = admission.addressed_to(incoming, agent)
         turn_id, seed = self._ids.new("turn"), self._ids.seed()
         now = now_text(self._runtime.clock)
 
@@ -223,15 +282,23 @@ class Constellation:
                 depth=incoming.depth,
                 payload=admission.payload_of(incoming),
             )
+            if accepted.stops is not None:
+                self._actors.running.stop_at_border(*accepted.stops)
+            if incoming.policy == "steer":
+                self._actors.running.steer(agent.id)
             self._actors.wake(agent.id, following)
         return accepted.ticket
 
     async def _deliver(self, turn: ActiveTurn, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
+        self.halt.check()
         if turn.depth >= self._limits.turn.depth_max:
             raise LimitReached(
                 f"this request was passed on {turn.depth} times already; answer it yourself instead of asking {target}"
             )
+        bound = turn.settings.limits.children
+        if bound is not None and turn.children >= bound:
+            raise LimitReached(f"this turn has asked other agents {bound} times, and may not ask more; go on without")
         agent = await self.roster.get(target)
         if agent.id == turn.agent.id:
             raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
@@ -254,6 +321,7 @@ class Constellation:
 
         def settled(committed: bool) -> None:
             if committed:
+                turn.children += 1
                 self._actors.wake(agent.id)
 
         work.store_and_tell(store)
@@ -261,6 +329,7 @@ class Constellation:
         return turn_id
 
     def _admit(self) -> None:
+        self.halt.check()
         if self._is_draining:
             raise Unavailable(
                 "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
@@ -287,15 +356,15 @@ class Constellation:
             raise NotFound(f"there is no turn {turn_id!r} in this constellation") from None
 
     async def wait(self, turn_id: str) -> TurnView:
-        """The turn once it has ended.
+        """The turn once it has ended, or waits for a person.
 
         Raises:
             NotFound: there is no such turn.
         """
         seen = self.events.latest
         view = await self.turn(turn_id)
-        if not view.has_ended:
-            await self.events.ended(turn_id, after=seen)
+        if not view.rests:
+            await self.events.rested(turn_id, after=seen)
             view = await self.turn(turn_id)
         return view
 
@@ -311,7 +380,8 @@ class Constellation:
         if view.has_ended:
             return False
         asked = await self._end_queued(turn_id, reason)
-        self._actors.cancel(turn_id, reason)
+        if not self._actors.running.cancel(turn_id, reason):
+            await self._actors.end_waiting(turn_id, cancelled(reason))
         return asked
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
@@ -367,6 +437,17 @@ class Constellation:
             await self._actors.rested()
 
 
+def _toolbox(runtime: Runtime, database: Database, ids: Ids, commit: Commit, halt: HaltRow | None) -> Toolbox:
+    """What this constellation's tools reach, as the operator allows it."""
+    settings, clock = runtime.tools, runtime.clock
+    return Toolbox(
+        results=Results(database=database, clock=clock, ids=ids),
+        halt=Halt(current=halt, clock=clock, ids=ids, commit=commit, log=settings.halts_log),
+        web=None if settings.web is None else Web(settings.web, clock=clock),
+        shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=ids),
+    )
+
+
 def _open(connection: Connection) -> _Opened:
     return _Opened(
         meta.epoch(connection),
@@ -374,6 +455,7 @@ def _open(connection: Connection) -> _Opened:
         event_table.latest(connection),
         turns.agents_with_work(connection),
         turns.unwanted(connection),
+        halt.stored(connection),
     )
 
 

@@ -17,16 +17,17 @@ from types import TracebackType
 import trio
 
 from pattern_core.ids import message_id
-from pattern_db.columns import to_json
+from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound
-from pattern_db.journal import effects, events, turns
+from pattern_db.journal import approvals, effects, events, turns
 from pattern_db.tables import messages
 
 TERMINAL = frozenset(
     {"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit", "turn.parked"}
 )
+RESTING = TERMINAL | {"turn.waiting"}
 READ_MAX = 500  # events read from the file at once
 
 
@@ -44,6 +45,11 @@ class Event:
     def is_terminal(self) -> bool:
         """Whether this ends its turn."""
         return self.name in TERMINAL
+
+    @property
+    def rests(self) -> bool:
+        """Whether its turn goes no further for now: it has ended, or waits for a person."""
+        return self.name in RESTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,7 @@ class _Reader:
         self._connection = connection
         self._turns: dict[int, turns.TurnRow] = {}
         self._effects: dict[tuple[int, int], dict[int, effects.EffectRow]] = {}
+        self._asked_for: dict[tuple[int, int], dict[int, Json]] = {}
 
     def complete(self, row: events.EventRow) -> Event:
         """The event as it was told when it was stored."""
@@ -110,17 +117,26 @@ class _Reader:
                 return {"agent_id": turn.agent_id, "sender": turn.sender}
             case "turn.started", _:
                 return {"agent_id": turn.agent_id, "message_id": message_id(turn.batch_id or "")}
-            case "message", {"message_id": str(message)}:
+            case "message" | "message.joined", {"message_id": str(message)}:
                 return {"content": self._content(message)}
             case "tool.call", {"step": int(step), "call": int(call)}:
-                effect = self._effect(turn.key, step, call)
-                return {} if effect is None else called(effect)
+                return self._called(turn.key, step, call)
             case "tool.result", {"step": int(step), "call": int(call)}:
                 effect = self._effect(turn.key, step, call)
                 return {} if effect is None else resulted(effect, self._content(effect.message_id or ""))
             case _ if name in TERMINAL:
                 return ended(turn.status, None if turn.error is None else json.loads(turn.error))
         return {}
+
+    def _called(self, turn: int, step: int, call: int) -> dict[str, object]:
+        """The call as the model decided on it, whatever a person made of it later."""
+        effect = self._effect(turn, step, call)
+        if effect is None:
+            return {}
+        if (turn, step) not in self._asked_for:
+            self._asked_for[turn, step] = approvals.arguments_before(self._connection, turn, step)
+        decided = called(effect)
+        return {**decided, "arguments": self._asked_for[turn, step].get(call, decided["arguments"])}
 
     def _effect(self, turn: int, step: int, call: int) -> effects.EffectRow | None:
         if (turn, step) not in self._effects:
@@ -178,17 +194,18 @@ class EventLog:
             for turn_id in {event.turn_id for event in told if event.turn_id in self._of_turn}:
                 self._of_turn[turn_id].unpark_all()
         for event in told:
-            if event.is_terminal and event.turn_id in self._ends:
+            if event.rests and event.turn_id in self._ends:
                 self._ends.pop(event.turn_id).set()
 
-    async def ended(self, turn_id: str, *, after: int) -> None:
-        """Wait for the terminal event of a turn that had not ended at event `after`."""
+    async def rested(self, turn_id: str, *, after: int) -> None:
+        """Wait until a turn that had not at event `after` has ended or waits for a person."""
         count = self.latest - after
         if count > len(self._recent):  # it may be further back than memory goes
             async with self.subscribe(after=after, turn_id=turn_id) as stream:
-                async for _event in stream:
-                    pass
-        elif not any(event.turn_id == turn_id and event.is_terminal for event in islice(reversed(self._recent), count)):
+                async for event in stream:
+                    if event.rests:
+                        break
+        elif not any(event.turn_id == turn_id and event.rests for event in islice(reversed(self._recent), count)):
             await self._ends.setdefault(turn_id, trio.Event()).wait()
         await self._database.gate()
 

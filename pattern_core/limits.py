@@ -26,8 +26,7 @@ class TurnLimits:
 class PromptLimits:
     """Bounds on what one prompt shows."""
 
-    history_messages_max: int = 200
-    history_chars_max: int = 120_000
+    history_messages_max: int = 2_000  # read at once; what is beyond leaves first, and the prompt says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

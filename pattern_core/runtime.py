@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pattern_core.budgets.budget import Budget
 from pattern_core.clock import Clock, SystemClock
 from pattern_core.embeddings.providers.absent import AbsentEmbedder
 from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.ids import Randomness, system_randomness
+from pattern_core.meters import Meters, Unmetered
+from pattern_core.tools.toolbox import ToolSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A clock and a source of randomness, of which tests pass ones that stand still and repeat; the embedders."""
+    """A clock and a source of randomness, of which tests pass ones that stand still and repeat; the embedders.
+
+    `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` what
+    tools may reach.
+    """
 
     clock: Clock = field(default_factory=SystemClock)
     randomness: Randomness = field(default_factory=system_randomness)
     embedders: EmbedderShelf = field(default_factory=lambda: EmbedderShelf(AbsentEmbedder()))
+    budgets: Sequence[Budget] = ()
+    meters: Meters = field(default_factory=Unmetered)
+    tools: ToolSettings = field(default_factory=ToolSettings)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pattern_db.connection import Connection
-from pattern_db.journal import turns, usage
+from pattern_db.enums import ApprovalStatus, TurnStatus
+from pattern_db.journal import approvals, turns, usage
 from pattern_db.journal.turns import TurnRow
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import messages
@@ -16,7 +17,10 @@ from pattern_db.tables.messages import MessageRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnView:
-    """A turn with its messages (oldest first) and what it used; `error` is `{"code", "message"}` or None."""
+    """A turn with its messages (oldest first) and what it used; `error` is `{"code", "message"}` or None.
+
+    `approvals` are the questions that it waits for.
+    """
 
     id: str
     agent_id: str
@@ -25,6 +29,7 @@ class TurnView:
     messages: list[MessageRow]
     usage: UsageSum
     steps: int
+    approvals: Sequence[str]
     sender: str
     created_at: str
     started_at: str | None
@@ -34,6 +39,11 @@ class TurnView:
     def has_ended(self) -> bool:
         """Whether its terminal event is stored."""
         return self.ended_at is not None
+
+    @property
+    def rests(self) -> bool:
+        """Whether it goes no further for now: it has ended, or waits for a person."""
+        return self.has_ended or bool(self.approvals)
 
 
 def view_turn(connection: Connection, turn_id: str) -> TurnView:
@@ -51,11 +61,18 @@ def view_turn(connection: Connection, turn_id: str) -> TurnView:
         messages=_messages(connection, row),
         usage=usage.of_turn(connection, row.key),
         steps=row.steps,
+        approvals=_asked(connection, row),
         sender=row.sender,
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
     )
+
+
+def _asked(connection: Connection, row: TurnRow) -> list[str]:
+    if row.status != TurnStatus.WAITING:
+        return []
+    return [one.id for one in approvals.of_turn(connection, row.key) if one.status is ApprovalStatus.PENDING]
 
 
 def _messages(connection: Connection, row: TurnRow) -> list[MessageRow]:

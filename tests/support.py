@@ -12,12 +12,14 @@ import trio
 
 from pattern_core.admission import Incoming
 from pattern_core.agents.roster import Agent, AgentSpec
+from pattern_core.budgets.budget import Budget
 from pattern_core.clock import Clock
 from pattern_core.constellation import Constellation
 from pattern_core.events import Event, read
 from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.models.client import ModelClient
+from pattern_core.models.model import Provider
 from pattern_core.models.retry import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.testing.clock import StoppedClock
@@ -84,6 +86,7 @@ async def running(
     *,
     otherwise: Answer | None = None,
     provider: ScriptedProvider | None = None,
+    others: Sequence[Provider] = (),
     tools: Sequence[Tool] = (),
     database: Database | None = None,
     path: Path | None = None,
@@ -91,24 +94,24 @@ async def running(
     retry: RetryPolicy | None = None,
     clock: Clock | None = None,
     seed: int = 1,
+    budgets: Sequence[Budget] = (),
 ) -> AsyncIterator[Running]:
     """Start a constellation, and stop it as a crash does at the end of the block: what is unfinished stays so.
 
     `otherwise` answers when the script is over. A `database` stays open afterwards, so that another constellation may
     be started on it; else `path` names a file, made if it is missing; else there is a database in memory. Without a
-    `retry` a failed question is not asked again.
+    `retry` a failed question is not asked again. `others` are providers beside the one that agents ask first.
     """
     provider = provider or ScriptedProvider(script, otherwise=otherwise)
     clock, limits = clock or StoppedClock(), limits or Limits()
-    runtime = Runtime(clock=clock, randomness=seeded_randomness(seed))
+    runtime = Runtime(clock=clock, randomness=seeded_randomness(seed), budgets=budgets)
     async with AsyncExitStack() as stack:
         if database is None:
             database = await stack.enter_async_context(_opened(path))
         await database.write(meta.next_epoch)
         registry = ToolRegistry(tools)
-        models = ModelClient(
-            {provider.name: provider}, retry or RetryPolicy(attempts_max=1), limits.turn, runtime.randomness
-        )
+        providers: dict[str, Provider] = {one.name: one for one in (provider, *others)}
+        models = ModelClient(providers, retry or RetryPolicy(attempts_max=1), limits.turn, runtime.randomness)
         constellation = Constellation(
             id="cst_test",
             name="test",

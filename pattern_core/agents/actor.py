@@ -7,62 +7,46 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import trio
 
-from pattern_core.agents import recovery
+from pattern_core.admission import parts_of
+from pattern_core.agents import pauses, recovery
 from pattern_core.agents.active import ActiveTurn, Ending
 from pattern_core.agents.history import History, load_history
+from pattern_core.agents.judging import TurnStopped
+from pattern_core.agents.opening import NextTurn, equip, found_turn, new_turn
+from pattern_core.agents.prompting import fits, make_prompt
+from pattern_core.agents.recovery import Found
 from pattern_core.agents.roster import Roster
+from pattern_core.agents.running import RunningTurn, RunningTurns
 from pattern_core.agents.services import TurnServices
 from pattern_core.agents.turn import run_turn
-from pattern_core.errors import LimitReached, NotFound, PatternError
-from pattern_core.messages import Text
+from pattern_core.clock import now_text
+from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError
+from pattern_core.models.model import Usage
+from pattern_core.prompts.prompt import Prompt
+from pattern_core.rules import facts
 from pattern_db.connection import Connection
+from pattern_db.enums import TurnStatus
 from pattern_db.errors import Conflict
 from pattern_db.journal import inbox, turns
 from pattern_db.journal.turns import TurnRow
-from pattern_db.tables import messages
-from pattern_db.timestamps import iso, unix_ms
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextTurn:
-    """A queued turn that an agent may start, as it was accepted."""
-
-    key: int
-    id: str
-    seed: int
-    sender: str
-    depth: int
-    payload: Mapping[str, object]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Running:
-    agent_id: str
-    scope: trio.CancelScope
-    reason: str | None = None
-
-    def stop(self, reason: str) -> None:
-        self.reason = reason
-        self.scope.cancel()
 
 
 class Actors:
     """The working agents of one constellation. `nursery` is the constellation's own: no task outlives it."""
 
     def __init__(self, services: TurnServices, roster: Roster, nursery: trio.Nursery) -> None:
+        self.running = RunningTurns()
         self._services = services
         self._roster = roster
         self._nursery = nursery
         self._awake: dict[str, bool] = {}  # agent id → woken again meanwhile
-        self._running: dict[str, _Running] = {}
         self._histories: OrderedDict[str, History] = OrderedDict()
         self._rest = trio.lowlevel.ParkingLot()
         self._stopped: dict[str, str] = {}  # agent id → why it may not work
@@ -93,9 +77,7 @@ class Actors:
     async def stop(self, agent_id: str, reason: str) -> None:
         """Cancel what the agent does and keep it from starting anything, until `release`."""
         self._stopped[agent_id] = reason
-        for running in self._running.values():
-            if running.agent_id == agent_id:
-                running.stop(reason)
+        self.running.cancel_all(reason, agent_id=agent_id)
         while agent_id in self._awake:
             await self._rest.park()
 
@@ -108,15 +90,8 @@ class Actors:
         """Drop what is remembered of the agent's conversation; the rows are read again."""
         self._histories.pop(agent_id, None)
 
-    def cancel(self, turn_id: str, reason: str) -> bool:
-        """Stop a turn under way; False if it does not run."""
-        running = self._running.get(turn_id)
-        if running is None:
-            return False
-        running.stop(reason)
-        return True
-
     async def _work(self, agent_id: str, following: NextTurn | None) -> None:
+        self._services.journal.meters.agents_working(1)
         try:
             if following is not None:
                 await self._start(agent_id, following)
@@ -124,6 +99,7 @@ class Actors:
                 self._awake[agent_id] = False
                 await self._look(agent_id)
         finally:
+            self._services.journal.meters.agents_working(-1)
             del self._awake[agent_id]
             self._rest.unpark_all()
 
@@ -139,110 +115,116 @@ class Actors:
             await self._take_up(agent_id, found)
 
     async def _start(self, agent_id: str, following: NextTurn) -> None:
-        """T1 with T2, then the turn."""
+        """T1, with T2 if there is room, then the turn."""
         services = self._services
         try:
             agent = await self._roster.get(agent_id)
         except NotFound:
             return  # deleted meanwhile, and its turns with it
-        incoming = services.journal.new_message("user", Text(text=str(following.payload["content"])))
-        timeout_s = services.limits.turn.turn_timeout_s
-        turn = ActiveTurn(
-            key=following.key,
-            id=following.id,
-            agent=agent,
-            seed=following.seed,
-            sender=following.sender,
-            depth=following.depth,
-            batch_id=incoming.position,
-            deadline=trio.current_time() + timeout_s,
-            deadline_at=iso(services.clock.now_ms() + int(timeout_s * 1000)),
-            history=await self._history(agent_id, is_unfinished=False),
-        )
+        incoming = services.journal.new_message("user", *parts_of(following.payload))
+        turn = new_turn(services, agent, following, incoming, await self._history(agent_id, active=None))
+        trouble = await equip(services, turn)
         turn.history.append(incoming)
-        prompt = await services.prompt(turn)
-        with self._listed(agent_id, turn.id, turn.deadline) as listed:
+        prompt = None
+        if trouble is None:
+            made = await make_prompt(services, turn, step=1)
+            prompt = made if fits(turn, made) else None
+        with self._listed(turn) as listed:
             try:
-                await services.journal.begin(turn, incoming, following.payload, prompt)
+                is_open = await services.journal.begin(turn, incoming, following.payload, prompt)
             except Conflict:
                 # Cancelled before it started, or another message was accepted earlier: look what is next.
                 self.forget(agent_id)  # its place in the history is another's
                 self._awake[agent_id] = True
                 return
-            await self._conduct(turn, listed, lambda: run_turn(services, turn, prompt))
+            await self._conduct(turn, listed, lambda: _body(services, turn, prompt if is_open else None, trouble))
+
+    @contextmanager
+    def _listed(self, turn: ActiveTurn) -> Iterator[RunningTurn]:
+        """Let a turn be stopped from now on: from before its rows say that it runs, or a wish would be overheard."""
+        with self.running.listed(turn) as running:
+            if turn.agent.id in self._stopped:
+                running.stop(self._stopped[turn.agent.id])
+            try:
+                yield running
+            finally:
+                self._services.prompts.forget(turn.id)
 
     async def _take_up(self, agent_id: str, row: TurnRow) -> None:
-        """Go on with a turn that a dead process left."""
+        """Go on with a turn that a dead process left, or whose questions were answered."""
         services = self._services
-        now_ms = services.clock.now_ms()
-        left_s = 0.0 if row.deadline_at is None else (unix_ms(row.deadline_at) - now_ms) / 1000
-        with self._listed(agent_id, row.id, trio.current_time() + left_s) as listed:
-            # Read again: who asked to stop it before it was listed left only a row.
-            await self._resume(agent_id, await services.database.read(turns.by_key, row.key), listed)
-
-    async def _resume(self, agent_id: str, row: TurnRow, listed: _Running) -> None:
-        services = self._services
-        found = await services.database.read(recovery.find, row.key)
-        now_ms = services.clock.now_ms()
-        verdict = recovery.decide(row, found, services.limits.turn, iso(now_ms))
         agent = await self._roster.get(agent_id)
-        step = found.step
-        turn = ActiveTurn(
-            key=row.key,
-            id=row.id,
-            agent=agent,
-            seed=row.seed,
-            sender=row.sender,
-            depth=row.depth,
-            batch_id=row.batch_id or "",
-            deadline=listed.scope.deadline,
-            deadline_at=row.deadline_at or iso(now_ms),
-            history=await self._history(agent_id, is_unfinished=True),
-            step=1 if step is None else step.no,
-            attempt=1 if step is None else step.attempt,
-            sequence=await services.database.read(_messages_of_batch, agent_id, row.batch_id or ""),
-            calls=len(found.calls) - len(found.of_step),
-            is_streamed=True,  # it may have stored pieces
-            in_doubt={call.args_hash for call in found.calls if call.status == "in_doubt"},
-        )
+        if row.status == TurnStatus.WAITING:
+            self.forget(agent_id)  # it stands elsewhere now: behind the turns that overtook it
+        history = await self._history(agent_id, active=row.batch_id)
+        found = await services.database.read(recovery.find, row.key)
+        turn = await found_turn(services, row, found, agent, history)
+        if self.running.has(turn.id):
+            self._awake[agent_id] = False  # `end_waiting` is at it, and wakes the agent afterwards
+            return
+        with self._listed(turn) as listed:
+            # Read again: who asked to stop it before it was listed left only a row.
+            row = await services.database.read(turns.by_key, row.key)
+            if row.ended_at is None:
+                await self._resume(turn, row, found, listed)
+
+    async def _resume(self, turn: ActiveTurn, row: TurnRow, found: Found, listed: RunningTurn) -> None:
+        services = self._services
+        trouble = await equip(services, turn, await services.database.read(facts.calls_of, row.key))
+        now = now_text(services.clock)
+        verdict = recovery.decide(row, found, services.limits.turn, now, on_doubt=turn.settings.on_doubt)
+        if trouble is not None:
+            verdict = _ending(trouble)
         if isinstance(verdict, Ending):
             await self._end(turn, verdict)
             return
-        await services.journal.resume(turn)
+        await pauses.resume(services.journal, turn, waited=row.status == TurnStatus.WAITING)
         await self._conduct(turn, listed, lambda: recovery.resume(services, turn, found, verdict))
 
-    async def _history(self, agent_id: str, *, is_unfinished: bool) -> History:
+    async def end_waiting(self, turn_id: str, ending: Ending) -> bool:
+        """End a turn that waits for a person, beside whatever its agent does; False if it does not wait (any more)."""
+        services = self._services
+        row = await services.database.read(turns.by_id, turn_id)
+        if row.status != TurnStatus.WAITING or self.running.has(turn_id):
+            return False
+        found = await services.database.read(recovery.find, row.key)
+        agent = await self._roster.get(row.agent_id)
+        # Its agent may be at work: the conversation in memory is another turn's.
+        turn = await found_turn(services, row, found, agent, History())
+        if self.running.has(turn_id):
+            return False  # its agent has just taken it up
+        # While it is listed its agent leaves it alone: a turn has one end.
+        with self._listed(turn):
+            row = await services.database.read(turns.by_id, turn_id)
+            if row.status == TurnStatus.WAITING:
+                await self._end(turn, ending)
+        self.wake(agent.id)
+        return row.status == TurnStatus.WAITING
+
+    async def _history(self, agent_id: str, *, active: str | None) -> History:
         known = self._histories.get(agent_id)
         if known is None:
             limits = self._services.limits.prompt
-            known = await self._services.database.read(load_history, agent_id, limits, is_unfinished=is_unfinished)
+            known = await self._services.database.read(load_history, agent_id, limits, active=active)
             self._histories[agent_id] = known
             while len(self._histories) > HISTORIES_MAX:
                 self._histories.popitem(last=False)
         self._histories.move_to_end(agent_id)
         return known
 
-    @contextmanager
-    def _listed(self, agent_id: str, turn_id: str, deadline: float) -> Iterator[_Running]:
-        """Let a turn be stopped from now on: from before its rows say that it runs, or a wish would be overheard."""
-        running = self._running[turn_id] = _Running(agent_id=agent_id, scope=trio.CancelScope(deadline=deadline))
-        if agent_id in self._stopped:
-            running.stop(self._stopped[agent_id])
-        try:
-            yield running
-        finally:
-            del self._running[turn_id]
-
-    async def _conduct(self, turn: ActiveTurn, running: _Running, body: Callable[[], Awaitable[None]]) -> None:
+    async def _conduct(self, turn: ActiveTurn, running: RunningTurn, body: Callable[[], Awaitable[None]]) -> None:
         """Run the turn's body in its own scope and see to its one end. Outer cancellation leaves the turn open."""
         ending: Ending | None = None
         with running.scope:
             try:
                 await body()
+            except TurnStopped as stopped:
+                ending = recovery.cancelled(stopped.reason)
             except PatternError as error:
                 ending = _ending(error)
         if running.scope.cancelled_caught:
-            limit = f"the turn took longer than {self._services.limits.turn.turn_timeout_s:g} s"
+            wall_s = turn.settings.limits.over(self._services.limits.turn).wall_s or 0.0
+            limit = f"the turn took longer than {wall_s:g} s; send a message to have it go on, or raise limits.wall_s"
             ending = (
                 recovery.cancelled(running.reason)
                 if running.reason is not None
@@ -250,14 +232,19 @@ class Actors:
             )
         if ending is not None:
             await self._end(turn, ending)
+        elif turn.is_waiting:
+            self.forget(turn.agent.id)
+            self._awake[turn.agent.id] = True  # for other turns; and the answer may have come already
 
     async def _end(self, turn: ActiveTurn, ending: Ending) -> None:
         found = await self._services.database.read(recovery.find, turn.key)
+        step = found.step if found.step is not None and found.step.status == "open" else None
+        # A call that was cut off cost something; that of a provider who refused cost nothing.
+        spent = None
+        if step is not None and ending.status != TurnStatus.FAILED and turn.asking is not None:
+            spent = Usage(input_tokens=turn.asking.tokens, output_tokens=0, is_estimate=True)
         await self._services.journal.end(
-            turn,
-            ending,
-            closed=recovery.close_calls(found.unanswered),
-            open_step=found.step if found.step is not None and found.step.status == "open" else None,
+            turn, ending, closed=recovery.close_calls(found.unanswered), open_step=step, spent=spent
         )
         self.forget(turn.agent.id)
 
@@ -281,8 +268,10 @@ def _find_work(connection: Connection, agent_id: str) -> TurnRow | NextTurn | No
     )
 
 
-def _messages_of_batch(connection: Connection, agent_id: str, batch_id: str) -> int:
-    return len(messages.by_batch(connection, agent_id, batch_id))
+async def _body(services: TurnServices, turn: ActiveTurn, prompt: Prompt | None, trouble: InvalidInput | None) -> None:
+    if trouble is not None:
+        raise trouble
+    await run_turn(services, turn, prompt)
 
 
 def _ending(error: PatternError) -> Ending:

@@ -5,70 +5,106 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import outcome
 import trio
 
+from pattern_core.agents import pauses
 from pattern_core.agents.active import ActiveTurn, Finished
-from pattern_core.agents.prompt import Prompt
+from pattern_core.agents.consent import denial, edited_note
+from pattern_core.agents.judging import note_planned
 from pattern_core.agents.rows import effect_rows
 from pattern_core.agents.services import TurnServices
 from pattern_core.errors import NotFound, PatternError
 from pattern_core.messages import ToolCall
-from pattern_core.models.model import ModelReply
+from pattern_core.rules.exits import ForcedCall
+from pattern_core.rules.state import FORCED_PREFIX
 from pattern_core.tools.registry import to_text
+from pattern_core.tools.results import READER, STORED_CHARS_MAX, Origin
 from pattern_core.tools.tool import Tool, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.enums import EffectClass
+from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
 from pattern_db.errors import DatabaseError, StorageFailed
+from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.effects import EffectRow
 
 _log = logging.getLogger(__name__)
+WAITING = EffectStatus.AWAITING_APPROVAL.value
+_DENIED = EffectStatus.DENIED.value
 _INNER = frozenset({EffectClass.PURE.value, EffectClass.LOCAL.value})
 INVALID_JSON = "The arguments are not a JSON object, so nothing was run. Send the call again with valid JSON: "
 IN_DOUBT = (
     "Outcome unknown: the call was started, and cut off before its result was recorded. It may or may not have"
     " happened. Find out or ask before you do it again; it will not be repeated by itself."
 )
-REFUSED_IN_DOUBT = (
-    "Not run: an identical call of this turn was cut off and its outcome is unknown. Ask the person you work for"
-    " whether to do it again."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A decided call: its row, its parsed arguments, and its tool, or why none will run."""
+    """A decided call: its row, its parsed arguments, and its tool, or why none will run.
+
+    `question` is what a person must answer before it runs, `answered` the approval that let it run or kept it from it;
+    `is_forbidden` that a rule keeps it from running, for the reason in `refusal`.
+    """
 
     row: EffectRow
     arguments: Mapping[str, object]
     tool: Tool | None
     refusal: str | None = None
+    question: ApprovalRow | None = None
+    answered: ApprovalRow | None = None
+    is_forbidden: bool = False
 
     @property
     def is_inner(self) -> bool:
         """Whether the call touches nothing outside this file: it needs no stored intent."""
-        return self.tool is None or self.row.effect_class in _INNER
+        will_run = self.tool is not None and not self.is_forbidden and self.row.status != _DENIED
+        return not will_run or self.row.effect_class in _INNER
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it may not run before a person agreed."""
+        return self.row.status == WAITING
 
 
-def plan(services: TurnServices, turn: ActiveTurn, reply: ModelReply) -> list[Planned]:
-    """The reply's calls with their tools, in the model's order. A call that cannot run is planned as a refusal."""
-    calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+def plan(services: TurnServices, turn: ActiveTurn, calls: Sequence[ToolCall]) -> list[Planned]:
+    """The calls of a decision with their tools, in the model's order, after those of the step so far. A call that
+    cannot run is planned as a refusal.
+    """
     if not calls:
         return []
     found = [_find(services, turn, call) for call in calls]
     classes = [EffectClass.PURE if tool is None else tool.effect for tool, _refusal in found]
     rows = effect_rows(turn, calls, classes, services.constellation_id)
+    note_planned(turn, rows, [call.arguments if call.invalid is None else call.invalid for call in calls])
     return [
         Planned(row=row, arguments=call.arguments, tool=tool, refusal=refusal)
         for row, call, (tool, refusal) in zip(rows, calls, found, strict=True)
     ]
 
 
-def plan_again(services: TurnServices, turn: ActiveTurn, row: EffectRow) -> Planned:
-    """A stored call after a restart."""
+async def forced(services: TurnServices, turn: ActiveTurn, calls: Sequence[ForcedCall]) -> list[Planned]:
+    """Plan and store calls that rules make instead of the model."""
+    first = sum(call.step == turn.step for call in turn.log)
+    made = [forced_call(turn, call, first + index) for index, call in enumerate(calls)]
+    planned = plan(services, turn, made)
+    await pauses.force(services.journal, turn, made, [one.row for one in planned])
+    return planned
+
+
+def forced_call(turn: ActiveTurn, call: ForcedCall, index: int) -> ToolCall:
+    """A rule's call as the conversation shows it."""
+    return ToolCall(
+        call_id=f"{FORCED_PREFIX}{turn.key}_{turn.step}_{index}", tool=call.tool, arguments=dict(call.arguments)
+    )
+
+
+def plan_again(
+    services: TurnServices, turn: ActiveTurn, row: EffectRow, answered: ApprovalRow | None = None
+) -> Planned:
+    """A stored call after a restart, or after a person answered."""
     stored = json.loads(row.args)
     call = ToolCall(
         call_id=row.call_id,
@@ -77,7 +113,7 @@ def plan_again(services: TurnServices, turn: ActiveTurn, row: EffectRow) -> Plan
         invalid=stored if isinstance(stored, str) else None,
     )
     tool, refusal = _find(services, turn, call)
-    return Planned(row=row, arguments=call.arguments, tool=tool, refusal=refusal)
+    return Planned(row=row, arguments=call.arguments, tool=tool, refusal=refusal, answered=answered)
 
 
 def _find(services: TurnServices, turn: ActiveTurn, call: ToolCall) -> tuple[Tool | None, str | None]:
@@ -89,82 +125,13 @@ def _find(services: TurnServices, turn: ActiveTurn, call: ToolCall) -> tuple[Too
         return None, error.message
 
 
-async def act(services: TurnServices, turn: ActiveTurn, planned: Sequence[Planned]) -> Prompt | None:
-    """Run the calls and store each result; open the next step and return its prompt.
-
-    Calls that reach outside run side by side, after their intent is stored (T5). Calls within the file run in
-    order, since each commits with its own result; the last one's transaction also opens the next step (T7).
-    Returns None, at a step border, while the constellation drains.
-    """
-    inner = [one for one in planned if one.is_inner]
-    outer = [one for one in planned if not one.is_inner]
-    last = inner.pop() if inner else None
-    if outer:
-        await services.journal.start_effects(
-            turn, [one.row for one in outer], timeout_s=services.limits.turn.tool_timeout_s
-        )
-    if inner or outer:
-        async with trio.open_nursery() as nursery:
-            for one in outer:
-                nursery.start_soon(_run_and_store, services, turn, one)
-            for one in inner:
-                await _run_and_store(services, turn, one)
-    if last is not None:
-        return await _run_and_store(services, turn, last, is_last=True)
-    if services.is_draining():
-        return None
-    turn.step, turn.attempt = turn.step + 1, 1
-    prompt = await services.prompt(turn)
-    await services.journal.open_step(turn, prompt)
-    return prompt
-
-
-async def _run_and_store(
-    services: TurnServices, turn: ActiveTurn, planned: Planned, *, is_last: bool = False
-) -> Prompt | None:
-    work = UnitOfWork()
-    stored = False
-    try:
-        finished = await _run(services, turn, planned, work)
-        if finished.status != "done":
-            work = _give_up(work)
-        prompt = await _store(services, turn, planned, finished, work, is_last=is_last)
-        stored = True
-        return prompt
-    finally:
-        if not stored:
-            work.settle(committed=False)
-
-
-def _give_up(work: UnitOfWork) -> UnitOfWork:
-    """A failed call leaves nothing behind."""
-    work.settle(committed=False)
-    return UnitOfWork()
-
-
-async def _store(
-    services: TurnServices, turn: ActiveTurn, planned: Planned, finished: Finished, work: UnitOfWork, *, is_last: bool
-) -> Prompt | None:
-    """T6. If the tool's own writes are refused, nothing of them is stored and the model reads why."""
-    following = None if services.is_draining() or not is_last else lambda: services.prompt(turn)
-    try:
-        return await services.journal.finish_effect(turn, finished, work, planned.arguments, following)
-    except StorageFailed:
-        raise
-    except DatabaseError as error:
-        if finished.status != "done":
-            raise
-        refused = Finished(row=planned.row, status="error", content=f"Nothing was changed: {error}")
-        return await services.journal.finish_effect(turn, refused, UnitOfWork(), planned.arguments, following)
-
-
-async def _run(services: TurnServices, turn: ActiveTurn, planned: Planned, work: UnitOfWork) -> Finished:
+async def run(services: TurnServices, turn: ActiveTurn, planned: Planned, work: UnitOfWork) -> Finished:
     """Run one call to a result; only cancellation and trouble with storage come out as exceptions."""
     row, tool = planned.row, planned.tool
+    if planned.is_forbidden or row.status == _DENIED:
+        return _denied(planned)
     if tool is None:
         return Finished(row=row, status="error", content=planned.refusal or "Not run.")
-    if row.effect_class == EffectClass.UNSAFE.value and row.args_hash in turn.in_doubt:
-        return Finished(row=row, status="denied", content=REFUSED_IN_DOUBT)
     if row.status == "started":
         known = await _probe(row, tool)
         if known is not None:
@@ -176,7 +143,18 @@ async def _run(services: TurnServices, turn: ActiveTurn, planned: Planned, work:
             raise result.error
     if scope.cancelled_caught:
         return Finished(row=row, status="timeout", content=_timeout_text(row, timeout_s))
-    return _finished(services, row, result)
+    finished = await _finished(services, turn, row, result, work)
+    return replace(finished, content=edited_note(planned.answered, row) + finished.content)
+
+
+def _denied(planned: Planned) -> Finished:
+    """A rule forbids it, or nobody agreed. A call whose outcome was unknown stays so."""
+    if planned.is_forbidden:
+        return Finished(row=planned.row, status=_DENIED, content=planned.refusal or "Not run.")
+    answered = planned.answered
+    if answered is not None and answered.kind is ApprovalKind.RECOVERY and planned.row.attempts:
+        return Finished(row=planned.row, status="in_doubt", content=IN_DOUBT)
+    return Finished(row=planned.row, status=_DENIED, content=denial(answered))
 
 
 async def _probe(row: EffectRow, tool: Tool) -> Finished | None:
@@ -194,17 +172,28 @@ async def _probe(row: EffectRow, tool: Tool) -> Finished | None:
             return Finished(row=row, status="in_doubt", content=IN_DOUBT)
 
 
-def _finished(services: TurnServices, row: EffectRow, result: outcome.Outcome[object]) -> Finished:
+async def _finished(
+    services: TurnServices, turn: ActiveTurn, row: EffectRow, result: outcome.Outcome[object], work: UnitOfWork
+) -> Finished:
+    limit = services.limits.turn.tool_result_chars_max
     if isinstance(result, outcome.Value):
-        text = to_text(result.value, services.limits.turn.tool_result_chars_max)
+        origin = Origin(
+            agent_id=turn.agent.id,
+            tool=row.tool,
+            call_id=row.call_id,
+            can_read_on=READER in turn.agent.enabled_tools,
+        )
+        whole = to_text(result.value, STORED_CHARS_MAX)
+        text = await services.toolbox.results.shorten(whole, limit=limit, origin=origin, work=work)
         return Finished(row=row, status="done", content=text)
     error = cast("outcome.Error", result).error
     if isinstance(error, StorageFailed):
         raise error
     if isinstance(error, PatternError | DatabaseError):
-        return Finished(row=row, status="error", content=f"Error: {error.message}")
+        return Finished(row=row, status="error", content=to_text(f"Error: {error.message}", limit))
     _log.error("tool %s failed", row.tool, exc_info=error)
-    return Finished(row=row, status="error", content=f"Error: the tool failed ({type(error).__name__}: {error})")
+    told = f"Error: the tool failed ({type(error).__name__}: {error})"
+    return Finished(row=row, status="error", content=to_text(told, limit))
 
 
 def _timeout_text(row: EffectRow, timeout_s: float) -> str:
@@ -233,4 +222,5 @@ def _context(services: TurnServices, turn: ActiveTurn, row: EffectRow, work: Uni
         clock=services.clock,
         ids=services.ids,
         deliver=deliver,
+        toolbox=services.toolbox,
     )

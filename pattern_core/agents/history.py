@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
+from pattern_core.compaction.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, beginning, opening_message
 from pattern_core.ids import message_id
 from pattern_core.limits import PromptLimits
-from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.models.tokens import message_tokens
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
-from pattern_db.tables import messages
+from pattern_db.journal import effects
+from pattern_db.tables import messages, summaries
 from pattern_db.tables.messages import MessageRow
 
+WAITING_RESULT = "There is no result yet: a person has been asked whether this may run, and has not answered."
 LOST_RESULT = "There is no result: the call was cut off before it was recorded."
+IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if nobody speaks among them
 SENT_BY_TOOL = "send_message"  # source of words that a tool call said; the call itself is what a prompt shows
 
 
@@ -90,150 +96,309 @@ def make_message(role: str, parts: Sequence[Part], *, position: str, created_at:
     )
 
 
-def repair(conversation: Iterable[Message]) -> list[Message]:
+def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) -> list[Message]:
     """The conversation with every tool call answered and every answer asked for: vendors refuse anything else.
 
-    A missing result becomes an error result; a result without its call is left out. Idempotent.
+    A missing result becomes an error result, which says so of those calls that wait for a person (by their call ids);
+    a result without its call is left out. Idempotent.
     """
     repaired: list[Message] = []
-    waiting: dict[str, ToolCall] = {}
+    unanswered: dict[str, ToolCall] = {}
     for message in conversation:
         if message.role == "tool":
             result = message.parts[0]
-            if isinstance(result, ToolResult) and waiting.pop(result.call_id, None) is not None:
+            if isinstance(result, ToolResult) and unanswered.pop(result.call_id, None) is not None:
                 repaired.append(message)
             continue
-        repaired.extend(_lost(message, waiting))
-        waiting = {call.call_id: call for call in message.tool_calls}
+        repaired.extend(_lost(message, unanswered, waiting))
+        unanswered = {call.call_id: call for call in message.tool_calls}
         repaired.append(message)
     if repaired:
-        repaired.extend(_lost(repaired[-1], waiting))
+        repaired.extend(_lost(repaired[-1], unanswered, waiting))
     return repaired
 
 
-def _lost(at: Message, waiting: Mapping[str, ToolCall]) -> list[Message]:
+def _lost(at: Message, unanswered: Mapping[str, ToolCall], waiting: Collection[str]) -> list[Message]:
     return [
         Message(
             role="tool",
-            parts=(ToolResult(call_id=call.call_id, tool=call.tool, content=LOST_RESULT, is_error=True),),
+            parts=(
+                ToolResult(
+                    call_id=call.call_id,
+                    tool=call.tool,
+                    content=WAITING_RESULT if call.call_id in waiting else LOST_RESULT,
+                    is_error=True,
+                ),
+            ),
             position=at.position,
             created_at=at.created_at,
         )
-        for call in waiting.values()
+        for call in unanswered.values()
     ]
 
 
-class History:
-    """The newest messages of one agent, oldest first, as the model is shown them; appended to as they are stored.
-
-    When a bound is passed, the older half is forgotten at once: the beginning of the prompt then stays the same for
-    many turns, which is what vendors' prompt caches need. `digest` names what is shown: stored messages never
-    change, so their positions stand for their words.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Messages that stay or leave together: a turn, so that no call is parted from its result; or a piece of what was
+    imported. `tokens` is an estimate; `is_running` says that it is the turn under way, `is_held` that it is one that
+    waits for a person and goes on later.
     """
 
-    def __init__(self, conversation: Sequence[Message], limits: PromptLimits) -> None:
-        self._limits = limits
-        self._set(list(conversation))
-        if self._chars > limits.history_chars_max:
-            self._forget()
+    messages: tuple[Message, ...]
+    tokens: int
+    is_running: bool = False
+    is_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A message shown. `begins` says that what is before it may leave without it; `is_short` that it is not shown
+    as it is stored.
+    """
+
+    message: Message
+    tokens: int
+    begins: bool
+    is_short: bool = False
+
+
+class History:
+    """The conversation of one agent as the model is shown it: an opening that stands for what is archived, then the
+    messages, oldest first; appended to as they are stored.
+
+    Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and tells `leave`.
+    `digest` names what is shown: stored messages never change, so their positions stand for their words. `revision`
+    is another number whenever anything but what was appended changed.
+    """
+
+    def __init__(
+        self,
+        conversation: Sequence[Message] = (),
+        *,
+        opening: Opening | None = None,
+        begins: Collection[str] | None = None,
+        hidden: Sequence[str] = (),
+        loaded_from: str = "",
+    ) -> None:
+        """`begins` are the ids of messages before which the conversation may be cut (None: users' messages),
+        `hidden` positions of messages that no prompt shows, `loaded_from` is where the part begins that was read.
+        """
+        self.compacted_at: str | None = None  # the cursor when room was made last
+        self.compactions: tuple[str, int] = ("", 0)  # a turn's batch, and how often room was made in it
+        self.hidden = list(hidden)
+        self.loaded_from = loaded_from
+        self.revision = 0
+        self._opening = opening or Opening()
+        self._opening_tokens_max: int | None = None
+        self._waiting: frozenset[str] = frozenset()
+        self._set(
+            [
+                self._entry(message, message.role == "user" if begins is None else message.id in begins)
+                for message in conversation
+            ]
+        )
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The messages now; what is appended later does not show in it."""
-        return tuple(self._messages)
+        """The messages now, the opening first; what is appended later does not show in it."""
+        first = self._first
+        conversation = tuple(entry.message for entry in self._entries)
+        return conversation if first is None else (first, *conversation)
+
+    def after(self, count: int) -> Sequence[Message]:
+        """`messages` without the first `count`, at the cost of what is returned alone."""
+        first = 0 if self._first is None else 1
+        if count < first:
+            return self.messages
+        return [entry.message for entry in self._entries[count - first :]]
+
+    @property
+    def tokens(self) -> int:
+        """What `messages` take in a prompt, estimated."""
+        return self._tokens + self.opening_tokens
+
+    @property
+    def opening(self) -> Opening:
+        """What stands for the messages that are not shown."""
+        return self._opening
+
+    @property
+    def opening_tokens(self) -> int:
+        """What the opening takes of `tokens`."""
+        return 0 if self._first is None else message_tokens(self._first)
 
     @property
     def cursor(self) -> str:
         """The position of the newest message, empty if there is none."""
-        return self._messages[-1].position if self._messages else ""
+        return self._entries[-1].message.position if self._entries else ""
 
     @property
     def digest(self) -> bytes:
-        """16 bytes over the positions of the messages."""
+        """16 bytes over the opening and the positions of the messages."""
         return self._digest.digest()
 
     def append(self, message: Message) -> None:
-        """Add a message at the end; before a user's message, forget the older half if a bound is passed."""
-        limits = self._limits
-        is_full = len(self._messages) >= limits.history_messages_max or self._chars > limits.history_chars_max
-        if message.role == "user" and is_full:
-            self._forget()
-        self._messages.append(message)
-        self._chars += message_chars(message)
-        self._digest.update(message.position.encode())
+        """Add a message at the end."""
+        entry = self._entry(message, message.role == "user" and not self._waiting)
+        if not self._entries:
+            self._set([entry])
+            return
+        self._entries.append(entry)
+        self._tokens += entry.tokens
+        self._digest.update(_name(entry))
+        self._waiting = _waiting_after(self._waiting, message)
 
     def drop(self, message: Message) -> None:
         """Take back a message whose commit failed; others may have been appended since."""
-        self._set([other for other in self._messages if other is not message])
+        self._set([entry for entry in self._entries if entry.message is not message])
 
-    def _forget(self) -> None:
-        """Keep about half of both bounds, from a user's message on: no tool result stands without its call."""
-        limits = self._limits
-        chars, start = 0, len(self._messages)
-        for index in range(len(self._messages) - 1, -1, -1):
-            chars += message_chars(self._messages[index])
-            count = len(self._messages) - index
-            if 2 * count > limits.history_messages_max or 2 * chars > limits.history_chars_max:
-                break
-            if self._messages[index].role == "user":
-                start = index
-        if start == len(self._messages):  # one exchange alone passes half of a bound: it stays whole
-            users = [index for index, message in enumerate(self._messages) if message.role == "user"]
-            start = users[-1] if users else 0
-        self._set(self._messages[start:])
+    def exchanges(self, running_from: str = "~", held: Collection[str] = ()) -> list[Exchange]:
+        """The messages in the pieces that stay or leave together, oldest first.
 
-    def _set(self, conversation: list[Message]) -> None:
-        self._messages = conversation
-        self._chars = sum(map(message_chars, conversation))
-        self._digest = blake2b("".join(message.position for message in conversation).encode(), digest_size=16)
+        The turn under way begins with the message at `running_from`; it and all after it are one piece. `held` are
+        positions of messages of turns that wait.
+        """
+        positions = [entry.message.position for entry in self._entries]
+        if running_from in positions:
+            begin = positions.index(running_from)
+        else:
+            begin = next((at for at, position in enumerate(positions) if position >= running_from), len(positions))
+        groups: list[list[_Entry]] = []
+        for entry in self._entries[:begin]:
+            if entry.begins or not groups:
+                groups.append([entry])
+            else:
+                groups[-1].append(entry)
+        found = [_exchange(group, held) for group in groups]
+        running = self._entries[begin:]
+        return [*found, _exchange(running, (), is_running=True)] if running else found
+
+    def leave(self, gone: Collection[Message], opening: Opening) -> None:
+        """Show these messages no longer, because they are archived; `opening` says what is kept of them."""
+        away = {id(message) for message in gone}
+        self._opening = opening
+        self._set([entry for entry in self._entries if id(entry.message) not in away])
+
+    def limit_opening(self, tokens_max: int | None) -> None:
+        """Let the opening take at most so many tokens."""
+        if tokens_max != self._opening_tokens_max:
+            self._opening_tokens_max = tokens_max
+            self._set(self._entries)
+
+    def shorten(self, message: Message, shorter: Message | None) -> None:
+        """Show `shorter` in place of a message, or nothing; it stays stored as it is."""
+        kept: list[_Entry] = []
+        for entry in self._entries:
+            if entry.message is not message:
+                kept.append(entry)
+            elif shorter is not None:
+                kept.append(_Entry(shorter, message_tokens(shorter), entry.begins, is_short=True))
+        self._set(kept)
+
+    def _entry(self, message: Message, begins: bool) -> _Entry:
+        return _Entry(message, message_tokens(message), begins)
+
+    def _set(self, entries: list[_Entry]) -> None:
+        self.revision += 1
+        self._entries = entries
+        self._tokens = sum(entry.tokens for entry in entries)
+        self._first = opening_message(self._opening, self._opening_tokens_max)
+        if self._first is None and entries and entries[0].message.role != "user":
+            self._first = beginning()
+        self._digest = blake2b(b"" if self._first is None else self._first.text.encode(), digest_size=16)
+        self._waiting = frozenset()
+        for entry in entries:
+            self._digest.update(_name(entry))
+            self._waiting = _waiting_after(self._waiting, entry.message)
 
 
-def message_chars(message: Message) -> int:
-    """Roughly how many characters the message takes in a prompt."""
-    total = 0
-    for part in message.parts:
-        match part:
-            case Text() | Reasoning():
-                total += len(part.text)
-            case ToolResult():
-                total += len(part.content)
-            case ToolCall():
-                total += len(part.tool) + sum(len(key) + len(str(value)) for key, value in part.arguments.items())
-    return total
+def _name(entry: _Entry) -> bytes:
+    return entry.message.position.encode() + (b"~%d" % entry.tokens if entry.is_short else b"")
 
 
-def keep_turns_whole(rows: Sequence[MessageRow], *, is_unfinished: bool) -> list[MessageRow]:
-    """The rows, oldest first, with what was imported into the middle of a turn moved before it.
+def _waiting_after(waiting: frozenset[str], message: Message) -> frozenset[str]:
+    """The calls without a result, after one more message."""
+    if message.role == "tool" and waiting:
+        return waiting - {part.call_id for part in message.parts if isinstance(part, ToolResult)}
+    calls = message.tool_calls
+    return waiting | {call.call_id for call in calls} if calls else waiting
 
-    A vendor takes no word between a call and its result. The newest turn, if it is unfinished, has no end yet.
+
+def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: bool = False) -> Exchange:
+    return Exchange(
+        messages=tuple(entry.message for entry in entries),
+        tokens=sum(entry.tokens for entry in entries),
+        is_running=is_running,
+        is_held=any(entry.message.position in held for entry in entries),
+    )
+
+
+def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[MessageRow]:
+    """The rows, oldest first, with each turn's together at the place of its last one.
+
+    A vendor takes no word between a call and its result, and yet something may stand there: what was imported
+    meanwhile, or other turns while one waited for a person. The turn with the batch `active` has no end yet.
     """
     ends = {row.batch_id: index for index, row in enumerate(rows) if row.batch_id is not None}
-    if is_unfinished and ends:
-        ends[next(reversed(ends))] = len(rows)
-    ordered: list[MessageRow] = []
-    batch, begin, end = None, 0, -1
-    for index, row in enumerate(rows):
-        if row.batch_id is None and index < end:
-            ordered.insert(begin, row)
-            begin += 1
-            continue
-        if row.batch_id is not None and row.batch_id != batch:
-            batch, begin, end = row.batch_id, len(ordered), ends[row.batch_id]
-        ordered.append(row)
-    return ordered
+    if active is not None:
+        ends[active] = len(rows)
+    places = [index if row.batch_id is None else ends[row.batch_id] for index, row in enumerate(rows)]
+    return [rows[index] for index in sorted(range(len(rows)), key=lambda index: (places[index], index))]
 
 
-def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *, is_unfinished: bool) -> History:
-    """The agent's newest messages as the model is shown them, repaired, from a user's message on.
+def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *, active: str | None) -> History:
+    """The agent's newest messages that are not archived, as the model is shown them, repaired; and what opens them.
 
-    The calls of an unfinished turn's last decision are not repaired away: their results follow.
+    What is beyond the bound is counted, and the opening says so. `active` is the batch of the turn under way, if there
+    is one: the calls of its last decision are not repaired away, since their results follow.
     """
-    rows = messages.recent(connection, agent_id, limit=limits.history_messages_max)[::-1]
-    ordered = keep_turns_whole(rows, is_unfinished=is_unfinished)
+    limit = limits.history_messages_max
+    rows = messages.shown(connection, agent_id, limit)[::-1]
+    begin = 0 if len(rows) < limit else _whole_from(rows)
+    rows = rows[begin:]
+    loaded_from = rows[0].position if rows else ""
+    unloaded = messages.count_shown(connection, agent_id, before=loaded_from) if begin or len(rows) == limit else 0
+    ordered = keep_turns_whole(rows, active=active)
     conversation = [from_row(row) for row in ordered if row.source != SENT_BY_TOOL]
-    first = next((index for index, message in enumerate(conversation) if message.role == "user"), 0)
-    end = len(conversation)
-    if is_unfinished:
-        decisions = [index for index, message in enumerate(conversation) if message.role == "assistant"]
-        end = decisions[-1] if decisions else first
-    return History([*repair(conversation[first:end]), *conversation[max(first, end) :]], limits)
+    own = {row.id for row in ordered if active is not None and row.batch_id == active}
+    decisions = [at for at, message in enumerate(conversation) if message.id in own and message.role == "assistant"]
+    end = decisions[-1] if decisions else len(conversation)
+    asked = effects.waiting(connection, agent_id)
+    shown = [*repair(conversation[:end], waiting=asked), *conversation[end:]]
+    seen = {message.id for message in shown}
+    return History(
+        shown,
+        opening=Opening(
+            chain=summaries.chain(connection, agent_id, head=HEAD_SHOWN, tail=TAIL_SHOWN), unloaded=unloaded
+        ),
+        begins=_begins(ordered),
+        hidden=[row.position for row in rows if row.id not in seen],
+        loaded_from=loaded_from,
+    )
+
+
+def _whole_from(rows: Sequence[MessageRow]) -> int:
+    """Where the first turn begins that was read whole; 0 if the first one is, or is the only one."""
+    batch = rows[0].batch_id
+    if batch is None or batch == rows[0].position:
+        return 0
+    last = max(index for index, row in enumerate(rows) if row.batch_id == batch)
+    return last + 1 if last + 1 < len(rows) else 0
+
+
+def _begins(rows: Sequence[MessageRow]) -> set[str]:
+    """Ids of the messages before which the conversation may be cut: where a turn begins, and in what was imported
+    where a person speaks, or after many messages in which nobody does.
+    """
+    begins: set[str] = set()
+    batch: str | None = None
+    length = 0
+    for index, row in enumerate(rows):
+        length += 1
+        is_other = index == 0 or row.batch_id != batch
+        is_long = length > IMPORTED_TOGETHER_MAX and row.role is not Role.TOOL
+        if is_other or (row.batch_id is None and (row.role is Role.USER or is_long)):
+            begins.add(row.id)
+            length = 1
+        batch = row.batch_id
+    return begins

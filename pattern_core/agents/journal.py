@@ -7,6 +7,7 @@
 | T2 asks again | `open_step` | step open; after a crash the dead attempt superseded and charged at an estimate |
 | T2′ streams | `stream` | pieces of the answer |
 | T3 decided | `decide` | step done, message, usage, one effect per tool call, `message`, `tool.call` |
+| T4, T4′ waits for people | `agents.pauses` | |
 | T5 about to act | `start_effects` | effects started: the intent is on disk before anything leaves |
 | T6 acted, T7 goes on | `finish_effect` | the tool's own writes, effect ended, message, `tool.result`, the next step |
 | T8 ended | `decide` or `end` | turn's status, what was left open closed, the one terminal event |
@@ -23,8 +24,8 @@ from typing import TypeVar
 
 from pattern_core.agents.active import ActiveTurn, Ending, Finished
 from pattern_core.agents.history import make_message
-from pattern_core.agents.prompt import Prompt
 from pattern_core.agents.rows import (
+    asking_of,
     call_finished,
     call_planned,
     effect_key,
@@ -37,15 +38,21 @@ from pattern_core.agents.rows import (
     turn_started,
     usage_row,
 )
+from pattern_core.budgets import ledger
+from pattern_core.budgets.budget import Budget
 from pattern_core.clock import Clock, now_text
+from pattern_core.errors import LimitReached
 from pattern_core.events import Draft, Event, EventLog, append
 from pattern_core.ids import Ids
 from pattern_core.messages import Message, Part, Text
+from pattern_core.meters import Meters, Unmetered
 from pattern_core.models.model import ModelReply, Usage
+from pattern_core.prompts.prompt import Prompt
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.journal import effects, inbox, steps, turns, usage
+from pattern_db.enums import EffectStatus
+from pattern_db.journal import approvals, effects, inbox, steps, turns
 from pattern_db.journal import events as event_table
 from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.steps import StepRow
@@ -57,7 +64,9 @@ Told = list[Event]
 
 
 class Journal:
-    """Stores the moments of one constellation's turns and tells their events. `on_commit` must not wait or raise."""
+    """Stores the moments of one constellation's turns and tells their events. `budgets` are the operator's, beside the
+    stored ones.
+    """
 
     def __init__(
         self,
@@ -67,14 +76,21 @@ class Journal:
         clock: Clock,
         ids: Ids,
         epoch: int,
-        on_commit: Callable[[], None] = lambda: None,
+        budgets: Sequence[Budget] = (),
+        meters: Meters | None = None,
     ) -> None:
         self.epoch = epoch
+        self.meters: Meters = meters or Unmetered()
+        self.budgets = budgets
         self._database = database
         self._events = events
         self._clock = clock
         self._ids = ids
-        self._on_commit = on_commit
+        self._after_commit: Callable[[], None] = lambda: None
+
+    def when_committed(self, fn: Callable[[], None]) -> None:
+        """Call `fn` after every commit; it must not wait or raise."""
+        self._after_commit = fn
 
     async def commit(self, fn: Callable[[Connection], tuple[T, Told]]) -> T:
         """Run `fn` in a transaction, tell the events that it returns, and give back its value.
@@ -88,7 +104,8 @@ class Journal:
 
     def _announce(self, result: tuple[object, Told]) -> None:
         self._events.publish(result[1])
-        self._on_commit()
+        self.meters.committed()
+        self._after_commit()
 
     async def commit_work(self, work: UnitOfWork) -> None:
         """Store a unit of work that belongs to no turn, such as an edit through the API, and settle it.
@@ -96,7 +113,7 @@ class Journal:
         Raises:
             DatabaseError: the transaction was refused; nothing of it is stored.
         """
-        now = now_text(self._clock)
+        now = self.now()
 
         def store(connection: Connection) -> tuple[None, Told]:
             told = work.run(connection)
@@ -113,22 +130,29 @@ class Journal:
         finally:
             work.settle(committed=committed)
 
+    def now(self) -> str:
+        """The wall time as it is stored."""
+        return now_text(self._clock)
+
     def new_message(self, role: str, *parts: Part) -> Message:
         """A message at the next position, not yet stored."""
         return make_message(role, parts, position=self._ids.position(), created_at=now_text(self._clock))
 
-    async def begin(self, turn: ActiveTurn, incoming: Message, origin: Mapping[str, object], prompt: Prompt) -> None:
-        """T1 and T2: take the accepted message into the conversation and open the first step.
+    async def begin(
+        self, turn: ActiveTurn, incoming: Message, origin: Mapping[str, object], prompt: Prompt | None
+    ) -> bool:
+        """T1: take the accepted message into the conversation; with a prompt also T2. Returns whether a step is open:
+        without a prompt, or where a budget forbids it, it is not.
 
         Raises:
             Conflict: it was cancelled meanwhile, or another message goes before it; nothing is stored.
         """
-        now = now_text(self._clock)
+        now = self.now()
         row = message_row(turn, incoming, origin=origin)
-        step = step_row(turn, prompt, now)
+        step = None if prompt is None else step_row(turn, prompt, now)
         started = turn_started(turn, incoming)
 
-        def store(connection: Connection) -> tuple[None, Told]:
+        def store(connection: Connection) -> tuple[bool, Told]:
             inbox.take_first(connection, turn.agent.id, turn.key)
             turns.start(
                 connection,
@@ -138,33 +162,71 @@ class Journal:
                 started_at=now,
                 deadline_at=turn.deadline_at,
             )
+            ledger.open_turn(connection, turn.key, turn.settings.limits, self.budgets)
             messages.append(connection, [row])
-            steps.open_step(connection, step)
-            return None, _append(connection, turn, [started, step_started(step)], now)
+            if step is None or not self._may_open(connection, turn, step, now):
+                return False, add_events(connection, turn, [started], now)
+            return True, add_events(connection, turn, [started, step_started(step)], now)
 
-        await self.commit(store)
+        return await self.commit(store)
+
+    def _may_open(self, connection: Connection, turn: ActiveTurn, step: StepRow, now: str) -> bool:
+        """Open a step unless a budget forbids it; whoever asks for it alone is told why."""
+        try:
+            self._open(connection, turn, step, now)
+        except LimitReached:
+            return False
+        return True
+
+    def _open(self, connection: Connection, turn: ActiveTurn, step: StepRow, now: str) -> None:
+        """T2, with what the call may cost at most held back.
+
+        Raises:
+            LimitReached: a budget might be passed; nothing is stored.
+        """
+        asking = asking_of(turn)
+        call = ledger.Call(
+            turn=turn.key,
+            step=step.no,
+            attempt=step.attempt,
+            agent_id=turn.agent.id,
+            provider=asking.first.provider,
+            model=asking.first.model,
+        )
+        ledger.reserve(connection, call, asking.worst, now=now, configured=self.budgets)
+        steps.open_step(connection, step)
 
     async def open_step(
         self, turn: ActiveTurn, prompt: Prompt, *, dead: StepRow | None = None, spent: Usage | None = None
     ) -> None:
-        """T2: open a step; a `dead` attempt of it is superseded and charged `spent` in the same transaction."""
-        now = now_text(self._clock)
+        """T2: open a step; a `dead` attempt of it is superseded and charged `spent` in the same transaction.
+
+        Raises:
+            LimitReached: a budget might be passed; nothing is stored.
+        """
+        now = self.now()
         step = step_row(turn, prompt, now)
         drafts = [step_started(step)] if dead is None else [step_superseded(dead), step_started(step)]
 
         def store(connection: Connection) -> tuple[None, Told]:
             if dead is not None:
                 _supersede(connection, turn, dead, spent, now)
-            steps.open_step(connection, step)
-            return None, _append(connection, turn, drafts, now)
+            self._open(connection, turn, step, now)
+            return None, add_events(connection, turn, drafts, now)
 
         await self.commit(store)
 
     async def stream(self, turn: ActiveTurn, drafts: Sequence[Draft]) -> None:
         """T2′: store pieces of an answer that is still arriving."""
-        now = now_text(self._clock)
+        now = self.now()
         turn.is_streamed = True
-        await self.commit(lambda connection: (None, _append(connection, turn, drafts, now)))
+        await self.commit(lambda connection: (None, add_events(connection, turn, drafts, now)))
+
+    async def tell(self, turn: ActiveTurn, name: str, data: Mapping[str, object]) -> None:
+        """Store something that people may want to know of a turn, and that changes nothing."""
+        now = self.now()
+        draft = Draft(name, {"step": turn.step, "attempt": turn.attempt, **data})
+        await self.commit(lambda connection: (None, add_events(connection, turn, [draft], now)))
 
     async def decide(
         self,
@@ -179,10 +241,11 @@ class Journal:
 
         `rest` are streamed pieces that were not stored yet.
         """
-        now = now_text(self._clock)
+        now = self.now()
         message = self.new_message("assistant", *(reply.parts or (Text(text=""),)))
         row = message_row(turn, message)
-        spent = usage_row(turn, reply.usage)
+        spent = usage_row(turn, reply.usage, at=now)
+        link = asking_of(turn).answered
         drafts = [*rest]
         if message.text:
             drafts.append(said(message))
@@ -196,17 +259,25 @@ class Journal:
                 ended_at=now,
                 finish_reason=reply.finish_reason,
                 request_id=reply.request_id,
+                answered=(link.provider, link.model),
             )
             messages.append(connection, [row])
-            usage.add(connection, spent)
+            ledger.settle(connection, spent)
             if planned:
                 effects.plan(connection, planned)
             if ending is None:
-                return None, _append(connection, turn, drafts, now)
+                return None, add_events(connection, turn, drafts, now)
             return None, _end(connection, turn, ending, drafts, now)
 
         await self.commit(store)
         turn.history.append(message)
+        self.meters.step_done(link.provider, link.model, self._seconds_since(turn.step_began_ms))
+        self.meters.tokens(link.provider, link.model, reply.usage, spent.cost_microdollars)
+        if ending is not None:
+            self.meters.turn_ended(ending.status, self._seconds_since(turn.began_ms))
+
+    def _seconds_since(self, began_ms: int) -> float:
+        return max(0, self._clock.now_ms() - began_ms) / 1000
 
     async def start_effects(self, turn: ActiveTurn, rows: Sequence[EffectRow], *, timeout_s: float) -> None:
         """T5: store the intent to run these calls; only then may they touch the outside."""
@@ -226,16 +297,17 @@ class Journal:
         finished: Finished,
         work: UnitOfWork,
         arguments: Mapping[str, object],
-        next_prompt: Callable[[], Awaitable[Prompt]] | None = None,
+        next_prompt: Callable[[], Awaitable[Prompt | None]] | None = None,
     ) -> Prompt | None:
         """T6: store a call's own writes, its result and its end; with `next_prompt` also T2 of the next step (T7).
 
-        The prompt is made with the result in view, before the commit, and returned.
+        The prompt is made with the result in view, before the commit, and returned; None if there is none, or a budget
+        forbids the step.
 
         Raises:
             DatabaseError: the call's own writes were refused; nothing is stored and the history is as before.
         """
-        now = now_text(self._clock)
+        now = self.now()
         result = self.new_message("tool", finished.result)
         row = message_row(turn, result, arguments=arguments)
         drafts = [*work.drafts, call_finished(finished, result)]
@@ -244,36 +316,29 @@ class Journal:
         try:
             if next_prompt is not None:
                 prompt = await next_prompt()
+            if prompt is not None:
                 turn.step, turn.attempt = turn.step + 1, 1
                 step = step_row(turn, prompt, now)
-                drafts.append(step_started(step))
 
-            def store(connection: Connection) -> tuple[None, Told]:
+            def store(connection: Connection) -> tuple[bool, Told]:
                 told = work.run(connection)
                 messages.append(connection, [row])
                 _finish(connection, finished, result, now)
-                if step is not None:
-                    steps.open_step(connection, step)
-                return None, [*told, *_append(connection, turn, drafts, now)]
+                opens = step is not None and self._may_open(connection, turn, step, now)
+                started = [step_started(step)] if opens and step is not None else []
+                return opens, [*told, *add_events(connection, turn, [*drafts, *started], now)]
 
-            await self._settling(work, store)
+            opened = await self._settling(work, store)
             stored = True
-            return prompt
+            if step is not None and not opened:
+                turn.step -= 1
+            return prompt if opened else None
         finally:
             if not stored:
                 work.settle(committed=False)
                 turn.history.drop(result)
                 if step is not None:
                     turn.step -= 1
-
-    async def resume(self, turn: ActiveTurn) -> None:
-        """Note that this process takes up an unfinished turn."""
-
-        def store(connection: Connection) -> tuple[None, Told]:
-            turns.resume(connection, turn.key, epoch=self.epoch, step=turn.step)
-            return None, []
-
-        await self.commit(store)
 
     async def end(
         self,
@@ -282,11 +347,12 @@ class Journal:
         *,
         closed: Sequence[Finished] = (),
         open_step: StepRow | None = None,
+        spent: Usage | None = None,
     ) -> None:
         """T8: end the turn. `closed` are results for calls that had none, so that no call is left unanswered;
-        `open_step` is the model call that was cut off, if any.
+        `open_step` is the model call that was cut off, if any, and `spent` what it is charged.
         """
-        now = now_text(self._clock)
+        now = self.now()
         results = [(finished, self.new_message("tool", finished.result)) for finished in closed]
         rows = [message_row(turn, message) for _finished, message in results]
         drafts = [call_finished(finished, message) for finished, message in results]
@@ -295,17 +361,24 @@ class Journal:
             if open_step is not None:
                 key = (open_step.turn, open_step.no, open_step.attempt)
                 steps.close(connection, key, status="failed", ended_at=now)
+                if spent is not None:
+                    charged = usage_row(turn, spent, at=now)
+                    ledger.settle(connection, replace(charged, attempt=open_step.attempt, is_estimate=True))
             messages.append(connection, rows)
             for finished, message in results:
                 _finish(connection, finished, message, now)
+            if any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
+                approvals.cancel_calls(connection, turn.key, now)
             return None, _end(connection, turn, ending, drafts, now)
 
         await self.commit(store)
         for _finished, message in results:
             turn.history.append(message)
+        self.meters.turn_ended(ending.status, self._seconds_since(turn.began_ms))
 
 
-def _append(connection: Connection, turn: ActiveTurn, drafts: Sequence[Draft], now: str) -> Told:
+def add_events(connection: Connection, turn: ActiveTurn, drafts: Sequence[Draft], now: str) -> Told:
+    """Store events of a turn, within the caller's transaction."""
     return append(connection, (turn.key, turn.id), drafts, created_at=now)
 
 
@@ -313,8 +386,8 @@ def _supersede(connection: Connection, turn: ActiveTurn, dead: StepRow, spent: U
     """The attempt died: nobody knows what it cost, so an estimate is charged."""
     steps.close(connection, (dead.turn, dead.no, dead.attempt), status="superseded", ended_at=now)
     if spent is not None:
-        charged = usage_row(turn, spent)
-        usage.add(connection, replace(charged, attempt=dead.attempt, is_estimate=True))
+        charged = usage_row(turn, spent, at=now)
+        ledger.settle(connection, replace(charged, attempt=dead.attempt, is_estimate=True))
 
 
 def _finish(connection: Connection, finished: Finished, message: Message, now: str) -> None:
@@ -324,7 +397,10 @@ def _finish(connection: Connection, finished: Finished, message: Message, now: s
 
 def _end(connection: Connection, turn: ActiveTurn, ending: Ending, drafts: Sequence[Draft], now: str) -> Told:
     turns.end(connection, turn.key, status=ending.status, ended_at=now, steps=turn.step, error=ending.error)
-    told = _append(connection, turn, [*drafts, turn_ended(ending)], now)
+    ledger.release(connection, turn.key)
+    if ending.discards:
+        messages.discard_batch(connection, turn.agent.id, turn.batch_id)
+    told = add_events(connection, turn, [*drafts, turn_ended(ending)], now)
     if turn.is_streamed:
         event_table.prune_deltas(connection, turn.key)
     return told

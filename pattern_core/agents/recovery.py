@@ -5,32 +5,41 @@
 | somebody asked to stop it | `turn.cancelled` |
 | its deadline passed while nothing ran | `turn.interrupted` |
 | the same step was cut off too often | `turn.interrupted` |
+| no step | it begins anew, with the same seed |
 | step open | asked again as the next attempt; the dead one is superseded and charged at an estimate |
 | step done, calls planned | they run |
 | call started, pure | cannot be: nothing is stored before it; it is still planned and runs again |
 | call started, local | cannot be: it commits with its result |
 | call started, idempotent | runs again under the same key |
 | call started, verifiable | its tool's probe tells: done, absent (runs) or unknown (as unsafe) |
-| call started, unsafe | in doubt: reported to the model and in the events, never repeated |
+| call started, unsafe | in doubt: told to the model, or asked a person, or the turn fails: the agent's `on_doubt` |
+| call waits for a person | the turn rests until the answer |
+| a person agreed | it runs, with the arguments that they agreed to |
+| a person refused, or nobody answered in time | the model is told |
 | calls all ended | the next step |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pattern_core.admission import ROLLED_BACK
+from pattern_core.agents import pauses
 from pattern_core.agents.active import ActiveTurn, Ending, Finished
 from pattern_core.agents.calls import IN_DOUBT, plan_again
-from pattern_core.agents.rows import effect_key
+from pattern_core.agents.judging import note_finished, notes_before
+from pattern_core.agents.prompting import make_fitting_prompt
 from pattern_core.agents.services import TurnServices
+from pattern_core.agents.settings import OnDoubt
 from pattern_core.agents.turn import go_on, run_turn
 from pattern_core.limits import TurnLimits
 from pattern_core.models.tokens import estimate_usage
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
-from pattern_db.enums import EffectClass, EffectStatus
-from pattern_db.journal import effects, steps
+from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
+from pattern_db.journal import approvals, effects, steps
+from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.steps import StepRow
 from pattern_db.journal.turns import TurnRow
@@ -38,15 +47,17 @@ from pattern_db.journal.turns import TurnRow
 OPEN_STATUSES = frozenset(
     {EffectStatus.PLANNED.value, EffectStatus.STARTED.value, EffectStatus.AWAITING_APPROVAL.value}
 )
+INTERRUPTED = "the call was cut off, and nobody knows whether it happened; agree to have it run (again)"
 NOT_RUN = "Not run: the turn ended before."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the rows say about an unfinished turn: its newest step, and all its calls."""
+    """What the rows say about an unfinished turn: its newest step, all its calls, and what it asked people."""
 
     step: StepRow | None
     calls: Sequence[EffectRow]
+    approvals: Sequence[ApprovalRow] = ()
 
     @property
     def of_step(self) -> list[EffectRow]:
@@ -56,7 +67,17 @@ class Found:
     @property
     def unanswered(self) -> list[EffectRow]:
         """Calls without a result."""
-        return [call for call in self.calls if call.status in OPEN_STATUSES]
+        return [call for call in self.calls if is_open(call)]
+
+    def answered(self, call: EffectRow) -> ApprovalRow | None:
+        """What a person said about the call, if somebody was asked."""
+        about = [row for row in self.approvals if (row.step, row.call) == (call.step, call.call)]
+        return about[-1] if about else None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The turn was started and asked nobody yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +96,22 @@ class Act:
 
 def find(connection: Connection, turn: int) -> Found:
     """Read what the rows say about a turn."""
-    return Found(step=steps.latest(connection, turn), calls=effects.of_turn(connection, turn))
+    calls = effects.of_turn(connection, turn)
+    return Found(
+        step=steps.latest(connection, turn),
+        calls=calls,
+        approvals=approvals.of_turn(connection, turn) if calls else (),
+    )
 
 
-def decide(row: TurnRow, found: Found, limits: TurnLimits, now: str) -> Ending | AskAgain | Act:
+def is_open(call: EffectRow) -> bool:
+    """Whether the call has no result yet."""
+    return call.status in OPEN_STATUSES or (call.status == EffectStatus.DENIED and call.message_id is None)
+
+
+def decide(
+    row: TurnRow, found: Found, limits: TurnLimits, now: str, *, on_doubt: OnDoubt = "tell_model"
+) -> Ending | Begin | AskAgain | Act:
     """What to do with an unfinished turn. Pure; `now` is wall time as stored."""
     if row.cancel_reason is not None:
         return cancelled(row.cancel_reason)
@@ -93,15 +126,19 @@ def decide(row: TurnRow, found: Found, limits: TurnLimits, now: str) -> Ending |
         )
         return interrupted("gave_up", message)
     if found.step is None:
-        return interrupted("no_step", "the turn was started without a step; send the message again")
+        return Begin()
     if found.step.status == "open":
         return AskAgain(found.step)
-    return Act([call for call in found.of_step if call.status in OPEN_STATUSES])
+    if on_doubt == "fail_turn" and any(map(is_doubtful, found.of_step)):
+        message = "a call was cut off and may have happened; find out before you send the message again"
+        return Ending(status="failed", error={"code": "in_doubt", "message": message})
+    return Act([call for call in found.of_step if is_open(call)])
 
 
 def cancelled(reason: str) -> Ending:
     """The end of a turn that somebody asked to stop."""
-    return Ending(status="cancelled", error={"code": "cancelled", "message": f"cancelled: {reason}"})
+    error = {"code": "cancelled", "message": f"cancelled: {reason}"}
+    return Ending(status="cancelled", error=error, discards=reason == ROLLED_BACK)
 
 
 def interrupted(code: str, message: str) -> Ending:
@@ -122,26 +159,37 @@ def close_calls(unanswered: Sequence[EffectRow]) -> list[Finished]:
     ]
 
 
-async def resume(services: TurnServices, turn: ActiveTurn, found: Found, verdict: AskAgain | Act) -> None:
+async def resume(services: TurnServices, turn: ActiveTurn, found: Found, verdict: Begin | AskAgain | Act) -> None:
     """Go on from where the rows end.
 
     Raises:
         ModelError, LimitReached: as `run_turn`.
     """
+    if isinstance(verdict, Begin):
+        await run_turn(services, turn, None)
+        return
     if isinstance(verdict, AskAgain):
         turn.attempt = verdict.dead.attempt + 1
-        prompt = await services.prompt(turn)
+        turn.notes = notes_before(turn, services.clock.now_ms())
+        prompt = await make_fitting_prompt(services, turn, step=turn.step)
         await services.journal.open_step(turn, prompt, dead=verdict.dead, spent=estimate_usage(prompt.request, ()))
         await run_turn(services, turn, prompt)
         return
-    doubtful = [call for call in verdict.calls if is_doubtful(call)]
-    for call in doubtful:
-        unknown = Finished(row=call, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
-        again = plan_again(services, turn, call)
-        await services.journal.finish_effect(turn, unknown, UnitOfWork(), again.arguments)
-        turn.in_doubt.add(call.args_hash)
-    settled = {effect_key(call) for call in doubtful}
-    rest = [plan_again(services, turn, call) for call in verdict.calls if effect_key(call) not in settled]
+    rest = []
+    for call in verdict.calls:
+        planned = plan_again(services, turn, call, found.answered(call))
+        if not is_doubtful(call):
+            rest.append(planned)
+        elif turn.settings.on_doubt == "ask_human":
+            question = services.consent.question(turn, call, INTERRUPTED, kind=ApprovalKind.RECOVERY)
+            await pauses.ask(services.journal, turn, [(call, question)])
+            services.consent.asked()
+            rest.append(replace(planned, row=replace(call, status=EffectStatus.AWAITING_APPROVAL.value)))
+        else:
+            unknown = Finished(row=call, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
+            note_finished(turn, unknown, services.clock.now_ms())
+            await services.journal.finish_effect(turn, unknown, UnitOfWork(), planned.arguments)
+            turn.in_doubt.add(call.args_hash)
     following = await go_on(services, turn, rest)
     if following is not None:
         await run_turn(services, turn, following)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import trio
 
+from pattern_core.agents.settings import check_config
 from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.ids import Ids
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.store import MemoryStore
+from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.builtin import DEFAULT_ENABLED
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.unit_of_work import UnitOfWork
@@ -120,7 +122,8 @@ class Roster:
         """Make an agent with its memory blocks, in one transaction.
 
         Raises:
-            InvalidInput: a field does not fit, a tool does not exist, or there are as many agents as may be.
+            InvalidInput: a field does not fit, a tool does not exist or is missing that a rule needs, or there are as
+                many agents as may be.
             Conflict: the name is taken.
         """
         now = now_text(self._clock)
@@ -134,11 +137,13 @@ class Roster:
             system_prompt=spec.system_prompt,
             config=spec.config,
             enabled_tools=tools,
-            tool_rules=spec.tool_rules,
+            tool_rules=_normal(spec.tool_rules),
             created_at=now,
             updated_at=now,
         )
         self._check(agent, tools)
+        check_config(agent.config)
+        RuleSet.of(agent.tool_rules).check_enabled(agent.enabled_tools)
         work = UnitOfWork()
         work.store(_insert, agent, self._limits.agents_max)
         work.event("agent.created", {"agent_id": agent.id, "name": agent.name})
@@ -161,11 +166,17 @@ class Roster:
             raise InvalidInput(f"an agent has no changeable field {', '.join(unknown)}")
         if "name" in changes:
             changes = {**changes, "name": str(changes["name"]).strip()}
+        if "tool_rules" in changes:
+            changes = {**changes, "tool_rules": _normal(changes["tool_rules"])}
         async with self._changing:
             agent = await self.get(id_or_name)
             changed = replace(agent, **changes, updated_at=now_text(self._clock))  # type: ignore[arg-type]  # checked by name above, by type at the border
             # A tool that is no more, and that nobody asked for now, is in nobody's way.
             self._check(changed, changed.enabled_tools if "enabled_tools" in changes else ())
+            if "config" in changes:
+                check_config(changed.config)
+            if "tool_rules" in changes or "enabled_tools" in changes:
+                RuleSet.of(changed.tool_rules).check_enabled(changed.enabled_tools)
             work = UnitOfWork()
             work.store(_update, changed)
             work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
@@ -196,9 +207,11 @@ class Roster:
             raise InvalidInput(f"an agent's name has 1 to {NAME_CHARS_MAX} printable characters and no slash")
         if not agent.model_provider or not agent.model_name:
             raise InvalidInput("an agent needs a model_provider and a model_name")
-        missing = [name for name in tools if name not in self._tools.names]
+        missing = [name for name in tools if not self._tools.accepts(name)]
         if missing:
-            raise InvalidInput(f"there is no tool {', '.join(missing)}; there are {', '.join(self._tools.names)}")
+            off = " (web is off: the server's pattern.toml has no section [web])" if "web" in missing else ""
+            there = ", ".join(self._tools.names)
+            raise InvalidInput(f"there is no tool {', '.join(missing)}{off}; there are {there}")
         if agent.status not in set(AgentStatus):
             raise InvalidInput(f"an agent's status is one of {', '.join(AgentStatus)}")
 
@@ -224,3 +237,12 @@ def _check_name(connection: Connection, agent: Agent) -> None:
         return
     if other.id != agent.id:
         raise Conflict(f"there is an agent named {agent.name!r} already; choose another name")
+
+
+def _normal(stored: Json) -> Json:
+    """Tool rules of any known format in ours; None stays None.
+
+    Raises:
+        InvalidInput: they are of no known format.
+    """
+    return RuleSet.of(stored).to_json() or None

@@ -6,17 +6,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pattern_core.agents.active import ActiveTurn
+from pattern_core.agents.consent import ToolConsent
 from pattern_core.agents.journal import Journal
-from pattern_core.agents.prompt import Prompt, PromptInput, build_prompt
 from pattern_core.clock import Clock
+from pattern_core.compaction.compaction import Compaction
 from pattern_core.ids import Ids
 from pattern_core.limits import Limits
+from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
+from pattern_core.prompts.making import Prompts
 from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.toolbox import Toolbox
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 
@@ -33,6 +37,11 @@ class TurnServices:
     journal: Journal
     models: ModelClient
     tools: ToolRegistry
+    toolbox: Toolbox
+    mcp: McpServers
+    consent: ToolConsent
+    prompts: Prompts
+    compaction: Compaction
     memory: MemoryStore
     sharing: Sharing
     revisions: Revisions
@@ -42,19 +51,3 @@ class TurnServices:
     limits: Limits
     deliver: DeliverFrom
     is_draining: Callable[[], bool]
-
-    async def prompt(self, turn: ActiveTurn) -> Prompt:
-        """What the turn's model is shown now."""
-        agent = turn.agent
-        blocks = await self.memory.prompt_blocks(agent.id)
-        source = PromptInput(
-            model=agent.model_name,
-            instructions=agent.system_prompt,
-            blocks=blocks,
-            history=turn.history,
-            tools=self.tools.specs(agent.enabled_tools),
-            config=agent.config,
-            seed=turn.seed,
-            output_tokens_max=self.limits.turn.output_tokens_max,
-        )
-        return build_prompt(source)

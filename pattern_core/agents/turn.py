@@ -3,86 +3,182 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import trio
 
+from pattern_core import images
+from pattern_core.agents.acting import act, open_first
 from pattern_core.agents.active import COMPLETED, ActiveTurn
-from pattern_core.agents.calls import Planned, act, plan
-from pattern_core.agents.prompt import Prompt
-from pattern_core.agents.rows import step_row
+from pattern_core.agents.calls import Planned, forced_call, plan
+from pattern_core.agents.judging import exit_of, offer_of, state_of
+from pattern_core.agents.prompting import SQUEEZES_MAX, squeeze
+from pattern_core.agents.rows import asking_of, step_row
 from pattern_core.agents.services import TurnServices
+from pattern_core.budgets.turn_budget import TurnUse
 from pattern_core.clock import now_text
-from pattern_core.errors import LimitReached
 from pattern_core.events import Draft
 from pattern_core.limits import Limits
-from pattern_core.models.client import was_shown
-from pattern_core.models.errors import ModelError
-from pattern_core.models.model import Delta, ModelReply, TextDelta
+from pattern_core.messages import Part, Reasoning, Text, ToolCall
+from pattern_core.models.errors import ModelError, WindowExceeded, was_shown
+from pattern_core.models.fallback import Move
+from pattern_core.models.model import Delta, ModelReply, TextDelta, Usage
 from pattern_core.models.tokens import estimate_usage
+from pattern_core.prompts.prompt import Prompt
+from pattern_core.rules.offer import added
 
 
-async def run_turn(services: TurnServices, turn: ActiveTurn, prompt: Prompt) -> None:
-    """Work from an open step to the turn's end, or to a step border if the constellation drains.
+async def run_turn(services: TurnServices, turn: ActiveTurn, prompt: Prompt | None) -> None:
+    """Work from an open step (or, without a prompt, from before the first) to the turn's end, or to a step border if
+    the constellation drains or a person must answer first.
 
     Every decision is stored before it is acted on, so that a crash loses at most one model call.
 
     Raises:
         ModelError: the provider failed for good.
-        LimitReached: one of the turn's bounds was met.
+        LimitReached: one of the turn's bounds or a budget was met, or the agent goes in circles.
+        TurnStopped: somebody wished that it goes no further.
     """
-    following: Prompt | None = prompt
+    following: Prompt | None = prompt or await open_first(services, turn)
     while following is not None:
         calls = await ask(services, turn, following)
-        if not calls:
+        if calls is None:
             return
         following = await go_on(services, turn, calls)
 
 
 async def go_on(services: TurnServices, turn: ActiveTurn, calls: Sequence[Planned]) -> Prompt | None:
-    """Run the decided calls and open the next step; None at a step border while the constellation drains.
+    """Run the decided calls and open the next step; None if there is no next step, or not now.
 
     Raises:
         LimitReached: the calls or the next step would be one too many.
     """
-    limits = services.limits.turn
     turn.calls += len(calls)
-    if turn.calls > limits.tool_calls_max:
-        raise LimitReached(f"the turn asked for more than {limits.tool_calls_max} tool calls")
-    if turn.step >= limits.steps_max:
-        raise LimitReached(f"the turn took {limits.steps_max} steps and wants more")
+    bounds = turn.settings.limits.over(services.limits.turn)
+    bounds.check(
+        TurnUse(
+            steps=turn.step + 1,
+            tool_calls=turn.calls,
+            children=turn.children,
+            output_chars=turn.output_chars,
+        )
+    )
     return await act(services, turn, calls)
 
 
-async def ask(services: TurnServices, turn: ActiveTurn, prompt: Prompt) -> list[Planned]:
-    """Ask the model and store its decision; return the calls that it planned, none if the turn ended.
+async def ask(services: TurnServices, turn: ActiveTurn, prompt: Prompt) -> list[Planned] | None:
+    """Ask the model and store its decision; return the calls that it planned, None if the turn ended.
 
-    An answer that breaks off in the middle is superseded by another attempt, for clients to drop what they showed.
+    An answer that breaks off in the middle is superseded by another attempt, for clients to drop what they showed; so
+    is a prompt that turns out too long for the model, after more room was made.
 
     Raises:
         ModelError: the provider failed for good.
     """
     while True:
         writer = DeltaWriter(services, turn)
+        turn.step_began_ms = services.clock.now_ms()
         try:
-            reply = await services.models.ask(
-                prompt.request, turn.agent.model_provider, writer.on_delta, deadline=turn.deadline
-            )
+            reply = await _answer(services, turn, prompt, writer)
         except ModelError as error:
-            if not (error.retryable and was_shown(error) and turn.attempt < services.limits.turn.attempts_max):
-                raise
-            dead = step_row(turn, prompt, now_text(services.clock))
-            turn.attempt += 1
-            await services.journal.open_step(turn, prompt, dead=dead, spent=estimate_usage(prompt.request, ()))
+            prompt = await _another_attempt(services, turn, prompt, error)
             continue
+        if asking_of(turn).index == 0:  # the prompt was counted for the model that is asked first
+            services.prompts.learn(turn, prompt, reply.usage)
         return await _decide(services, turn, reply, writer)
 
 
-async def _decide(services: TurnServices, turn: ActiveTurn, reply: ModelReply, writer: DeltaWriter) -> list[Planned]:
-    planned = plan(services, turn, reply)
-    await services.journal.decide(
-        turn, reply, [one.row for one in planned], ending=None if planned else COMPLETED, rest=writer.rest()
+async def _another_attempt(services: TurnServices, turn: ActiveTurn, prompt: Prompt, error: ModelError) -> Prompt:
+    """Open the step once more, if that may help; else the error goes on.
+
+    Raises:
+        ModelError: it would not help, or was tried often enough.
+    """
+    dead = step_row(turn, prompt, now_text(services.clock))
+    spent: Usage | None = estimate_usage(prompt.request, ())
+    if isinstance(error, WindowExceeded) and turn.squeezed.count(turn.step) < SQUEEZES_MAX:
+        # The estimate was wrong, or the catalogue is. Nothing was answered, so nothing is charged.
+        turn.squeezed.append(turn.step)
+        prompt, spent = await squeeze(services, turn, step=turn.step), None
+    elif not (error.retryable and was_shown(error) and turn.attempt < services.limits.turn.attempts_max):
+        raise error
+    turn.attempt += 1
+    await services.journal.open_step(turn, prompt, dead=dead, spent=spent)
+    return prompt
+
+
+async def _answer(services: TurnServices, turn: ActiveTurn, prompt: Prompt, writer: DeltaWriter) -> ModelReply:
+    """Ask the models of the step in turn, telling what is tried again and who is asked instead."""
+    asking = asking_of(turn)
+    asking.index = 0
+
+    async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
+        await services.journal.tell(
+            turn, "model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)}
+        )
+
+    async def on_move(move: Move) -> None:
+        asking.index = move.index
+        following = move.following
+        await services.journal.tell(
+            turn,
+            "model.fallback",
+            {
+                "from": f"{move.failed.provider}/{move.failed.model}",
+                "to": f"{following.provider}/{following.model}",
+                "why": move.why,
+                "message": move.message,
+            },
+        )
+
+    request = prompt.request
+    if prompt.has_images:
+        facts = services.models.facts(asking.first.provider, asking.first.model)
+        request = await images.shown_to(services.database, request, takes_images=facts.images)
+    return await services.models.ask(
+        request,
+        asking.first.provider,
+        writer.on_delta,
+        turn.deadline,
+        on_retry,
+        flow=services.constellation_id,
+        chain=replace(asking.chain, on_move=on_move),
     )
-    return planned
+
+
+async def _decide(
+    services: TurnServices, turn: ActiveTurn, reply: ModelReply, writer: DeltaWriter
+) -> list[Planned] | None:
+    reply = _with_rules(services, turn, reply)
+    planned = plan(services, turn, [part for part in reply.parts if isinstance(part, ToolCall)])
+    turn.output_chars += sum(len(part.text) for part in reply.parts if isinstance(part, Text | Reasoning))
+    if any(isinstance(part, Text) and part.text for part in reply.parts):
+        turn.said.add(turn.step)
+    ending = None
+    if not planned and not turn.wishes.joins and exit_of(turn, services.clock.now_ms()).may_end:
+        ending = COMPLETED
+    await services.journal.decide(turn, reply, [one.row for one in planned], ending=ending, rest=writer.rest())
+    return None if ending is not None else planned
+
+
+def _with_rules(services: TurnServices, turn: ActiveTurn, reply: ModelReply) -> ModelReply:
+    """The reply with the arguments that rules give, and with first the calls that a turn must begin with."""
+    wanted = [part for part in reply.parts if isinstance(part, ToolCall)]
+    if not turn.rules.rules or not wanted:
+        return reply
+    now_ms = services.clock.now_ms()
+    offered = offer_of(turn, services.tools.specs(turn.agent.enabled_tools), now_ms, step=turn.step)
+    parts: list[Part] = [
+        replace(part, arguments=offered.filled(part.tool, part.arguments))
+        if isinstance(part, ToolCall) and part.invalid is None
+        else part
+        for part in reply.parts
+    ]
+    before = replace(state_of(turn, now_ms), step=turn.step - 1)
+    made = added(turn.rules, before, [call.tool for call in wanted])
+    first = [forced_call(turn, call, index) for index, call in enumerate(made)]
+    place = next(index for index, part in enumerate(parts) if isinstance(part, ToolCall))
+    return replace(reply, parts=(*parts[:place], *first, *parts[place:]))
 
 
 class DeltaWriter:

@@ -111,17 +111,6 @@ def view_of(visible: VisibleBlock) -> BlockView:
     )
 
 
-def is_in_prompt(visible: VisibleBlock) -> bool:
-    """Whether the prompt shows the block: core ones and logs always, working ones if pinned or lent to the agent."""
-    match visible.block.block_type:
-        case BlockType.CORE | BlockType.LOG:
-            return True
-        case BlockType.WORKING:
-            return visible.block.pinned or visible.via is Via.ATTACHED
-        case _:
-            return False
-
-
 def check_label(label: str) -> str:
     """`label`, if a block may be called so.
 

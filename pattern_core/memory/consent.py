@@ -6,13 +6,15 @@ The edit waits as a row and is made, once, when somebody agrees. The agent goes 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from pattern_core.approvals import Question
+from pattern_core.consent_grants import Subject
 from pattern_core.errors import PermissionDenied
 from pattern_core.memory.authors import short_name
 from pattern_core.memory.edits.edit import BlockEdit, operation_of
 from pattern_core.memory.edits.edit_json import from_json_value, to_json_value
-from pattern_db.columns import Json
+from pattern_db.columns import Json, to_json
 from pattern_db.enums import ApprovalKind
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
@@ -45,6 +47,8 @@ def question(waiting: Waiting, refusal: PermissionDenied) -> Question:
         "edit": to_json_value(waiting.edit),
         "author": waiting.by.author,
         "cause": cause,
+        "subject": subject_of(waiting).name,
+        "digest": subject_of(waiting).args_hash.hex(),
     }
     return Question(
         kind=ApprovalKind.MEMORY,
@@ -52,6 +56,12 @@ def question(waiting: Waiting, refusal: PermissionDenied) -> Question:
         audience=str(refusal.details["consent"]),
         turn_id=cause.get("turn"),
     )
+
+
+def subject_of(waiting: Waiting) -> Subject:
+    """What standing consent for such an edit is about: this label of this agent, and exactly this edit."""
+    digest = blake2b(to_json(to_json_value(waiting.edit)).encode(), digest_size=16).digest()
+    return Subject(agent_id=waiting.agent_id, name=f"block:{waiting.label}", args_hash=digest)
 
 
 def waiting_of(request: Json, approval_id: str, agreed: str) -> Waiting:

@@ -10,10 +10,10 @@ this agent's own uncommitted call changed, because that prompt is stored in the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pattern_core.approvals import Approval, Question
+from pattern_core.approvals import Answer, Approval, Approvals
 from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.ids import Ids, Randomness
@@ -28,14 +28,13 @@ from pattern_core.memory.block import (
     check_label,
     check_limit,
     check_metadata,
-    is_in_prompt,
     shaped,
     shown_schema,
     view_of,
     with_schema,
 )
 from pattern_core.memory.changes import Made, archive, created, make, opened, record, told
-from pattern_core.memory.consent import Waiting, asked_note, needs_consent, question, waiting_of
+from pattern_core.memory.consent import Waiting, asked_note, needs_consent, question, subject_of, waiting_of
 from pattern_core.memory.document import Document
 from pattern_core.memory.edits.edit import BlockEdit, operation_of
 from pattern_core.memory.edits.plan import Content, Planned, plan, plan_schema, plan_start
@@ -43,7 +42,7 @@ from pattern_core.memory.hot import Hot
 from pattern_core.memory.opened import OpenBlocks, as_is
 from pattern_core.memory.permission import Operation
 from pattern_core.memory.shapes.containers import value_of
-from pattern_core.memory.shapes.render import PromptBlock, prompt, raw
+from pattern_core.memory.shapes.render import raw
 from pattern_core.memory.shapes.schema import LogSchema, Schema, TextSchema, kind_of, schema_of
 from pattern_core.memory.shapes.structured import Writer
 from pattern_core.memory.stored import distinct, resolve, store_block, store_settings
@@ -55,7 +54,6 @@ from pattern_db.tables import block_sharing, memory_blocks
 from pattern_db.tables.block_sharing import Via, VisibleBlock
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
-Ask = Callable[[Question, UnitOfWork], Awaitable[str]]  # asks a person within the unit of work; the approval's id
 Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a change, as far as there were any
 
 
@@ -63,7 +61,7 @@ class MemoryStore:
     """The blocks of one constellation. Run `run` beside it, so that updates are merged into checkpoints.
 
     `commit` stores a unit of work in one transaction, tells its events and settles it. `blocks` are those that are
-    worked on, for the other parts of memory. With `ask`, edits that need a person's consent are asked for instead of
+    worked on, for the other parts of memory. With `consent`, edits that need a person's are asked for instead of
     refused, and `grant` makes them.
     """
 
@@ -76,14 +74,14 @@ class MemoryStore:
         randomness: Randomness,
         limits: Limits,
         commit: Commit,
-        ask: Ask | None = None,
+        consent: Approvals | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._ids = ids
         self._limits = limits
         self._commit = commit
-        self._ask = ask
+        self._consent = consent
         self.blocks = OpenBlocks(database, clock, randomness, limits.open_documents_max)
 
     async def create(
@@ -163,17 +161,6 @@ class MemoryStore:
         document = await self.blocks.to_read(view.id, view.label, view.version)
         return raw(value_of(document, schema), schema)
 
-    async def prompt_blocks(self, agent_id: str) -> Sequence[str]:
-        """The blocks that the agent's prompt shows, rendered, core ones before working ones.
-
-        Shows what the agent's own call under way has changed, though it is not stored yet.
-        """
-        visible, names = await self.blocks.seen.by(agent_id)
-        changed = [self.blocks.as_changed(one, agent_id) for one in visible]
-        shown = [one for one in distinct([one for one in changed if one.block.is_active]) if is_in_prompt(one)]
-        shown.sort(key=lambda one: one.block.block_type is not BlockType.CORE)
-        return [_rendered(one, names) for one in shown]
-
     async def edit(
         self,
         agent_id: str,
@@ -207,7 +194,7 @@ class MemoryStore:
         try:
             visible, hot = await self.blocks.hold(agent_id, label, by, operation_of(edit), work)
         except PermissionDenied as error:
-            if self._ask is None or not needs_consent(error):
+            if self._consent is None or not needs_consent(error):
                 raise
             refusal = error
             visible, hot = await self.blocks.hold(agent_id, label, by, Operation.READ, work)
@@ -218,21 +205,26 @@ class MemoryStore:
                 version=row.last_seq,
             )
         planned = await self._planned(visible, hot, edit, by)
-        if refusal is None or self._ask is None or not planned.writes:
+        if refusal is None or self._consent is None or not planned.writes:
             return self._made(visible, hot, planned, by, work)
         waiting = Waiting(agent_id=agent_id, label=label, block_id=row.id, edit=edit, by=by)
-        approval_id = await self._ask(question(waiting, refusal), work)
+        if await self._consent.grants.covers(subject_of(waiting)):
+            return self._made(visible, hot, planned, by, work)
+        approval_id = await self._consent.ask(question(waiting, refusal), work)
         return Edited(block=view_of(visible), note=asked_note(row, approval_id), is_changed=False)
 
-    async def grant(self, approval: Approval, *, by: str, work: UnitOfWork) -> str:
+    async def grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
         """Make the edit that a person agreed to, within `work`, which also stores the answer.
 
         Raises:
+            InvalidInput: the answer has other arguments; an edit is made as it was asked for, or not.
             NotFound: the block was deleted since, or the agent sees another one under its label.
             PatternError: the edit does not fit the block any more.
         """
-        waiting = waiting_of(approval.request, approval.id, by)
-        person = Attribution(author=by)
+        if answer.arguments is not None:
+            raise InvalidInput("an edit is made as it was asked for; deny it and edit the block yourself instead")
+        waiting = waiting_of(approval.request, approval.id, answer.by)
+        person = Attribution(author=answer.by)
         visible, hot = await self.blocks.hold(waiting.agent_id, waiting.label, person, Operation.READ, work)
         if visible.block.id != waiting.block_id:
             raise NotFound(
@@ -390,18 +382,3 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
     settings = replace(settings, metadata=with_schema(settings.metadata, schema))
     check_metadata(settings.metadata)
     return settings
-
-
-def _rendered(visible: VisibleBlock, owners: Mapping[str, str]) -> str:
-    view = view_of(visible)
-    return prompt(
-        PromptBlock(
-            label=view.label,
-            permission=view.permission.value,
-            content=view.content,
-            char_limit=view.char_limit,
-            description=view.description,
-            owner=owners.get(view.agent_id),
-            schema=shown_schema(view.metadata),
-        )
-    )

@@ -13,7 +13,9 @@ from pattern_core import admission
 from pattern_core.admission import KEY_CHARS_MAX, Accepted, Incoming, Ticket
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
 from pattern_core.events import Event
+from pattern_core.images import image_of_bytes
 from pattern_core.limits import Limits
+from pattern_core.messages import Text
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import AgentStatus
@@ -72,6 +74,25 @@ def test_what_the_inbox_keeps() -> None:
     assert admission.payload_of(HELLO) == {"content": "hello"}
     origin = replace(HELLO, source="mail", source_metadata={"from": "bob"})
     assert admission.payload_of(origin) == {"content": "hello", "source": "mail", "source_metadata": {"from": "bob"}}
+
+
+def test_images_are_stored_with_their_message_and_kept_by_digest(db: Connection) -> None:
+    image = image_of_bytes(b"\x89PNG\r\n\x1a\n")
+    incoming = replace(HELLO, parts=(Text(text="hello"), image))
+    accept(db, incoming)
+    assert fetch_all(db, "SELECT data FROM blob", ()) == [(image.data,)]
+    waiting = inbox.first(db, "agent_ada")
+    assert waiting is not None
+    assert "PNG" not in waiting.payload
+    assert admission.parts_of(json.loads(waiting.payload)) == (Text(text="hello"), replace(image, data=None))
+    assert admission.parts_of({"content": "hello"}) == (Text(text="hello"),)
+
+
+def test_a_message_may_be_images_alone_but_not_many() -> None:
+    image = image_of_bytes(b"\x89PNG\r\n\x1a\n")
+    admission.check(replace(HELLO, content="", parts=(image,) * 10), LIMITS)
+    with pytest.raises(InvalidInput, match="11 images"):
+        admission.check(replace(HELLO, parts=(image,) * 11), LIMITS)
 
 
 def test_a_repeated_request_finds_its_turn_and_adds_nothing(db: Connection) -> None:
@@ -154,9 +175,13 @@ def test_what_is_just_within_bounds(db: Connection) -> None:
     admission.check(replace(HELLO, priority=3, source="mail", source_metadata={"ü": [1, None]}), LIMITS)
 
 
-def test_a_message_may_be_sent_to_a_name() -> None:
-    assert admission.addressed_to(replace(HELLO, agent_id="ada"), "agent_ada") == HELLO
-    assert admission.addressed_to(HELLO, "agent_ada") is HELLO
+def test_a_message_may_be_sent_to_a_name_and_leave_its_policy_to_the_agent() -> None:
+    ada = agent("ada")
+    found = admission.addressed_to(replace(HELLO, agent_id="ada"), ada)
+    assert (found.agent_id, found.policy) == (ada.id, "enqueue")
+    steered = replace(ada, config={"message_policy": "steer"})
+    assert admission.addressed_to(HELLO, steered).policy == "steer"
+    assert admission.addressed_to(replace(HELLO, policy="reject"), steered).policy == "reject"
 
 
 def test_only_active_agents_are_sent_messages() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
-from pattern_core.approvals import Approval, Approvals, Question
+from pattern_core.approvals import Answer, Approval, Approvals, Question
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
@@ -40,15 +40,15 @@ class World:
             limits=Limits(approvals_pending_max=2, approval_expiry_s=60),
             commit=self.commit,
         )
-        self.approvals.on_grant(ApprovalKind.MEMORY, self.grant)
+        self.approvals.on_answer(ApprovalKind.MEMORY, self.grant)
 
     async def commit(self, work: UnitOfWork) -> None:
         await self.running.constellation.memory._commit(work)
 
-    async def grant(self, approval: Approval, *, by: str, work: UnitOfWork) -> str:
+    async def grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
         if self.refuses:
             raise InvalidInput("the text is gone")
-        work.when_settled(lambda committed: self.done.append(f"{by} {approval.id}") if committed else None)
+        work.when_settled(lambda committed: self.done.append(f"{answer.by} {approval.id}") if committed else None)
         return "Changed human"
 
     async def ask(self, question: Question = QUESTION) -> str:
@@ -74,12 +74,12 @@ async def test_a_yes_does_it_once() -> None:
         asked = await here.ask()
         [listed] = await here.approvals.list(10)
         assert (listed.id, listed.request, listed.audience) == (asked, dict(QUESTION.request), "partner")
-        decided = await here.approvals.decide(asked, approve=YES, by="user:usr_1")
+        decided = await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_1"))
         assert decided.approval.status is ApprovalStatus.APPROVED
         assert decided.note == "Changed human"
         assert here.done == [f"user:usr_1 {asked}"]
         with pytest.raises(Conflict, match="approved already"):
-            await here.approvals.decide(asked, approve=YES, by="user:usr_2")
+            await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_2"))
         assert len(here.done) == 1
         names = [event.name for event in await here.running.events()]
         assert names[-2:] == ["approval.requested", "approval.decided"]
@@ -88,7 +88,7 @@ async def test_a_yes_does_it_once() -> None:
 async def test_a_no_does_nothing() -> None:
     async with world() as here:
         asked = await here.ask()
-        decided = await here.approvals.decide(asked, approve=NO, by="user:usr_1")
+        decided = await here.approvals.decide(asked, Answer(approve=NO, by="user:usr_1"))
         assert decided.approval.status is ApprovalStatus.DENIED
         assert here.done == []
 
@@ -100,7 +100,7 @@ async def test_two_answers_at_once_are_one() -> None:
 
         async def answer() -> None:
             try:
-                await here.approvals.decide(asked, approve=YES, by="user:usr_1")
+                await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_1"))
             except Conflict as error:
                 refused.append(error)
 
@@ -115,9 +115,9 @@ async def test_what_cannot_be_done_stays_open() -> None:
         asked = await here.ask()
         here.refuses = True
         with pytest.raises(InvalidInput, match="gone"):
-            await here.approvals.decide(asked, approve=YES, by="user:usr_1")
+            await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_1"))
         assert (await here.approvals.get(asked)).status is ApprovalStatus.PENDING
-        await here.approvals.decide(asked, approve=NO, by="user:usr_1")
+        await here.approvals.decide(asked, Answer(approve=NO, by="user:usr_1"))
 
 
 async def test_the_same_is_not_asked_twice_until_it_is_over() -> None:
@@ -129,7 +129,7 @@ async def test_the_same_is_not_asked_twice_until_it_is_over() -> None:
         assert second != first
         assert [one.id for one in await here.approvals.list(10)] == [second]
         with pytest.raises(Conflict, match="expired already"):
-            await here.approvals.decide(first, approve=YES, by="user:usr_1")
+            await here.approvals.decide(first, Answer(approve=YES, by="user:usr_1"))
 
 
 async def test_questions_are_bounded() -> None:
@@ -143,4 +143,4 @@ async def test_questions_are_bounded() -> None:
 async def test_an_unknown_approval() -> None:
     async with world() as here:
         with pytest.raises(NotFound):
-            await here.approvals.decide("apr_nowhere", approve=YES, by="user:usr_1")
+            await here.approvals.decide("apr_nowhere", Answer(approve=YES, by="user:usr_1"))

@@ -166,7 +166,7 @@ async def test_waiting_for_the_end_of_a_turn(rig: Rig) -> None:
     await rig.say("a", turn="turn_0")
     async with trio.open_nursery() as nursery:
         for _time in range(3):
-            nursery.start_soon(lambda: rig.log.ended("turn_0", after=1))
+            nursery.start_soon(lambda: rig.log.rested("turn_0", after=1))
         await wait_all_tasks_blocked()
         await rig.say("turn.limit", turn="turn_0")
 

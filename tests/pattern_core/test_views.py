@@ -29,7 +29,7 @@ async def test_a_turn_that_completed() -> None:
         ("tool", "noted x"),
         ("assistant", "done"),
     ]
-    assert view.usage == UsageSum(200, 20, 80, None, False)
+    assert view.usage == UsageSum(200, 20, 80, None, False, calls=2, unpriced_calls=2)
 
 
 async def test_a_turn_that_failed_says_why() -> None:

@@ -11,16 +11,22 @@ import trio
 
 from pattern_core import admission
 from pattern_core.admission import Accepted, Incoming
-from pattern_core.agents.active import ActiveTurn
+from pattern_core.agents.active import ActiveTurn, Asking
 from pattern_core.agents.history import History
 from pattern_core.agents.journal import Journal
-from pattern_core.agents.prompt import Prompt, PromptInput, build_prompt
 from pattern_core.agents.roster import Agent
 from pattern_core.agents.rows import effect_rows
+from pattern_core.budgets.amounts import WorstCase
 from pattern_core.events import Event, EventLog, read
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.limits import Limits, PromptLimits
+from pattern_core.limits import Limits
 from pattern_core.messages import Message, Text, ToolCall
+from pattern_core.models.fallback import Chain, Link
+from pattern_core.prompts.budget import Fitted
+from pattern_core.prompts.conversation import Shown
+from pattern_core.prompts.parts import Kind, Part
+from pattern_core.prompts.prompt import Prompt, PromptInput, build_prompt
+from pattern_core.prompts.sampling import Sampling
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -55,16 +61,18 @@ class Rig:
 
     def prompt(self) -> Prompt:
         """What the model would be shown now."""
+        instructions = Part(kind=Kind.INSTRUCTIONS, text=self.turn.agent.system_prompt, reason="the agent's")
         return build_prompt(
             PromptInput(
                 model="script-1",
-                instructions=self.turn.agent.system_prompt,
-                blocks=[],
-                history=self.turn.history,
+                fitted=Fitted(shown=[instructions], left_out=[]),
+                conversation=Shown(messages=self.turn.history.messages, tokens=0, mark_tokens=0),
+                cursor=self.turn.history.cursor,
+                history_digest=self.turn.history.digest,
                 tools=[],
-                config={},
+                sampling=Sampling(max_output_tokens=100),
                 seed=self.turn.seed,
-                output_tokens_max=100,
+                window=8_192,
             )
         )
 
@@ -89,6 +97,13 @@ class Rig:
         return await self.database.read(rows, sql)
 
 
+def asking() -> Asking:
+    """A step that asks the agent's own model, whose price nobody knows."""
+    worst = WorstCase(tokens=100, microdollars=None, prompt_tokens=10, prompt_microdollars=None)
+    chain = Chain(links=(Link(provider=ADA.model_provider, model=ADA.model_name, reason="the agent's own"),))
+    return Asking(chain=chain, worst=worst, tokens=10, price=lambda _link, _usage: None)
+
+
 @asynccontextmanager
 async def accepted() -> AsyncIterator[Rig]:
     """A turn after T0."""
@@ -109,7 +124,8 @@ async def accepted() -> AsyncIterator[Rig]:
             batch_id="",
             deadline=trio.current_time() + 300,
             deadline_at=DEADLINE,
-            history=History([], PromptLimits()),
+            history=History(),
+            asking=asking(),
         )
         yield Rig(database=database, clock=clock, ids=ids, log=log, journal=journal, turn=turn)
 

@@ -6,7 +6,6 @@ import trio
 import trio.testing
 
 from pattern_core.events import TERMINAL
-from pattern_core.limits import Limits, PromptLimits
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from tests.support import Outside, note, rows, running
@@ -107,16 +106,3 @@ async def test_every_turn_has_exactly_one_terminal_event() -> None:
         events = await world.events()
         for turn in turns:
             assert len([event for event in events if event.turn_id == turn and event.name in TERMINAL]) == 1
-
-
-async def test_a_long_history_is_forgotten_in_halves() -> None:
-    limits = Limits(prompt=PromptLimits(history_messages_max=20))
-    async with running(otherwise=says("ok"), limits=limits) as world:
-        await world.agent()
-        for number in range(30):
-            await world.say(f"message {number}")
-        lengths = [len(request.messages) for request in world.provider.requests]
-        assert max(lengths) <= 21
-        starts = [request.messages[0].text for request in world.provider.requests]
-        assert len(set(starts)) <= 6  # the beginning of the prompt stays the same for many turns
-        assert (await world.constellation.messages("ada", limit=100))[-1].content == "message 0"

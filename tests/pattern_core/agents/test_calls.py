@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import pytest
@@ -10,9 +11,10 @@ import trio.testing
 
 from pattern_core.errors import InvalidInput
 from pattern_core.limits import Limits, TurnLimits
-from pattern_core.messages import ToolCall
-from pattern_core.models.model import ModelReply, Usage
-from pattern_core.testing.model import ScriptedProvider, calls, says, together
+from pattern_core.messages import ToolCall, ToolResult
+from pattern_core.models.model import ModelReply, ModelRequest, Usage
+from pattern_core.testing.model import Answer, ScriptedProvider, calls, says, together
+from pattern_core.tools.builtin.result import result
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import EffectClass
 from tests.support import Outside, Running, note, rows, running, shout
@@ -161,12 +163,37 @@ async def test_a_slow_unsafe_call_times_out_and_may_have_happened(autojump_clock
         assert await statuses(world) == ["timeout"]
 
 
-async def test_a_long_result_is_cut_for_the_model() -> None:
+async def test_a_long_result_is_shown_by_its_ends_and_can_be_read_on() -> None:
+    text = "".join(f"[{number}]" for number in range(500))
+
+    def read_on(request: ModelRequest) -> ModelReply:
+        [shown] = [part for part in request.messages[-1].parts if isinstance(part, ToolResult)]
+        kept = re.search(r"id=(\w+)", shown.content)
+        assert kept is not None
+        return calls("result", {"op": "read", "id": kept[1], "offset": 1000, "limit": 50})
+
+    limits = Limits(turn=TurnLimits(tool_result_chars_max=300))
+    script: list[Answer] = [calls("shout", {"text": text}), read_on, says("ok")]
+    async with running(script, tools=[shout, result], limits=limits) as world:
+        await world.agent()
+        assert (await world.say("go")).status == "completed"
+        shown, read = results(world)
+        assert len(shown) <= 300
+        assert shown.startswith("[0][1]")
+        assert "[499]" in shown
+        assert text[1000:1050] in read
+
+
+async def test_without_the_reader_a_long_result_is_cut_and_not_kept() -> None:
     limits = Limits(turn=TurnLimits(tool_result_chars_max=200))
     async with running([calls("shout", {"text": "x" * 1000}), says("ok")], tools=[shout], limits=limits) as world:
         await world.agent()
         await world.say("go")
-        assert len(results(world)[0]) == 200
+        shown = results(world)[0]
+        assert len(shown) <= 200
+        assert "1000 characters in all" in shown
+        assert "op=read" not in shown
+        assert await world.database.read(rows, "SELECT id FROM tool_results") == []
 
 
 async def test_idempotency_keys_differ_between_calls_and_turns() -> None:

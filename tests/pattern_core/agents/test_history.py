@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +16,13 @@ from pattern_core.agents.history import (
     keep_turns_whole,
     load_history,
     make_message,
-    message_chars,
     repair,
     to_row,
 )
+from pattern_core.compaction.opening import OPENING_ID, Opening
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.models.tokens import estimate_messages
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
@@ -30,7 +30,7 @@ from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
-from tests.support import START
+from tests.pattern_core.compaction.rig import START, loose_ends
 
 AGENT = "agent_ada"
 
@@ -114,24 +114,6 @@ SAID = st.one_of(
 CONVERSATIONS = st.lists(SAID, max_size=12).map(numbered)
 
 
-def loose_ends(conversation: Sequence[Message]) -> list[str]:
-    """Call ids that are asked without an answer right after, or answered without having been asked."""
-    ends: list[str] = []
-    waiting: set[str] = set()
-    for one in conversation:
-        if one.role == "tool":
-            answered = one.parts[0]
-            assert isinstance(answered, ToolResult)
-            if answered.call_id in waiting:
-                waiting.remove(answered.call_id)
-            else:
-                ends.append(answered.call_id)
-            continue
-        ends.extend(waiting)
-        waiting = {asked.call_id for asked in one.tool_calls}
-    return [*ends, *waiting]
-
-
 @given(CONVERSATIONS)
 def test_a_message_comes_back_from_its_row_as_it_was(conversation: list[Message]) -> None:
     for one in conversation:
@@ -176,19 +158,30 @@ def test_a_lost_result_reads_as_an_error() -> None:
 
 
 def test_messages_are_a_snapshot() -> None:
-    history = History(numbered(turn()), PromptLimits())
+    history = History(numbered(turn()))
     before = history.messages
     history.append(message(9, "user", Text(text="more")))
     assert len(before) == 4
     assert len(history.messages) == 5
     assert history.cursor == f"{9:019d}"
-    assert History([], PromptLimits()).cursor == ""
+    assert History().cursor == ""
+
+
+def test_what_was_appended_is_had_alone_and_any_other_change_has_its_number() -> None:
+    history = History(numbered([("assistant", (Text(text="I begin"),)), *turn()]))
+    known, before = history.revision, len(history.messages)
+    history.append(message(9, "user", Text(text="more")))
+    assert history.revision == known
+    assert [one.text for one in history.after(before)] == ["more"]
+    assert all(tuple(history.after(count)) == history.messages[count:] for count in range(len(history.messages) + 1))
+    history.drop(history.messages[-1])
+    assert history.revision != known
 
 
 def test_the_digest_names_what_is_shown() -> None:
     conversation = numbered([*turn(), *turn()])
-    whole = History(conversation, PromptLimits())
-    grown = History(conversation[:4], PromptLimits())
+    whole = History(conversation)
+    grown = History(conversation[:4])
     assert grown.digest != whole.digest
     for one in conversation[4:]:
         grown.append(one)
@@ -199,80 +192,114 @@ def test_the_digest_names_what_is_shown() -> None:
     assert len(grown.digest) == 16
 
 
-def test_size_is_counted_over_all_parts() -> None:
-    parts = (Text(text="abc"), Reasoning(text="de"), ToolCall(call_id="c", tool="note", arguments={"k": "v"}))
-    assert message_chars(message(1, "assistant", *parts)) == 3 + 2 + 4 + 2
-    assert message_chars(message(2, "tool", result("c", "12345"))) == 5
+def test_tokens_are_those_of_what_is_shown() -> None:
+    history = History(numbered(turn()))
+    assert history.tokens == estimate_messages(history.messages)
+    more = message(9, "user", Text(text="more"))
+    history.append(more)
+    assert history.tokens == estimate_messages(history.messages)
+    history.drop(more)
+    assert history.tokens == estimate_messages(history.messages)
+    assert len(history.messages) == 4
 
 
-def starts_after(turns: int, limits: PromptLimits, words: str = "hi") -> list[str]:
-    """The position of the first message shown, after each of so many turns."""
-    history, starts = History([], limits), []
-    for number in range(turns):
-        for place, (role, parts) in enumerate(turn(words)):
-            history.append(message(4 * number + place, role, *parts))
-        shown = history.messages
-        assert shown[0].role == "user"
-        assert loose_ends(shown) == []
-        assert shown[-1].position == f"{4 * number + 3:019d}"
-        assert len(shown) <= max(limits.history_messages_max, 4) + 4
-        one_turn = sum(map(message_chars, shown[-4:]))
-        assert sum(map(message_chars, shown)) <= max(limits.history_chars_max, one_turn) + one_turn
-        starts.append(shown[0].position)
-    return starts
+def test_nothing_leaves_by_itself() -> None:
+    history = History()
+    for number in range(3_000):
+        history.append(message(number, "user", Text(text="hi")))
+    assert len(history.messages) == 3_000
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
-        PromptLimits(history_messages_max=80, history_chars_max=10**6),
-        PromptLimits(history_messages_max=10**6, history_chars_max=20 * 30),
-    ],
-    ids=["messages", "characters"],
-)
-def test_the_beginning_stays_the_same_for_many_turns(limits: PromptLimits) -> None:
-    starts = starts_after(200, limits)
-    assert starts == sorted(starts)
-    moves = [place for place, (before, after) in enumerate(pairwise(starts)) if before != after]
-    assert all(later - sooner >= 8 for sooner, later in pairwise(moves))
-    assert len(moves) <= 200 // 8
-    assert moves
+def test_turns_are_exchanges_and_the_one_under_way_is_one_piece() -> None:
+    history = History(numbered([*turn(), *turn("there"), *turn("now")]))
+    assert [len(exchange.messages) for exchange in history.exchanges()] == [4, 4, 4]
+    history.append(message(12, "user", Text(text="steered")))
+    pieces = history.exchanges(f"{8:019d}")
+    assert [(len(piece.messages), piece.is_running) for piece in pieces] == [(4, False), (4, False), (5, True)]
+    assert sum(piece.tokens for piece in pieces) == history.tokens
 
 
-def test_one_exchange_larger_than_all_bounds_stays_whole() -> None:
-    starts = starts_after(5, PromptLimits(history_messages_max=3, history_chars_max=10), "x" * 50)
-    assert starts == [f"{4 * number:019d}" for number in (0, 0, 1, 2, 3)]  # it and the one before it
+def test_a_word_between_a_call_and_its_result_does_not_part_them() -> None:
+    history = History()
+    for one in numbered([("user", (Text(text="a"),)), ("assistant", (call("c"),)), ("user", (Text(text="b"),))]):
+        history.append(one)
+    history.append(message(3, "tool", result("c")))
+    history.append(message(4, "user", Text(text="d")))
+    assert [len(exchange.messages) for exchange in history.exchanges()] == [4, 1]
+
+
+def test_what_leaves_is_replaced_by_an_opening() -> None:
+    history = History(numbered([*turn(), *turn("there")]))
+    digest = history.digest
+    history.leave(history.messages[:4], Opening(unloaded=4))
+    assert [one.role for one in history.messages] == ["user", "user", "assistant", "tool", "assistant"]
+    assert history.tokens == estimate_messages(history.messages)
+    assert history.digest != digest
+    history.limit_opening(0)
+    assert len(history.messages) == 4
+    assert history.tokens == estimate_messages(history.messages)
+
+
+def test_what_is_shown_shorter_has_another_digest() -> None:
+    history = History(numbered(turn()))
+    digest, tokens = history.digest, history.tokens
+    asked = history.messages[2]
+    history.shorten(asked, message(2, "tool", result("c", "")))
+    assert history.tokens < tokens
+    assert history.digest != digest
+    assert len(history.messages) == 4
+
+
+def test_a_conversation_that_an_agent_began_starts_with_a_users_message() -> None:
+    history = History(numbered([("assistant", (Text(text="Good morning."),)), *turn()]))
+    assert [one.role for one in history.messages][:3] == ["user", "assistant", "user"]
+    assert history.messages[0].id == OPENING_ID
 
 
 @settings(max_examples=60)
 @given(CONVERSATIONS)
 def test_a_loaded_history_is_the_repaired_conversation(empty: Connection, conversation: list[Message]) -> None:
-    first = next((place for place, one in enumerate(conversation) if one.role == "user"), 0)
-    live = History([], PromptLimits())
-    for one in repair(conversation[first:]):
+    live = History()
+    for one in repair(conversation):
         live.append(one)
     with pytest.raises(RollBack), empty:
         stored(empty, conversation)
-        loaded = load_history(empty, AGENT, PromptLimits(), is_unfinished=False)
+        loaded = load_history(empty, AGENT, PromptLimits(), active=None)
         raise RollBack
     assert loaded.messages == live.messages
     assert loaded.digest == live.digest
     assert loaded.cursor == live.cursor
+    assert loaded.tokens == estimate_messages(loaded.messages)
 
 
 @settings(max_examples=60)
-@given(st.lists(SAID, max_size=30).map(numbered), st.integers(1, 20), st.integers(1, 60))
-def test_whatever_the_bounds_there_is_no_loose_end(
-    empty: Connection, conversation: list[Message], count: int, chars: int
-) -> None:
-    limits = PromptLimits(history_messages_max=count, history_chars_max=chars)
+@given(st.lists(SAID, max_size=30).map(numbered), st.integers(1, 20))
+def test_whatever_the_bound_there_is_no_loose_end(empty: Connection, conversation: list[Message], count: int) -> None:
     with pytest.raises(RollBack), empty:
         stored(empty, conversation)
-        loaded = load_history(empty, AGENT, limits, is_unfinished=False)
+        loaded = load_history(empty, AGENT, PromptLimits(history_messages_max=count), active=None)
         raise RollBack
     assert loose_ends(loaded.messages) == []
-    if any(one.role == "user" for one in loaded.messages):
+    if loaded.messages:
         assert loaded.messages[0].role == "user"
+    assert loaded.opening.unloaded == max(len(conversation) - count, 0)
+
+
+@pytest.mark.parametrize(("bound", "shown"), [(13, 12), (12, 12), (11, 8), (9, 8), (8, 8), (4, 4)])
+def test_turns_are_read_whole_and_the_rest_is_counted(empty: Connection, bound: int, shown: int) -> None:
+    with pytest.raises(RollBack), empty:
+        for number in range(3):
+            said = [message(4 * number + place, role, *parts) for place, (role, parts) in enumerate(turn())]
+            rows = [to_row(one, agent_id=AGENT, batch_id=said[0].position, sequence=0) for one in said]
+            messages.append(empty, rows)
+        limits = PromptLimits(history_messages_max=bound)
+        loaded = load_history(empty, AGENT, limits, active=None)
+        raise RollBack
+    unloaded = 12 - shown
+    assert loaded.opening.unloaded == unloaded
+    assert loaded.loaded_from == f"{unloaded:019d}"
+    assert len(loaded.messages) == shown + (unloaded > 0)
+    assert loose_ends(loaded.messages) == []
 
 
 def test_what_a_tool_sent_is_not_shown_beside_the_call(empty: Connection) -> None:
@@ -280,7 +307,7 @@ def test_what_a_tool_sent_is_not_shown_beside_the_call(empty: Connection) -> Non
         conversation = numbered(turn())
         stored(empty, conversation)
         stored(empty, [message(9, "assistant", Text(text="sent"))], source=SENT_BY_TOOL)
-        loaded = load_history(empty, AGENT, PromptLimits(), is_unfinished=False)
+        loaded = load_history(empty, AGENT, PromptLimits(), active=None)
         raise RollBack
     assert list(loaded.messages) == conversation
 
@@ -295,8 +322,8 @@ def test_the_calls_of_an_unfinished_turn_still_wait(empty: Connection, answered:
     conversation = numbered([*turn(), *open_end])
     with pytest.raises(RollBack), empty:
         stored(empty, conversation)
-        unfinished = load_history(empty, AGENT, PromptLimits(), is_unfinished=True)
-        finished = load_history(empty, AGENT, PromptLimits(), is_unfinished=False)
+        unfinished = load_history(empty, AGENT, PromptLimits(), active="0")
+        finished = load_history(empty, AGENT, PromptLimits(), active=None)
         raise RollBack
     assert list(unfinished.messages) == conversation
     assert len(finished.messages) == len(conversation) + 2 - answered
@@ -320,6 +347,7 @@ def rows_of(text: str) -> list[MessageRow]:
 @pytest.mark.parametrize(
     ("stored_", "finished", "unfinished"),
     [
+        ("a1 b1 b2 a2", "b1 b2 a1 a2", "a1 a2 b1 b2"),  # a waited for a person, and b overtook it
         ("a1 a2 b1 b2", "a1 a2 b1 b2", "a1 a2 b1 b2"),
         ("-1 a1 -2 a2 -3 b1", "-1 -2 a1 a2 -3 b1", "-1 -2 a1 a2 -3 b1"),
         ("a1 -1 a2 -2 a3 -3", "-1 -2 a1 a2 a3 -3", "-1 -2 -3 a1 a2 a3"),
@@ -329,6 +357,8 @@ def rows_of(text: str) -> list[MessageRow]:
     ],
 )
 def test_what_was_imported_into_a_turn_goes_before_it(stored_: str, finished: str, unfinished: str) -> None:
-    for is_unfinished, expected in ((False, finished), (True, unfinished)):
-        ordered = keep_turns_whole(rows_of(stored_), is_unfinished=is_unfinished)
+    given = rows_of(stored_)
+    newest = max((row.batch_id for row in given if row.batch_id), default=None)
+    for active, expected in ((None, finished), (newest, unfinished)):
+        ordered = keep_turns_whole(given, active=active)
         assert [row.id for row in ordered] == expected.split()

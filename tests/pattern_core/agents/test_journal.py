@@ -8,12 +8,13 @@ import pytest
 import trio
 import trio.testing
 
+from pattern_core.agents import pauses
 from pattern_core.agents.active import COMPLETED, Ending, Finished
-from pattern_core.agents.prompt import Prompt
 from pattern_core.agents.rows import step_row
 from pattern_core.events import Draft
 from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
+from pattern_core.prompts.prompt import Prompt
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectClass
@@ -280,7 +281,7 @@ async def test_resuming_is_noted() -> None:
         await rig.begin()
         rig.journal.epoch = EPOCH + 1
         for _time in range(2):
-            await rig.journal.resume(rig.turn)
+            await pauses.resume(rig.journal, rig.turn, waited=False)
         row = await rig.database.read(turns.by_id, "turn_1")
         assert (row.epoch, row.resumes, row.steps) == (EPOCH + 1, 2, 1)
 

@@ -10,18 +10,16 @@ import trio
 from pattern_core.agents import recovery
 from pattern_core.agents.active import Ending
 from pattern_core.agents.recovery import Act, AskAgain, Found, decide
-from pattern_core.limits import Limits, TurnLimits
-from pattern_core.messages import ToolResult
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.approvals import Answer
+from pattern_core.limits import TurnLimits
+from pattern_core.testing.model import Answer as Scripted
 from pattern_core.testing.model import Paced, calls, says, together
-from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
-from pattern_db.database import Database
-from pattern_db.enums import EffectClass
+from pattern_db.enums import ApprovalKind
 from pattern_db.journal import turns
 from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.steps import StepRow
 from pattern_db.journal.turns import TurnRow
-from tests.support import Outside, in_memory, note, rows, running
+from tests.support import USER, Outside, in_memory, note, rows, running
 
 NOW = "2026-01-01T00:00:00.000Z"
 LATER = "2026-01-01T00:05:00.000Z"
@@ -102,71 +100,8 @@ def test_closing_says_what_may_have_happened() -> None:
     assert "may or may not" in started.content
 
 
-# What follows starts a second constellation on what the first one left behind when it was torn down.
-
-
-def blocking(effect_class: EffectClass, outside: list[str], gate: trio.Event, probe: Probe | None = None) -> Tool:
-    """A tool that leaves a trace outside and, while the gate is closed, never answers."""
-
-    async def asked(key: str) -> Probe | tuple[Probe, str]:
-        outside.append(f"probe {key}")
-        return ("done", "it was done") if probe == "done" else (probe or "unknown")
-
-    @tool(effect=effect_class, name="act", probe=asked if effect_class is EffectClass.VERIFIABLE else None)
-    async def act(context: ToolContext) -> str:
-        """Do something outside."""
-        outside.append(context.idempotency_key)
-        await gate.wait()
-        return "acted"
-
-    return act
-
-
-async def crash_within_call(database: Database, effect_class: EffectClass, outside: list[str]) -> str:
-    """Run a turn into a call that never answers, and tear everything down there."""
-    gate = trio.Event()
-    async with running([calls("act")], tools=[blocking(effect_class, outside, gate)], database=database) as first:
-        await first.agent()
-        turn_id = await first.submit("go")
-        while not outside:
-            await trio.lowlevel.checkpoint()
-        await trio.testing.wait_all_tasks_blocked()
-    return turn_id
-
-
-@pytest.mark.parametrize(
-    ("effect_class", "probe", "runs", "status"),
-    [
-        (EffectClass.PURE, None, 2, "done"),
-        (EffectClass.IDEMPOTENT, None, 2, "done"),
-        (EffectClass.VERIFIABLE, "done", 1, "done"),
-        (EffectClass.VERIFIABLE, "absent", 2, "done"),
-        (EffectClass.VERIFIABLE, "unknown", 1, "in_doubt"),
-        (EffectClass.UNSAFE, None, 1, "in_doubt"),
-    ],
-)
-async def test_a_started_call_after_a_crash(
-    effect_class: EffectClass, probe: Probe | None, runs: int, status: str
-) -> None:
-    outside: list[str] = []
-    async with in_memory() as database:
-        turn_id = await crash_within_call(database, effect_class, outside)
-        gate = trio.Event()
-        gate.set()
-        again = blocking(effect_class, outside, gate, probe)
-        async with running([says("over")], tools=[again], database=database) as second:
-            view = await second.constellation.wait(turn_id)
-            assert view.status == "completed"
-            keys = [entry for entry in outside if not entry.startswith("probe")]
-            assert len(keys) == runs
-            assert len(set(keys)) == 1  # the same key each time
-            [(stored,)] = await database.read(rows, "SELECT status FROM effect")
-            assert stored == status
-            shown = second.provider.requests[-1].messages[-1].parts[0]
-            assert isinstance(shown, ToolResult)
-            assert ("Outcome unknown" in shown.content) == (status == "in_doubt")
-            result = [event for event in await second.events(turn_id) if event.name == "tool.result"]
-            assert [event.data["status"] for event in result] == [status]
+# What follows starts a second constellation on what the first one left behind when it was torn down. What a start finds
+# in the rows, kind by kind, is in `tests/scenarios/test_recovery_matrix.py`.
 
 
 async def test_a_model_call_that_was_cut_off_is_superseded_and_charged() -> None:
@@ -221,7 +156,7 @@ async def test_siblings_with_results_keep_them() -> None:
             assert stored == [("done",), ("done",), ("in_doubt",)]
 
 
-async def test_an_identical_unsafe_call_in_doubt_is_refused_in_the_same_turn() -> None:
+async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() -> None:
     outside = Outside(gate=trio.Event())
     async with in_memory() as database:
         async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
@@ -231,39 +166,49 @@ async def test_an_identical_unsafe_call_in_doubt_is_refused_in_the_same_turn() -
         again = Outside()
         script = [calls("mail", {"to": "bob"}), calls("mail", {"to": "eve"}), says("over")]
         async with running(script, tools=again.tools, database=database) as second:
-            await second.constellation.wait(turn_id)
+            constellation = second.constellation
+            assert (await constellation.wait(turn_id)).status == "waiting"
+            [asked] = await constellation.approvals.list(9)
+            assert asked.kind is ApprovalKind.RECOVERY
+            await constellation.approvals.decide(asked.id, Answer(approve=False, by=USER))
+            assert (await constellation.wait(turn_id)).status == "completed"
             assert again.done == [("mail", "eve")]
             stored = await database.read(rows, "SELECT status FROM effect ORDER BY step")
             assert stored == [("in_doubt",), ("denied",), ("done",)]
 
 
-async def test_a_wish_to_stop_that_a_crash_overtook_is_honoured() -> None:
+@pytest.mark.parametrize(("approve", "done", "status"), [(True, 1, "done"), (False, 0, "in_doubt")])
+async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, status: str) -> None:
     outside = Outside(gate=trio.Event())
     async with in_memory() as database:
         async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
             await first.agent()
+            await first.constellation.roster.update("ada", {"config": {"on_doubt": "ask_human"}})
             turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
-        await database.write(lambda connection: connection.execute("UPDATE turn SET cancel_reason = 'user'").fetchall())
-        async with running(database=database, tools=outside.tools) as second:
-            view = await second.constellation.wait(turn_id)
-            assert view.status == "cancelled"
-            assert (await second.names(turn_id))[-2:] == ["tool.result", "turn.cancelled"]
+        again = Outside()
+        async with running([says("over")], tools=again.tools, database=database) as second:
+            approvals = second.constellation.approvals
+            assert (await second.constellation.wait(turn_id)).status == "waiting"
+            [asked] = await approvals.list(9)
+            await approvals.decide(asked.id, Answer(approve=approve, by=USER))
+            assert (await second.constellation.wait(turn_id)).status == "completed"
+            assert len(again.done) == done
+            assert await database.read(rows, "SELECT status FROM effect") == [(status,)]
 
 
-async def test_a_turn_whose_time_ran_out_while_nothing_ran() -> None:
-    clock = StoppedClock()
+async def test_an_agent_may_fail_in_doubt() -> None:
+    outside = Outside(gate=trio.Event())
     async with in_memory() as database:
-        gate = trio.Event()
-        async with running([Paced(answer=says("late"), gate=gate)], database=database, clock=clock) as first:
+        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
             await first.agent()
-            turn_id = await first.submit("hello")
+            await first.constellation.roster.update("ada", {"config": {"on_doubt": "fail_turn"}})
+            turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
-        clock.advance(1_000 * int(Limits().turn.turn_timeout_s) + 1)
-        async with running([says("new")], database=database, clock=clock) as second:
+        async with running(tools=Outside().tools, database=database) as second:
             view = await second.constellation.wait(turn_id)
-            assert (view.status, (view.error or {})["code"]) == ("interrupted", "deadline_passed")
-            assert (await second.say("next")).status == "completed"
+            assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
+            assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
 
 
 async def test_a_step_that_kills_the_process_each_time_is_given_up() -> None:
@@ -295,3 +240,20 @@ async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> 
                 assert (await copy.constellation.wait(turn_id)).status == "cancelled"
             assert (await copy.say("hello")).status == "completed"
             assert len(outside.done) == 1
+
+
+async def test_what_was_not_to_be_forgotten_is_said_again() -> None:
+    async with in_memory() as database:
+        gate = trio.Event()
+        script: list[Scripted] = [says("done"), Paced(answer=says("late"), gate=gate)]
+        async with running(script, tools=[note], database=database) as first:
+            await first.agent()
+            rules = [{"tool": "note", "type": "required_before_exit"}]
+            await first.constellation.roster.update("ada", {"tool_rules": rules})
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+            said = first.provider.requests[-1].tail
+        async with running([calls("note", {"text": "n"}), says("over")], tools=[note], database=database) as second:
+            assert (await second.constellation.wait(turn_id)).status == "completed"
+            assert any("This turn is not finished" in text for text in said)
+            assert second.provider.requests[0].tail == said

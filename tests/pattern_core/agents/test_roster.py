@@ -18,6 +18,8 @@ from pattern_db.enums import AgentStatus
 from pattern_db.errors import Conflict as StorageConflict
 from tests.support import START, USER, Running, in_memory, note, rows, running, shout
 
+RULE = {"tool": "note", "type": "exit_loop"}
+
 
 @pytest.fixture
 async def world() -> AsyncIterator[Running]:
@@ -65,7 +67,7 @@ async def test_agents_are_found_by_id_and_by_name(world: Running) -> None:
 async def test_what_is_stored_is_what_was_made() -> None:
     async with in_memory() as database:
         async with running(database=database, tools=[note]) as it:
-            fields: dict[str, Any] = {"tool_rules": [{"a": 1}], "config": {"x": None}, "system_prompt": "ü"}
+            fields: dict[str, Any] = {"tool_rules": [RULE], "config": {"temperature": 0.5}, "system_prompt": "ü"}
             made = await it.constellation.roster.create(spec(**fields), author=USER)
         async with running(database=database, tools=[note]) as it:
             assert await it.constellation.roster.get("ada") == made
@@ -168,7 +170,7 @@ async def test_what_cannot_be_changed(world: Running) -> None:
 
 
 async def test_changes_of_different_fields_at_once_all_count(tmp_path: Path) -> None:
-    changes = {"description": "d", "system_prompt": "s", "model_name": "m", "tool_rules": [1]}
+    changes = {"description": "d", "system_prompt": "s", "model_name": "m", "tool_rules": [RULE]}
     async with running(path=tmp_path / "pattern.db") as it:
         roster = it.constellation.roster
         agent = await roster.create(spec(), author=USER)

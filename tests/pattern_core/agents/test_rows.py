@@ -97,7 +97,7 @@ async def test_each_call_has_a_class() -> None:
 async def test_usage_is_the_current_calls() -> None:
     async with accepted() as rig:
         rig.turn.step, rig.turn.attempt = 2, 3
-        row = usage_row(rig.turn, Usage(input_tokens=1, output_tokens=2, cached_tokens=3, is_estimate=True))
+        row = usage_row(rig.turn, Usage(input_tokens=1, output_tokens=2, cached_tokens=3, is_estimate=True), at=START)
     assert (row.turn, row.step, row.attempt, row.provider, row.model) == (1, 2, 3, "scripted", "script-1")
     assert (row.input_tokens, row.output_tokens, row.cached_tokens, row.is_estimate) == (1, 2, 3, True)
     assert row.cost_microdollars is None

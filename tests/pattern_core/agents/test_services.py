@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pattern_core.agents.prompt import DEFAULT_INSTRUCTIONS, GUIDE
 from pattern_core.agents.roster import AgentSpec
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
+from pattern_core.prompts.guide import DEFAULT_INSTRUCTIONS, guide
 from pattern_core.testing import calls, says
 from tests.support import USER, note, running, shout
 
@@ -26,8 +26,8 @@ async def test_a_prompt_shows_the_agent_its_memory_its_tools_and_its_past() -> N
         await it.say("one")
         await it.say("two")
     first, second = it.provider.requests
-    instructions, block, guide = first.system
-    assert (instructions, guide) == ("Be brief.", GUIDE)
+    instructions, how, block = first.system
+    assert (instructions, how) == ("Be brief.", guide(has_blocks=True, has_tools=True))
     assert "human" in block
     assert "Likes tea." in block
     assert [tool.name for tool in first.tools] == ["note"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
+from pattern_core.agents.prompting import SQUEEZES_MAX
 from pattern_core.limits import Limits, TurnLimits
-from pattern_core.models.errors import ModelRejected, ModelServerError
-from pattern_core.models.model import Usage
+from pattern_core.models.errors import ModelRejected, ModelServerError, WindowExceeded
+from pattern_core.models.model import ModelReply, ModelRequest, Usage
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from tests.support import note, rows, running
 
@@ -143,3 +145,25 @@ async def test_a_turn_that_takes_too_long_ends_in_a_limit(autojump_clock: trio.t
         await world.agent()
         view = await world.constellation.wait(await world.submit("hi"))
         assert (view.status, (view.error or {})["code"]) == ("limit", "deadline")
+
+
+@pytest.mark.parametrize(("refusals", "status"), [(SQUEEZES_MAX, "completed"), (SQUEEZES_MAX + 1, "failed")])
+async def test_a_prompt_that_a_vendor_finds_too_long_is_made_shorter_a_few_times(refusals: int, status: str) -> None:
+    too_long = WindowExceeded("too long", provider="scripted")
+    summary = says("So far: words.")
+    async with running(otherwise=summary) as one:
+        await one.agent()
+        for number in range(12):
+            await one.say(f"{number} " + "word " * 50)
+        refused: list[int] = []
+
+        def answer(request: ModelRequest) -> ModelReply | WindowExceeded:
+            if any("keep the memory" in text for text in request.system) or len(refused) == refusals:
+                return summary
+            refused.append(len(request.messages))
+            return too_long
+
+        one.provider._otherwise = answer
+        assert (await one.say("and now?")).status == status
+        assert refused == sorted(refused, reverse=True)
+        assert len(set(refused)) > 1

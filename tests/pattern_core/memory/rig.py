@@ -9,6 +9,7 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.store import MemoryStore
+from pattern_core.prompts.blocks import block_parts
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import template
@@ -92,3 +93,8 @@ class Rig:
     async def content(self, owner: str = ADA, label: str = "notes") -> str:
         """What the store shows."""
         return (await self.store.view(owner, label)).content
+
+
+async def prompt_blocks(store: MemoryStore, agent_id: str) -> list[str]:
+    """The blocks as a prompt of the agent shows them."""
+    return [part.text for part in (await block_parts(store, agent_id, "")).parts]

@@ -10,7 +10,6 @@ from pattern_core.memory.block import (
     check_label,
     check_limit,
     check_metadata,
-    is_in_prompt,
     view_of,
 )
 from pattern_core.memory.shapes.schema import ListSchema, TextSchema
@@ -79,23 +78,6 @@ def test_metadata() -> None:
     ):
         with pytest.raises(InvalidInput, match=words):
             check_metadata(metadata)
-
-
-@pytest.mark.parametrize(
-    ("block_type", "via", "pinned", "shown"),
-    [
-        (BlockType.CORE, Via.OWN, False, True),
-        (BlockType.CORE, Via.CONSTELLATION, False, True),
-        (BlockType.WORKING, Via.OWN, False, False),
-        (BlockType.WORKING, Via.OWN, True, True),
-        (BlockType.WORKING, Via.ATTACHED, False, True),
-        (BlockType.WORKING, Via.CONSTELLATION, False, False),
-        (BlockType.ARCHIVAL, Via.OWN, True, False),
-        (BlockType.LOG, Via.OWN, False, True),
-    ],
-)
-def test_what_the_prompt_shows(block_type: BlockType, via: Via, pinned: bool, shown: bool) -> None:
-    assert is_in_prompt(visible(block_type, via, pinned=pinned)) is shown
 
 
 def test_a_view_has_the_readers_permission_and_shows_any_schema_as_text() -> None:

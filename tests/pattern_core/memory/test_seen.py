@@ -6,6 +6,7 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits.edit import AppendText
 from pattern_core.testing.model import says
 from pattern_db.enums import BlockType
+from tests.pattern_core.memory.rig import prompt_blocks
 from tests.support import USER, running
 
 
@@ -29,8 +30,8 @@ async def test_nothing_is_read_again_without_a_change() -> None:
     async with running(otherwise=says("ok")) as world:
         ada = await world.agent()
         memory = world.constellation.memory
-        first = await memory.prompt_blocks(ada.id)
+        first = await prompt_blocks(memory, ada.id)
         await world.database.write(lambda connection: connection.execute("DELETE FROM memory_blocks").fetchall())
-        assert await memory.prompt_blocks(ada.id) == first  # nobody but the store writes blocks
+        assert await prompt_blocks(memory, ada.id) == first  # nobody but the store writes blocks
         memory.forget(ada.id)
-        assert await memory.prompt_blocks(ada.id) == []
+        assert await prompt_blocks(memory, ada.id) == []

@@ -12,6 +12,7 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits.edit import AppendText, SetText
 from pattern_core.memory.sharing import Loan
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
+from tests.pattern_core.memory.rig import prompt_blocks
 from tests.support import USER, Running, running
 
 READ, APPEND, WRITE = Permission.READ_ONLY, Permission.APPEND, Permission.READ_WRITE
@@ -41,7 +42,7 @@ async def test_a_borrower_sees_and_edits_the_very_block() -> None:
         assert (loan.agent, loan.permission) == ("bob", APPEND)
         seen = await memory.view(bob, "notes")
         assert (seen.agent_id, seen.permission, seen.content) == (ada, APPEND, "one")
-        assert any("one" in block for block in await memory.prompt_blocks(bob))
+        assert any("one" in block for block in await prompt_blocks(memory, bob))
         await memory.edit(bob, "notes", AppendText(text=" two"), author=f"agent:{bob}")
         assert (await memory.view(ada, "notes")).content == "one two"
         with pytest.raises(PermissionDenied, match="append"):

@@ -19,7 +19,7 @@ from pattern_db.errors import Busy
 from pattern_db.errors import Conflict as StorageConflict
 from pattern_db.tables import block_checkpoints, block_history, block_sharing, block_updates
 from pattern_db.tables.block_sharing import Attachment, Via
-from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_BOB, BY_USER, NOW, Rig
+from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
 
 
 def lend(connection: Connection, block_id: str, permission: Permission, agent_id: str = BOB) -> None:
@@ -229,12 +229,12 @@ async def test_only_the_agent_whose_call_it_is_sees_it_in_its_prompt_before_the_
     work = UnitOfWork()
     await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
     await rig.store.set_metadata(ADA, "notes", BlockSettings(description="new"), author=BY_ADA, work=work)
-    [shown] = await rig.store.prompt_blocks(ADA)
+    [shown] = await prompt_blocks(rig.store, ADA)
     assert shown == '<block:notes permission="read_write" description="new" chars="2/5000">\nab\n</block:notes>'
-    [theirs] = await rig.store.prompt_blocks(BOB)
+    [theirs] = await prompt_blocks(rig.store, BOB)
     assert theirs == '<block:notes permission="append" chars="1/5000" shared_from="ada">\na\n</block:notes>'
     work.settle(committed=False)
-    assert "\na\n" in (await rig.store.prompt_blocks(ADA))[0]
+    assert "\na\n" in (await prompt_blocks(rig.store, ADA))[0]
 
 
 async def test_a_block_deleted_by_the_call_under_way_uncovers_what_it_hid(rig: Rig) -> None:
@@ -242,12 +242,12 @@ async def test_a_block_deleted_by_the_call_under_way_uncovers_what_it_hid(rig: R
     await rig.block("everybody's", owner=ALL)
     work = UnitOfWork()
     await rig.store.delete(ADA, "notes", author=BY_ADA, work=work)
-    [shown] = await rig.store.prompt_blocks(ADA)
+    [shown] = await prompt_blocks(rig.store, ADA)
     assert "everybody's" in shown
     work.settle(committed=False)
 
 
-async def test_the_prompt_shows_core_then_working_blocks(rig: Rig) -> None:
+async def test_the_prompt_shows_core_then_working_blocks_then_logs(rig: Rig) -> None:
     await rig.block("1", label="zeta")
     await rig.block("2", label="alpha", block_type=BlockType.WORKING, pinned=True)
     await rig.block("3", label="unpinned", block_type=BlockType.WORKING)
@@ -256,13 +256,13 @@ async def test_the_prompt_shows_core_then_working_blocks(rig: Rig) -> None:
     lent = await rig.block("6", label="lent", owner=BOB, block_type=BlockType.WORKING)
     await rig.block("7", label="all", owner=ALL)
     await rig.database.write(lend, lent, Permission.READ_ONLY, ADA)
-    shown = await rig.store.prompt_blocks(ADA)
+    shown = await prompt_blocks(rig.store, ADA)
     assert [block.split(" ")[0] for block in shown] == [
         "<block:zeta",
         "<block:all",
         "<block:alpha",
-        "<block:log",
         "<block:lent",
+        "<block:log",
     ]
 
 

@@ -26,7 +26,7 @@ from pattern_core.memory.shapes.schema import parse_schema
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import archival, block_updates
-from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig
+from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
 
 PROFILE = {
     "Map": {
@@ -72,7 +72,7 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
     for store in (rig.store, (await reopened(rig)).store):
         assert await store.value(ADA, "notes") == value
         assert list(await store.value(ADA, "notes")) == list(value)
-    [shown] = await rig.store.prompt_blocks(ADA)
+    [shown] = await prompt_blocks(rig.store, ADA)
     assert "\nname: Bob\ntags:\n  - x\nvisits: 3\ntier [read-only]: gold\n" in shown
     found = await rig.database.read(
         lambda c: c.execute("SELECT block_id FROM memory_fts WHERE memory_fts MATCH 'bob'").fetchall()
@@ -108,7 +108,7 @@ async def test_read_only_fields_and_sections_bind_agents_not_people(rig: Rig) ->
             await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
         await rig.store.edit(ADA, "notes", edit, author=BY_USER)
     await rig.store.edit(ADA, "notes", AppendText(text="free", section="notes"), author=BY_ADA)
-    [shown] = await rig.store.prompt_blocks(ADA)
+    [shown] = await prompt_blocks(rig.store, ADA)
     assert "=== notes ===\nfree\n=== rules [read-only] ===\nbe kind\n" in shown
 
 
@@ -134,7 +134,7 @@ async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig
     entries = await rig.store.value(ADA, "diary")
     assert [entry["text"] for entry in entries] == ["event 2", "event 3", "event 4"]
     assert {entry["agent_id"] for entry in entries} == {ADA}
-    [shown] = await rig.store.prompt_blocks(ADA)
+    [shown] = await prompt_blocks(rig.store, ADA)
     assert [number in shown for number in ("event 4", "event 3", "event 2")] == [True, True, False]
     assert "[1 older entry not shown" in shown
     kept = await rig.database.read(archival.list_for_agent, ADA, 10)
@@ -172,7 +172,7 @@ async def test_old_logs_that_are_text_stay_text(rig: Rig) -> None:
     await rig.block("as it was", label="diary", block_type=BlockType.LOG, schema="Text")
     await rig.store.edit(ADA, "diary", AppendText(text="!"), author=BY_ADA)
     assert await rig.content(label="diary") == "as it was!"
-    assert "as it was!" in (await rig.store.prompt_blocks(ADA))[0]
+    assert "as it was!" in (await prompt_blocks(rig.store, ADA))[0]
 
 
 async def test_the_limit_is_that_of_the_plain_text(rig: Rig) -> None:
@@ -207,13 +207,13 @@ async def test_other_metadata_leaves_the_schema_and_a_schema_alone_only_the_look
     await rig.block("1\n2\n3\n4")
     window = {"Text": {"viewport": {"start_line": 2, "display_lines": 2}}}
     await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": window}), author=BY_ADA)
-    assert "\n[lines 2-3 of 4]\n2\n3\n</block" in (await rig.store.prompt_blocks(ADA))[0]
+    assert "\n[lines 2-3 of 4]\n2\n3\n</block" in (await prompt_blocks(rig.store, ADA))[0]
     assert await rig.content() == "1\n2\n3\n4"
     changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), author=BY_ADA)
     assert changed.metadata == {"tags": ["x"], "schema": window}
     changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), author=BY_ADA)
     assert changed.version == 0
-    assert "lines 2-3" not in (await rig.store.prompt_blocks(ADA))[0]
+    assert "lines 2-3" not in (await prompt_blocks(rig.store, ADA))[0]
 
 
 async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig: Rig) -> None:
@@ -239,7 +239,7 @@ async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
             await ask
     assert [view.label for view in await rig.store.list(ADA)] == ["notes", "other"]
     assert await rig.content() == "name: ?\ntags:\nvisits: 0\ntier:"
-    assert len(await rig.store.prompt_blocks(ADA)) == 2
+    assert len(await prompt_blocks(rig.store, ADA)) == 2
     assert await rig.store.value(ADA, "other") == ["fine"]
 
 
@@ -249,7 +249,7 @@ async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Ri
         lambda c: c.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", ('{"schema":"Tree"}', block_id))
     )
     rig.store.forget(ADA)
-    assert "text" in (await rig.store.prompt_blocks(ADA))[0]
+    assert "text" in (await prompt_blocks(rig.store, ADA))[0]
     assert await rig.store.value(ADA, "notes") == "text"
     with pytest.raises(InvalidInput, match='no block schema "Tree"'):
         await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER)

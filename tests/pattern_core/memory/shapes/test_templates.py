@@ -7,7 +7,7 @@ from pattern_core.memory.edits.edit import PushItem, SetField
 from pattern_core.memory.shapes.fields import Written
 from pattern_core.memory.shapes.templates import TEMPLATES, from_template
 from pattern_db.enums import BlockType
-from tests.pattern_core.memory.rig import ADA, BY_ADA, Rig
+from tests.pattern_core.memory.rig import ADA, BY_ADA, Rig, prompt_blocks
 
 
 def test_the_templates() -> None:
@@ -24,7 +24,7 @@ async def test_every_template_makes_a_block(rig: Rig, name: str) -> None:
     made = await rig.store.create(ADA, from_template(name), author=BY_ADA)
     assert made == await rig.store.view(ADA, made.label)
     await rig.store.value(ADA, made.label)
-    assert len(await rig.store.prompt_blocks(ADA)) == 1
+    assert len(await prompt_blocks(rig.store, ADA)) == 1
 
 
 async def test_tasks_are_checked_off_and_people_described(rig: Rig) -> None:

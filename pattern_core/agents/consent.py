@@ -1,0 +1,137 @@
+"""Tool calls that a person must agree to: what is asked, and what follows the answer.
+
+A call that needs consent waits as a row, with its question (T4). The answer turns it into a planned or a denied one
+(T4′) and wakes the agent, which goes on with the turn when all its questions are answered. Meanwhile the turn is rows
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pattern_core.agents.active import ActiveTurn
+from pattern_core.agents.rows import hash_call
+from pattern_core.approvals import Answer, Approval, Approvals, Question
+from pattern_core.consent_grants import Subject
+from pattern_core.errors import NotFound, PatternError
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import Json, to_json
+from pattern_db.enums import ApprovalKind, ApprovalStatus
+from pattern_db.journal import effects
+from pattern_db.journal.approvals import ApprovalRow
+from pattern_db.journal.effects import EffectRow
+
+AUDIENCE = "human"  # whoever may write to the constellation
+
+
+class ToolConsent:
+    """Asks for consent to tool calls. `wake` tells an agent that it may have work."""
+
+    def __init__(self, approvals: Approvals, tools: ToolRegistry, wake: Callable[[str], None]) -> None:
+        self._approvals = approvals
+        self._tools = tools
+        self._wake = wake
+        for kind in (ApprovalKind.TOOL, ApprovalKind.RECOVERY):
+            approvals.on_answer(kind, self._grant, self._refuse)
+
+    async def is_standing(self, agent_id: str, row: EffectRow, scope: str | None) -> bool:
+        """Whether somebody agreed to such calls beforehand."""
+        return await self._approvals.grants.covers(subject_of(agent_id, row, scope))
+
+    async def room(self, wanted: int) -> str | None:
+        """Why no further questions can be asked; None if they can."""
+        try:
+            await self._approvals.room(wanted)
+        except PatternError as error:
+            return error.message
+        return None
+
+    def question(
+        self,
+        turn: ActiveTurn,
+        row: EffectRow,
+        reason: str,
+        *,
+        kind: ApprovalKind = ApprovalKind.TOOL,
+        scope: str | None = None,
+    ) -> ApprovalRow:
+        """The question about a call, to be stored with it. An answer for longer is about all calls of its `scope`, or
+        of its tool.
+        """
+        subject = subject_of(turn.agent.id, row, scope)
+        request: dict[str, Json] = {
+            "agent_id": turn.agent.id,
+            "agent": turn.agent.name,
+            "tool": row.tool,
+            "arguments": json.loads(row.args),
+            "reason": reason,
+            "turn_id": turn.id,
+            "call_id": row.call_id,
+            "subject": subject.name,
+            "digest": subject.args_hash.hex(),
+        }
+        asked = self._approvals.row(Question(kind=kind, request=request, audience=AUDIENCE))
+        return replace(asked, turn=row.turn, step=row.step, call=row.call)
+
+    def asked(self) -> None:
+        """Say that questions were stored."""
+        self._approvals.told()
+
+    async def _grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
+        request = approval.request
+        arguments: Mapping[str, Json] = request["arguments"]
+        if answer.arguments is not None:
+            arguments = self._checked(request["tool"], answer.arguments)
+        args = to_json(dict(arguments))
+        work.store(effects.approve, _key(approval), args=args, args_hash=hash_call(request["tool"], args))
+        self._wake_after(work, request["agent_id"])
+        return f"The call of {request['tool']} runs now"
+
+    def _checked(self, name: str, arguments: Mapping[str, object]) -> dict[str, Json]:
+        """The arguments of the answer, if the tool takes them.
+
+        Raises:
+            InvalidInput: it does not; the message names each misfit.
+            NotFound: the tool is no more.
+        """
+        tool = self._tools.get(name, self._tools.names)
+        tool.arguments.check(arguments)
+        return dict(arguments)
+
+    def _refuse(self, approval: Approval, work: UnitOfWork) -> None:
+        work.store(effects.deny, _key(approval))
+        self._wake_after(work, approval.request["agent_id"])
+
+    def _wake_after(self, work: UnitOfWork, agent_id: str) -> None:
+        work.when_settled(lambda committed: self._wake(agent_id) if committed else None)
+
+
+def subject_of(agent_id: str, row: EffectRow, scope: str | None) -> Subject:
+    """What standing consent for a call is about."""
+    return Subject(agent_id=agent_id, name=f"tool:{scope or row.tool}", args_hash=row.args_hash)
+
+
+def denial(approval: ApprovalRow | None) -> str:
+    """What the model reads instead of the result of a call that nobody agreed to."""
+    if approval is None:
+        return "Not run: nobody agreed to it."
+    if approval.status is ApprovalStatus.EXPIRED:
+        return "Not run: it needs a person's consent, and nobody answered in time. Go on without it."
+    reason = (approval.decision or {}).get("reason")
+    return f"Not run: a person did not agree{f' ({reason})' if reason else ''}. Do not try it again unless asked to."
+
+
+def edited_note(approval: ApprovalRow | None, row: EffectRow) -> str:
+    """What stands before the result of a call that a person changed before agreeing; else nothing."""
+    if approval is None or approval.status is not ApprovalStatus.EDITED:
+        return ""
+    return f"[A person agreed to this call with changed arguments: {row.args}]\n"
+
+
+def _key(approval: Approval) -> tuple[int, int, int]:
+    if approval.turn is None or approval.step is None or approval.call is None:
+        raise NotFound("the call that was asked about is gone with its turn; deny the question to close it")
+    return (approval.turn, approval.step, approval.call)
