@@ -13,6 +13,7 @@ import resource
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
@@ -24,10 +25,15 @@ from pattern_core.embeddings.providers import EMBEDDERS
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.errors import PatternError
 from pattern_core.limits import Limits
-from pattern_core.models.providers.settings import Secret
+from pattern_core.mcp_servers.settings import McpSettings
+from pattern_core.models.providers.settings import OpenAIFormat, Secret
+from pattern_core.shell.policy import ShellSettings
+from pattern_server.mcp_config import McpServersConfig, mcp_settings
+from pattern_server.web_config import WebConfig
 
 BOOTSTRAP_TOKEN_CHARS_MIN = 32
 FILE_NAME = "pattern.toml"
+MEGABYTE = 1024 * 1024
 DESCRIPTORS_WANTED = 65_536
 
 ProviderKind = Literal["anthropic", "openai", "google", "embedded"]
@@ -38,9 +44,14 @@ _VENDORS: Mapping[str, tuple[ProviderKind, str]] = MappingProxyType(
 )
 
 # What an agent gets that names no model, on a server whose configuration names none either. Source: the model lists
-# in the vendors' own clients, anthropic 2.12 and openai 3.54.
+# in the vendors' own clients, anthropic 2.12 and openai 3.54, and what google-genai 3.4 shows in its examples.
 _DEFAULT_MODELS: Mapping[str, str] = MappingProxyType(
-    {"anthropic": "claude-sonnet-5-5", "openai": "gpt-5.4-mini", "embedded": "rules-1"}
+    {
+        "anthropic": "claude-sonnet-5-5",
+        "openai": "gpt-5.4-mini",
+        "google": "gemini-3.8-flash",
+        "embedded": "rules-1",
+    }
 )
 
 
@@ -54,6 +65,34 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class ProviderLimitsConfig(_Section):
+    """How much a provider's key is asked, `[providers.<name>.limits]`; the vendor's own limits hold beside these."""
+
+    calls_max: Annotated[int, Field(ge=1, le=1_000)] = Field(default=16, description="calls at once")
+    waiting_max: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        default=1_000, description="calls that wait their turn"
+    )
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
+
+
+class ModelConfig(_Section):
+    """What is true of a model here, `[providers.<name>.models."<model>"]`, where the catalogue is wrong or silent.
+
+    Prices are micro-dollars per million tokens: 2_000_000 is $2.
+    """
+
+    window: Annotated[int, Field(ge=256)] | None = Field(default=None, description="tokens of prompt and answer")
+    output_max: Annotated[int, Field(ge=1)] | None = Field(default=None, description="tokens of the longest answer")
+    input_price: Annotated[int, Field(ge=0)] | None = None
+    output_price: Annotated[int, Field(ge=0)] | None = None
+    cache_read_price: Annotated[int, Field(ge=0)] | None = None
+    cache_write_price: Annotated[int, Field(ge=0)] | None = None
+    images: bool | None = Field(default=None, description="it looks at pictures")
+    tools: bool | None = Field(default=None, description="it calls tools")
+    reasoning: bool | None = Field(default=None, description="it thinks before it answers")
+
+
 class ProviderConfig(_Section):
     """One vendor or compatible server, `[providers.<name>]` in the file."""
 
@@ -62,6 +101,9 @@ class ProviderConfig(_Section):
     api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
     api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
     omit: tuple[str, ...] = Field(default=(), description="fields that a compatible server does not accept")
+    api: OpenAIFormat = Field(default="chat", description="which of OpenAI's formats is spoken")
+    limits: ProviderLimitsConfig = Field(default_factory=ProviderLimitsConfig)
+    models: dict[str, ModelConfig] = Field(default_factory=dict, description="figures of its models, by their names")
 
 
 class EmbedderConfig(_Section):
@@ -137,6 +179,82 @@ def _max_open() -> int:
     return max(8, min(4096, descriptors_max() // 8))
 
 
+class AmountConfig(_Section):
+    """How much may be spent; what is left out has no bound."""
+
+    tokens: Annotated[int, Field(ge=0)] | None = Field(default=None, description="tokens in and out")
+    dollars: Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6)] | None = None
+
+
+class PeriodsConfig(_Section):
+    """Amounts per period; days and months are those of UTC."""
+
+    day: AmountConfig = Field(default_factory=AmountConfig)
+    month: AmountConfig = Field(default_factory=AmountConfig)
+    total: AmountConfig = Field(default_factory=AmountConfig)
+
+
+class BudgetsConfig(_Section):
+    """What model calls may cost, `[budgets]`: each turn with all that it led to, each agent, each constellation.
+
+    Those of turns and agents hold where a constellation's own budgets say nothing; its own cannot lift the last one.
+    """
+
+    turn: AmountConfig = Field(default_factory=AmountConfig)
+    agent: PeriodsConfig = Field(default_factory=PeriodsConfig)
+    constellation: PeriodsConfig = Field(default_factory=PeriodsConfig)
+
+
+class ShellConfig(_Section):
+    """What the tool `shell` may do, `[shell]`; without `roots` it runs nothing."""
+
+    roots: tuple[Path, ...] = Field(default=(), description="directories in which commands run and may write")
+    readable: tuple[Path, ...] = Field(default=(), description="what they may read beside the system's programs")
+    allow: tuple[str, ...] = Field(default=(), description="beginnings of commands that run without a question")
+    deny: tuple[str, ...] = Field(default=(), description="beginnings of commands that never run")
+    network: bool = Field(default=False, description="whether commands reach other machines")
+    require_sandbox: bool = Field(default=True, description="run nothing where the system cannot confine it")
+    path: str = Field(default="/usr/local/bin:/usr/bin:/bin", description="where programs are looked for")
+    children_max: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=8, description="commands at once, a constellation's"
+    )
+    processes_max: Annotated[int, Field(ge=4)] = Field(default=128, description="processes of one command")
+    cpu_s: Annotated[int, Field(ge=1)] = Field(default=600, description="processor time of one process")
+    memory_mb: Annotated[int, Field(ge=64)] = Field(default=4096, description="address space of one process")
+    file_mb: Annotated[int, Field(ge=1)] = Field(default=1024, description="longest file that is written")
+    idle_s: Annotated[float, Field(gt=0)] = Field(default=3600.0, description="then an unwatched task is ended")
+
+    @field_validator("roots", "readable")
+    @classmethod
+    def _are_whole_paths(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        if not all(path.is_absolute() for path in value):
+            raise ValueError("name each directory by its whole path, such as /srv/work")
+        return value
+
+
+def shell_settings(config: Config) -> ShellSettings | None:
+    """What `[shell]` says; None if it names no directory. The server's own data is kept out of every root."""
+    section = config.shell
+    if not section.roots:
+        return None
+    return ShellSettings(
+        roots=section.roots,
+        kept_out=(config.data_dir.absolute(),),
+        readable=section.readable,
+        allow=section.allow,
+        deny=section.deny,
+        network=section.network,
+        require_sandbox=section.require_sandbox,
+        path=section.path,
+        children_max=section.children_max,
+        processes_max=section.processes_max,
+        cpu_s=section.cpu_s,
+        memory_bytes=section.memory_mb * MEGABYTE,
+        file_bytes=section.file_mb * MEGABYTE,
+        idle_s=section.idle_s,
+    )
+
+
 class SupervisorConfig(_Section):
     """When constellations sleep, fall ill and stop, `[supervisor]`."""
 
@@ -169,6 +287,10 @@ class Config(BaseSettings):
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
+    budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
+    shell: ShellConfig = Field(default_factory=ShellConfig)
+    web: WebConfig | None = None
+    mcp: McpServersConfig = Field(default_factory=dict)
     limits: Limits = Field(default_factory=Limits)
 
     @classmethod
@@ -214,6 +336,8 @@ class Config(BaseSettings):
     @classmethod
     def _vendors(cls, data: dict[str, Any]) -> dict[str, Any]:
         completed = {**data, "providers": _with_vendors(data.get("providers", {}))}
+        if "web" in data:
+            completed["web"] = _with_key(data["web"])
         return _with_defaults({**completed, "embeddings": _with_key(data.get("embeddings", {}))})
 
     @model_validator(mode="after")
@@ -238,6 +362,11 @@ def default_model_of(config: Config, provider: str) -> str:
         return config.default_model
     kind = config.providers[provider].kind if provider in config.providers else provider
     return _DEFAULT_MODELS.get(kind, "") if provider in (*_VENDORS, "embedded") else ""
+
+
+def configured_mcp(config: Config) -> dict[str, McpSettings]:
+    """What `[mcp.*]` says, with the values of the environment variables that are named there."""
+    return mcp_settings(config.mcp, os.environ)
 
 
 def load(file: Path | None = None, **flags: object) -> Config:
@@ -301,11 +430,11 @@ def _with_vendors(configured: object) -> object:
 
 
 def _with_key(section: object) -> object:
-    """The section `[embeddings]` with the keys from the environment variables that it and `former` name."""
+    """The section with the keys from the environment variables that it and `former` or `search` in it name."""
     if not isinstance(section, dict):
         return section
-    if "former" in section:
-        section = {**section, "former": _with_key(section["former"])}
+    inner = {name: _with_key(section[name]) for name in ("former", "search") if name in section}
+    section = {**section, **inner}
     if not section.get("api_key_env") or section.get("api_key"):
         return section
     return {**section, "api_key": os.environ.get(str(section["api_key_env"])) or None}

@@ -34,7 +34,11 @@ from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.models.retry import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.tools.builtin import BUILTIN
+from pattern_core.tools.builtin.shell import bound_to, shell
+from pattern_core.tools.builtin.web import web
 from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.tool import Tool
+from pattern_core.tools.toolbox import ToolSettings
 from pattern_db import files as durable
 from pattern_db.database import DatabaseThreads
 from pattern_db.errors import DatabaseError, translated
@@ -42,7 +46,8 @@ from pattern_db.ownership import DataDirLock, FileOwnership
 from pattern_db.registry import LocalRegistry
 from pattern_server import logs
 from pattern_server.accounts import Accounts, Unauthorized
-from pattern_server.config import Config, raise_descriptor_limit, unknown_variables
+from pattern_server.budgets import configured_budgets
+from pattern_server.config import Config, configured_mcp, raise_descriptor_limit, shell_settings, unknown_variables
 from pattern_server.constellations import Constellations
 from pattern_server.embedders import embedder_shelf
 from pattern_server.files import ConstellationFiles
@@ -50,9 +55,13 @@ from pattern_server.global_database import open_global
 from pattern_server.http.app import build_app
 from pattern_server.http.state import ServerState
 from pattern_server.listener import listen
+from pattern_server.metrics import Metrics
+from pattern_server.providers import accounts_of, catalogue_of
 from pattern_server.supervisor import Supervisor
+from pattern_server.web_config import web_settings
 
 SERVER_FILE = "server.json"
+HALTS_LOG = "halts.log"
 WAKES_AT_ONCE = 4  # constellations that go on with their work after a start
 COLD_QUESTION_S = 30.0  # for the vector of a question where the model is not loaded yet
 GRACE_S = 2.0  # for answers under way, after all constellations have stopped
@@ -152,8 +161,18 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
         OwnedElsewhere: another server works on the data directory; the message names its process.
         DatabaseError: the files cannot be opened.
     """
-    embedders = embedder_shelf(config)
-    runtime = Runtime(embedders=embedders)
+    embedders, metrics = embedder_shelf(config), Metrics()
+    runtime = Runtime(
+        embedders=embedders,
+        budgets=configured_budgets(config.budgets),
+        meters=metrics,
+        tools=ToolSettings(
+            shell=shell_settings(config),
+            web=web_settings(config.web),
+            halts_log=config.data_dir / HALTS_LOG,
+            mcp=configured_mcp(config),
+        ),
+    )
     with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
         # What a killed server left would name a process that is no server, or by now another's.
         (config.data_dir / SERVER_FILE).unlink(missing_ok=True)
@@ -186,7 +205,10 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
                 runtime=runtime,
                 draining=trio.Event(),
                 started_at=now_text(runtime.clock),
+                metrics=metrics,
             )
+            metrics.watch_gates(models.gate_figures)
+            nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token)
             nursery.cancel_scope.cancel()
 
@@ -207,13 +229,22 @@ async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider
     made: dict[str, Provider] = {}
     for name, entry in config.providers.items():
         key = None if entry.api_key is None else Secret(entry.api_key.get_secret_value())
-        settings = ProviderSettings(kind=entry.kind, base_url=entry.base_url, api_key=key, omit=entry.omit)
+        settings = ProviderSettings(
+            kind=entry.kind, base_url=entry.base_url, api_key=key, omit=entry.omit, api=entry.api
+        )
         try:
             made[name] = make_provider(name, settings)
         except ModelNotConfigured as error:
             _log.warning("provider left out", provider=name, reason=error.message)
     try:
-        yield ModelClient({**made, **extra}, RetryPolicy(), config.limits.turn, runtime.randomness)
+        yield ModelClient(
+            {**made, **extra},
+            RetryPolicy(),
+            config.limits.turn,
+            runtime.randomness,
+            catalogue=catalogue_of(config),
+            accounts=accounts_of(config),
+        )
     finally:
         with trio.CancelScope(shield=True):
             for provider in made.values():
@@ -251,7 +282,7 @@ async def _run_constellation(kit: _Kit, constellation_id: str, started: Callable
             name=row.name,
             database=database,
             models=kit.models,
-            tools=ToolRegistry(BUILTIN),
+            tools=ToolRegistry(_tools(kit.runtime.tools)),
             runtime=kit.runtime,
             limits=kit.config.limits,
         )
@@ -261,6 +292,15 @@ async def _run_constellation(kit: _Kit, constellation_id: str, started: Callable
             # After, because nobody should wait for it, and a full disk here is no reason to stop.
             with suppress(DatabaseError):
                 await kit.registry.touch_constellation(row.id, now_text(kit.runtime.clock))
+
+
+def _tools(settings: ToolSettings) -> Iterator[Tool]:
+    """The builtin tools as the operator's settings leave them."""
+    for tool in BUILTIN:
+        if tool is shell and settings.shell is not None:
+            yield bound_to(settings.shell)
+        elif tool is not web or settings.web is not None:
+            yield tool
 
 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from pattern_core.rules import RuleSet
+from pattern_server.cli.agent_fields import body_of, changed_config, fields, model_lines, settings_in, trouble
 from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option
 from pattern_server.cli.output import Output
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = ("name", "status", "model_provider", "model_name", "description", "id")
 
@@ -20,47 +18,6 @@ COLUMNS = ("name", "status", "model_provider", "model_name", "description", "id"
 @click.group()
 def agent() -> None:
     """Agents: instructions, a model, tools and memory."""
-
-
-def fields(function: F) -> F:
-    """The options that describe an agent, as `create` and `edit` take them."""
-    for option in (
-        click.option("--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use; repeatable."),
-        click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
-        click.option("--instructions", metavar="TEXT", help="Its instructions (the system prompt)."),
-        click.option("--model", metavar="NAME", help="The model's name at its provider."),
-        click.option("--provider", metavar="NAME", help="anthropic, openai, embedded, or one of pattern.toml's."),
-        click.option("--description", metavar="TEXT", help="What it is for, in a sentence."),
-    ):
-        function = option(function)
-    return function
-
-
-def body_of(
-    description: str | None,
-    provider: str | None,
-    model: str | None,
-    instructions: str | None,
-    instructions_file: Path | None,
-    tools: tuple[str, ...],
-) -> Json:
-    """The fields that were given, under the API's names.
-
-    Raises:
-        click.UsageError: the instructions were given twice.
-    """
-    if instructions is not None and instructions_file is not None:
-        raise click.UsageError("Give --instructions or --instructions-file, not both.")
-    if instructions_file is not None:
-        instructions = instructions_file.read_text(encoding="utf-8")
-    given = {
-        "description": description,
-        "model_provider": provider,
-        "model_name": model,
-        "system_prompt": instructions,
-        "enabled_tools": list(tools) or None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def block_of(text: str) -> Json:
@@ -82,17 +39,35 @@ def block_of(text: str) -> Json:
 @click.option("--memory", multiple=True, metavar="LABEL=TEXT", help="A memory block to begin with; repeatable.")
 @connected
 async def create(
-    api: Api, output: Output, name: str, constellation: str, memory: tuple[str, ...], **given: Any
+    api: Api,
+    output: Output,
+    name: str,
+    constellation: str,
+    memory: tuple[str, ...],
+    settings: tuple[str, ...],
+    **given: Any,
 ) -> ExitCode:
     """Make an agent called NAME."""
     body = {"name": name, **body_of(**given)}
+    if settings:
+        body["config"] = changed_config({}, settings)
     if memory:
         body["memory"] = [block_of(text) for text in memory]
     made = await api.call("POST", path("constellations", constellation, "agents"), body=body)
     output.data(made)
     output.say(f"Created the agent {made['name']} ({made['model_provider']}/{made['model_name']}).")
     output.say(f"Next: pattern chat -c {constellation} --agent {made['name']}")
+    await _warn(api, output, constellation, made)
     return None
+
+
+async def _warn(api: Api, output: Output, constellation: str, agent: Json) -> None:
+    """Say what in an agent's rules contradicts itself or its tools, and what is wrong with its model."""
+    for warning in RuleSet.of(agent["tool_rules"]).warnings(agent["enabled_tools"]):
+        output.note(f"Note: {warning}.")
+    facts = await api.get(path("constellations", constellation, "agents", agent["id"], "model"))
+    for sentence in trouble(facts):
+        output.note(f"Note: {sentence}")
 
 
 @agent.command("list")
@@ -110,8 +85,20 @@ async def list_all(api: Api, output: Output, constellation: str) -> ExitCode:
 @constellation_option
 @connected
 async def show(api: Api, output: Output, name: str, constellation: str) -> ExitCode:
-    """Show one agent, by name or id."""
-    output.record(await api.get(path("constellations", constellation, "agents", name)))
+    """Show one agent, by name or id: what it is, its settings, and what is known of its model."""
+    where = path("constellations", constellation, "agents", name)
+    found, facts = await api.get(where), await api.get(f"{where}/model")
+    if output.is_json:
+        output.data({**found, "model": facts})
+        return None
+    rules = RuleSet.of(found["tool_rules"])
+    shown = {
+        "config": "\n".join(settings_in(found["config"])) if found["config"] else "the defaults; see --config",
+        "tool_rules": f"{len(rules.rules)}; pattern rule list shows them" if rules.rules else None,
+    }
+    output.record({**found, **shown, "model": "\n".join(model_lines(facts))})
+    for warning in rules.warnings(found["enabled_tools"]):
+        output.note(f"Note: {warning}.")
     return None
 
 
@@ -121,16 +108,28 @@ async def show(api: Api, output: Output, name: str, constellation: str) -> ExitC
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
 @fields
 @connected
-async def edit(api: Api, output: Output, name: str, constellation: str, new_name: str | None, **given: Any) -> ExitCode:
+async def edit(
+    api: Api,
+    output: Output,
+    name: str,
+    constellation: str,
+    new_name: str | None,
+    settings: tuple[str, ...],
+    **given: Any,
+) -> ExitCode:
     """Change an agent; what is not given stays as it is."""
+    where = path("constellations", constellation, "agents", name)
     body = body_of(**given)
     if new_name is not None:
         body["name"] = new_name
+    if settings:
+        body["config"] = changed_config((await api.get(where))["config"], settings)
     if not body:
         raise click.UsageError("Nothing to change was given; see --help for what can be.")
-    changed = await api.call("PATCH", path("constellations", constellation, "agents", name), body=body)
+    changed = await api.call("PATCH", where, body=body)
     output.data(changed)
-    output.say(f"Changed {changed['name']}: {', '.join(body)}.")
+    output.say(f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body)}.")
+    await _warn(api, output, constellation, changed)
     return None
 
 
@@ -144,6 +143,26 @@ async def archive(api: Api, output: Output, name: str, constellation: str) -> Ex
     changed = await api.call("PATCH", where, body={"status": "archived"})
     output.data(changed)
     output.say(f"Archived {changed['name']}.")
+    return None
+
+
+@agent.command("compact")
+@click.argument("name")
+@constellation_option
+@connected
+async def compact(api: Api, output: Output, name: str, constellation: str) -> ExitCode:
+    """Take the older part of an agent's conversation out of its prompt, leaving a summary. Nothing is deleted."""
+    made = await api.call("POST", path("constellations", constellation, "agents", name, "compact"))
+    output.data(made)
+    if made["messages"]:
+        output.say(
+            f"Archived {made['messages']} messages of {name}: {made['tokens_before']} tokens became"
+            f" {made['tokens_after']}. pattern history summaries -c {constellation} -a {name} shows what is kept."
+        )
+    else:
+        output.say(f"There is nothing in the conversation of {name} that could leave.")
+    if made["trouble"]:
+        output.note(f"There is no summary: {made['trouble']}.")
     return None
 
 

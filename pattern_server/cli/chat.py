@@ -4,43 +4,60 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from typing import get_args
 
 import click
 import trio
 
+from pattern_core.agents.settings import MessagePolicy
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids
 from pattern_core.runtime import Runtime
+from pattern_server.cli.chat_questions import Questions
 from pattern_server.cli.client import Api, Json, ServerEvent, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option
-from pattern_server.cli.output import DONE, FAILED, Output
+from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 
 FAREWELLS = {"/quit", "/exit", "/q"}
+TROUBLES = {"error", "timeout", "denied", "in_doubt"}  # of tool calls
+WORDS_SHOWN = 160  # characters of what a call in trouble says
 
 
 @click.command()
 @constellation_option
 @click.option("-a", "--agent", metavar="NAME", help="The agent; may be left out if there is only one.")
+@click.option(
+    "--policy",
+    type=click.Choice(get_args(MessagePolicy)),
+    help="If the agent is busy: wait (enqueue), be refused (reject), stop what it does (interrupt), the same and take"
+    " that out of the conversation (rollback), or join it (steer).  [default: the agent's own]",
+)
 @click.argument("message", required=False)
 @connected
-async def chat(api: Api, output: Output, constellation: str, agent: str | None, message: str | None) -> ExitCode:
+async def chat(
+    api: Api, output: Output, constellation: str, agent: str | None, policy: str | None, message: str | None
+) -> ExitCode:
     """Say MESSAGE to an agent and show its answer; without MESSAGE, have a conversation.
 
-    What is piped in is one message: `pattern chat -c home < letter.txt`.
+    What is piped in is one message: `pattern chat -c home < letter.txt`. Where the agent needs your consent, you are
+    asked at the terminal; without one, you are told how to give it, and the exit code is 3.
     """
+    is_live = sys.stdin.isatty() and not output.is_json
     name = agent or await _only_agent(api, constellation)
-    where = path("constellations", constellation, "agents", name, "messages")
+    talk = Talk(
+        api, output, path("constellations", constellation, "agents", name, "messages"), policy=policy,
+        questions=Questions(api, output, constellation, is_live=is_live),
+    )  # fmt: skip
     if message is None and not sys.stdin.isatty():
         message = await trio.to_thread.run_sync(sys.stdin.read)
     if message is not None:
         if not message.strip():
             raise InvalidInput("The message is empty: give some words to say.")
-        return await _say(api, output, where, message)
-    await api.get(
-        path("constellations", constellation, "agents", name)
-    )  # an unknown name is told before the first line
-    return await _converse(api, output, where, name)
+        return await talk.say(message)
+    # An unknown name is told before the first line.
+    await api.get(path("constellations", constellation, "agents", name))
+    return await _converse(output, talk, name)
 
 
 async def _only_agent(api: Api, constellation: str) -> str:
@@ -53,47 +70,84 @@ async def _only_agent(api: Api, constellation: str) -> str:
     raise InvalidInput(f"{constellation} has several agents; name one with --agent: {', '.join(sorted(awake))}")
 
 
-async def _converse(api: Api, output: Output, where: str, name: str) -> ExitCode:
+async def _converse(output: Output, talk: Talk, name: str) -> ExitCode:
     output.note(f"You are talking to {name}. An empty line or /quit ends it.")
     while True:
         line = await trio.to_thread.run_sync(partial(output.ask, "you> "), abandon_on_cancel=True)
         if line is None or not line.strip() or line.strip() in FAREWELLS:
             return DONE
         try:
-            await _say(api, output, where, line)
+            await talk.say(line)
         except PatternError as error:
             output.error(error.message)
 
 
-async def _say(api: Api, output: Output, where: str, message: str) -> ExitCode:
-    """Send one message and show what comes; a turn that did not complete is told on the standard error."""
-    body = {"content": message}
-    # A repeated request (a lost connection, an impatient proxy) must not become a second message.
-    key = Ids(Runtime().clock, Runtime().randomness).new("key")
-    if not api.streams or output.is_json:
-        turn = await api.call("POST", where, body=body, headers={"Idempotency-Key": key})
-        output.data(turn)
-        for text in (said["content"] for said in turn["messages"] if said["role"] == "assistant" and said["content"]):
-            output.say(text)
-        return _verdict(output, turn["status"], turn.get("error"))
-    screen = Screen(output)
-    async with api.events(where, body=body, key=key) as events:
-        async for event in events:
-            screen.show(event)
-            if event.name in TERMINAL:
-                return _verdict(output, event.name.removeprefix("turn."), event.data.get("error"))
-    output.note(
-        "The server ended the stream before the turn was over; the turn goes on, its answer will be in the history."
-    )
-    return FAILED
+class Talk:
+    """Messages to one agent: each is sent once, and what comes of it is shown until its turn rests."""
 
+    def __init__(self, api: Api, output: Output, where: str, *, policy: str | None, questions: Questions) -> None:
+        self._api = api
+        self._output = output
+        self._where = where
+        self._policy = policy
+        self._questions = questions
 
-def _verdict(output: Output, status: str, error: Json | None) -> ExitCode:
-    if status == "completed":
-        return DONE
-    reason = f": {error['message']}" if error and error.get("message") else ""
-    output.error(f"The turn ended as {status}{reason}", code=str((error or {}).get("code", status)))
-    return FAILED
+    async def say(self, message: str) -> ExitCode:
+        """Send one message and show what comes; a turn that did not complete is told on the standard error."""
+        body: Json = {"content": message, **({"policy": self._policy} if self._policy else {})}
+        # A repeated request (a lost connection, an impatient proxy) must not become a second message.
+        key = Ids(Runtime().clock, Runtime().randomness).new("key")
+        if self._api.streams and not self._output.is_json:
+            return await self._listen(body, key)
+        return await self._await(body, key)
+
+    async def _listen(self, body: Json, key: str) -> ExitCode:
+        screen = Screen(self._output)
+        has_asked = False
+        async with self._api.events(self._where, body=body, key=key) as events:
+            async for event in events:
+                screen.show(event)
+                has_asked = has_asked or event.name == "approval.requested"
+                if event.name == "turn.waiting" and not await self._questions.put(event.data["approvals"]):
+                    return self._waits()
+                if event.name in TERMINAL:
+                    if has_asked:
+                        await self._questions.put(await self._questions.of_turn(str(event.data["turn_id"])))
+                    return self._verdict(event.name.removeprefix("turn."), event.data.get("error"))
+        self._output.note(
+            "The server ended the stream before the turn was over; the turn goes on, its answer will be in the history."
+        )
+        return FAILED
+
+    async def _await(self, body: Json, key: str) -> ExitCode:
+        shown: set[str] = set()
+        while True:
+            turn = await self._api.call("POST", self._where, body=body, headers={"Idempotency-Key": key})
+            for said in turn["messages"]:
+                if said["role"] == "assistant" and said["content"] and said["id"] not in shown:
+                    self._output.say(said["content"])
+                    shown.add(said["id"])
+            if turn["status"] != "waiting":
+                break
+            if not await self._questions.put(turn["approvals"]):
+                self._output.data(turn)
+                return self._waits()
+        self._output.data(turn)
+        await self._questions.put(await self._questions.of_turn(turn["turn_id"]))
+        return self._verdict(turn["status"], turn.get("error"))
+
+    def _waits(self) -> ExitCode:
+        self._output.note(
+            "The turn waits for that, and goes on when it is answered; its answer will be in the history."
+        )
+        return SKIPPED
+
+    def _verdict(self, status: str, error: Json | None) -> ExitCode:
+        if status == "completed":
+            return DONE
+        reason = f": {error['message']}" if error and error.get("message") else ""
+        self._output.error(f"The turn ended as {status}{reason}", code=str((error or {}).get("code", status)))
+        return FAILED
 
 
 class Screen:
@@ -116,6 +170,18 @@ class Screen:
             case "tool.call":
                 self._end_line()
                 self._output.note(f"· {event.data.get('tool')}")
+            case "tool.result" if event.data.get("status") in TROUBLES:
+                words = " ".join(str(event.data.get("content") or "").split())
+                short = words if len(words) <= WORDS_SHOWN else words[: WORDS_SHOWN - 1] + "…"
+                self._output.note(f"  {event.data.get('tool')}: {short or event.data['status']}")
+            case "model.retry":
+                self._end_line()
+                self._output.note(f"(the model failed: {event.data.get('code')}; it is asked again)")
+            case "model.fallback":
+                self._end_line()
+                self._output.note(f"({event.data.get('from')} does not answer; now {event.data.get('to')} is asked)")
+            case "turn.completed" if event.data.get("joined"):
+                self._output.note("(the agent was busy; this joined what it does)")
             case "message" if event.data.get("role") == "assistant":
                 # A provider that does not stream has told nothing yet.
                 if not self._streamed:

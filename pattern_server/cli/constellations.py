@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pattern_server.cli.client import Api, path
+from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, connected
 from pattern_server.cli.output import Output
 
@@ -43,7 +43,19 @@ async def list_all(api: Api, output: Output) -> ExitCode:
 async def show(api: Api, output: Output, name: str) -> ExitCode:
     """Show one constellation, by name or id."""
     output.record(await api.get(path("constellations", name)))
+    for line in halt_lines(name, await api.get(path("constellations", name, "halt"))):
+        output.note(line)
     return None
+
+
+def halt_lines(name: str, halt: Json) -> list[str]:
+    """What to say of a halt, as the API tells it; nothing if there is none."""
+    if not halt["halted"]:
+        return []
+    return [
+        f"{halt['agent_name']} halted it at {halt['at']}: {halt['reason']}",
+        f"When you have seen to that: pattern constellation resume {name}",
+    ]
 
 
 @constellation.command("rename")
@@ -55,6 +67,17 @@ async def rename(api: Api, output: Output, name: str, new_name: str) -> ExitCode
     changed = await api.call("PATCH", path("constellations", name), body={"name": new_name})
     output.data(changed)
     output.say(f"{name} is called {changed['name']} now.")
+    return None
+
+
+@constellation.command("resume")
+@click.argument("name")
+@connected
+async def resume(api: Api, output: Output, name: str) -> ExitCode:
+    """Let the constellation NAME go on, which one of its agents halted."""
+    ended = await api.call("POST", path("constellations", name, "resume"))
+    output.data(ended)
+    output.say(f"{name} goes on. {ended['agent_name']} had halted it at {ended['at']}: {ended['reason']}")
     return None
 
 

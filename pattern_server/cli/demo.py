@@ -21,10 +21,11 @@ from pattern_server.cli.client import path
 from pattern_server.cli.command import ExitCode, reported
 from pattern_server.cli.demo_kill import kill_in_mid_work
 from pattern_server.cli.demo_memory import consent, explain, find
+from pattern_server.cli.demo_months import ask_for_consent, consent_at_last, keep_limits, outgrow_a_window
 from pattern_server.cli.demo_tour import Tour, answer_of, claim, exchange, say
 from pattern_server.cli.output import DONE, Output
 
-TIME_MAX_S = 110.0  # far beyond the minute that it may take: better a failure than a tour that hangs
+TIME_MAX_S = 180.0  # far beyond the minute that it may take: better a failure than a tour that hangs
 
 TOLD = (
     "Remember that my sister Ruth lives in Lisbon.",
@@ -44,7 +45,7 @@ ASKED = (
     help="A new folder to do it in, kept afterwards.  [default: a temporary one, removed]",
 )
 def demo(data_dir: Path | None) -> None:
-    """A guided tour that really runs: a server, an agent, memory, consent, search, kill -9, backup.
+    """A guided tour that really runs: a server, an agent, memory, consent, search, kill -9, budgets, backup.
 
     Under a minute, without a key, without a network. Exit code 1 if anything does not hold.
     """
@@ -74,7 +75,8 @@ async def _demo(data_dir: Path | None, output: Output) -> ExitCode:
 async def _tour(tour: Tour) -> None:
     tour.output.heading("Pattern: a guided tour. All of this really happens, in " + str(tour.folder))
     stations: tuple[Callable[[Tour], Awaitable[None]], ...] = (
-        _meet, _remember, explain, consent, find, _survive, _copy, _stop,
+        _meet, _remember, explain, consent, find, ask_for_consent, _survive, consent_at_last,
+        keep_limits, outgrow_a_window, _copy, _stop,
     )  # fmt: skip
     for station in stations:
         await station(tour)
@@ -115,12 +117,12 @@ async def _remember(tour: Tour) -> None:
 
 
 async def _survive(tour: Tour) -> None:
-    tour.title("6. kill -9, in the middle of work")
+    tour.title("7. kill -9, in the middle of work")
     await kill_in_mid_work(tour.child, tour.output, claim)
 
 
 async def _copy(tour: Tour) -> None:
-    tour.title("7. A backup while it works, and what it is worth")
+    tour.title("10. A backup while it works, and what it is worth")
     file = tour.folder.resolve() / "home.db"
     async with tour.child.api() as api:
         async with trio.open_nursery() as nursery:

@@ -70,13 +70,13 @@ async def consent(tour: Tour) -> None:
         claim((await api.get(rules))["content"] == "", "nothing changes before a person agreed")
         (asked,) = (await api.get(_APPROVALS, status="pending"))["items"]
         wish = f"bob wants to {asked['request']['operation']} in the block {asked['request']['label']}"
-        tour.say(f"pattern approval list -c home: {wish}")
+        tour.say(f"pattern approvals list -c home: {wish}")
         await api.call("POST", f"{_APPROVALS}/{asked['id']}", body={"decision": "approve"})
         changed = await api.get(rules)
         claim(changed["content"].count("until nine") == 1, "what was agreed to is done, once")
         waiting = (await api.get(_APPROVALS, status="pending"))["items"]
         claim(not waiting, "an answered question is not asked again")
-    tour.say("pattern approval approve …: done, exactly once, with your name in the block's history")
+    tour.say("pattern approvals approve …: done, exactly once, with your name in the block's history")
     tour.say(f"│ {changed['content'].strip()}")
 
 

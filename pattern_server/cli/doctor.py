@@ -22,15 +22,21 @@ from pattern_core.condition import Condition, condition
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
 from pattern_core.embeddings.switch import matches
+from pattern_core.models.errors import ModelNotConfigured
+from pattern_core.models.providers import make_provider
+from pattern_core.models.providers.settings import ProviderSettings, Secret
+from pattern_core.shell.child import confinement
 from pattern_db.connection import open_connection, open_in_memory
 from pattern_db.errors import DatabaseError, translated
 from pattern_db.migrate import migrations_of
 from pattern_db.ownership import holder_of
+from pattern_server.cli.agent_fields import trouble
 from pattern_server.cli.client import RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import Target, targets
 from pattern_server.cli.output import DONE, FAILED, Output
-from pattern_server.config import Config, EmbeddingsConfig, embedder_settings, unknown_variables
+from pattern_server.config import Config, EmbeddingsConfig, embedder_settings, shell_settings, unknown_variables
+from pattern_server.providers import catalogue_of
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
 DISK_BYTES_EASY = 1024 * 1024 * 1024
@@ -75,6 +81,9 @@ def examine(config: Config) -> Iterator[Finding]:
         yield from _server(config.data_dir)
         yield from _databases(config.data_dir)
     yield from _models(config)
+    yield from trio.run(_unreachable, config)
+    yield from _web(config)
+    yield from _shell(config)
     answer = trio.run(_embedder_info, config)
     yield _embedder(config, answer)
     if folder.state != "problem":
@@ -191,12 +200,82 @@ def _models(config: Config) -> Iterator[Finding]:
     if names:
         default = f"{config.default_provider}/{config.default_model}"
         yield Finding(check="models", state="ok", message=f"{', '.join(names)}; new agents use {default}")
+        facts = catalogue_of(config).facts(config.default_provider, config.default_model)
+        for sentence in trouble({**asdict(facts), "is_configured": config.default_provider in config.providers}):
+            yield Finding(check="models", state="note", message=sentence)
     else:
         advice = "only the embedded rules; for a language model set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see README"
         yield Finding(check="models", state="note", message=advice)
+    for name, entry in sorted(config.providers.items()):
+        key = None if entry.api_key is None else Secret(entry.api_key.get_secret_value())
+        settings = ProviderSettings(
+            kind=entry.kind, base_url=entry.base_url, api_key=key, omit=entry.omit, api=entry.api
+        )
+        try:
+            make_provider(name, settings)
+        except ModelNotConfigured as error:
+            yield Finding(check="models", state="problem", message=error.message)
     for name in unknown_variables():
         advice = f"the environment variable {name} is no setting of Pattern's: a typing error?"
         yield Finding(check="settings", state="note", message=advice)
+
+
+async def _unreachable(config: Config) -> list[Finding]:
+    """The servers of models that were given by their address and take no connection; nothing is asked of them."""
+    findings: list[Finding] = []
+
+    async def knock(name: str, url: httpx2.URL) -> None:
+        with trio.move_on_after(ANSWER_TIMEOUT_S):
+            try:
+                stream = await trio.open_tcp_stream(url.host, url.port or (443 if url.scheme == "https" else 80))
+            except OSError:
+                pass
+            else:
+                await stream.aclose()
+                return
+        state: State = "problem" if name == config.default_provider else "note"
+        advice = f"{name} takes no connection at {url}: start it, or mend base_url below [providers.{name}]"
+        findings.append(Finding(check="models", state=state, message=advice))
+
+    async with trio.open_nursery() as nursery:
+        for name, provider in config.providers.items():
+            if provider.base_url:
+                nursery.start_soon(knock, name, httpx2.URL(provider.base_url))
+    return sorted(findings, key=lambda finding: finding.message)
+
+
+def _web(config: Config) -> Iterator[Finding]:
+    """What agents may reach, where the configuration lets them reach anything."""
+    if config.web is None:
+        return
+    hosts = f"only {', '.join(config.web.allow_hosts)}" if config.web.allow_hosts else "the public internet"
+    private = ", and private networks" if config.web.allow_private else ""
+    kind = config.web.search.kind
+    search = "no search engine is configured" if kind == "none" else f"they search by {kind}"
+    yield Finding(check="web", state="ok", message=f"agents may reach {hosts}{private}; {search}")
+
+
+def _shell(config: Config) -> Iterator[Finding]:
+    """What holds the commands of agents, where the configuration lets them run any."""
+    settings = shell_settings(config)
+    if settings is None:
+        return
+    missing = [str(root) for root in settings.roots if not root.is_dir()]
+    if missing:
+        advice = f"{', '.join(missing)} in [shell] roots is no directory here: make it, or take it out"
+        yield Finding(check="shell", state="problem", message=advice)
+    confined = trio.run(confinement)
+    lacking = [
+        name for name in ("files", "network") if name not in confined and (name, settings.network) != ("network", True)
+    ]
+    if not lacking:
+        yield Finding(check="shell", state="ok", message=f"commands run in a sandbox of {', '.join(sorted(confined))}")
+    elif settings.require_sandbox:
+        advice = f"this system cannot confine {' and '.join(lacking)}, so no command runs; see require_sandbox"
+        yield Finding(check="shell", state="problem", message=advice)
+    else:
+        advice = f"commands run without a sandbox for {' and '.join(lacking)}, as require_sandbox = false says"
+        yield Finding(check="shell", state="note", message=advice)
 
 
 async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:

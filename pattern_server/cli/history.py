@@ -1,4 +1,4 @@
-"""`pattern history …`: past messages from elsewhere."""
+"""`pattern history …`: past messages from elsewhere, and what is kept of archived ones."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from pattern_server.cli.output import SKIPPED, Output
 BATCH_MESSAGES = 1_000  # sent at once …
 BATCH_CHARS = 4_000_000  # … unless they are longer than this
 UNREADABLE_SHOWN_MAX = 10
+SUMMARY_COLUMNS = ("from", "to", "messages", "depth", "summary")
 ROLES = ("user", "assistant", "system", "tool")
 
 
 @click.group()
 def history() -> None:
-    """History: conversations that were held elsewhere."""
+    """History: conversations that were held elsewhere, and what is kept of what left the prompt."""
 
 
 @history.command("import")
@@ -52,6 +53,29 @@ async def import_file(api: Api, output: Output, file: Path, constellation: str, 
     if unreadable:
         output.note(f"Left out: {_listed(unreadable)}.")
     return SKIPPED if unreadable else None
+
+
+@history.command("summaries")
+@constellation_option
+@click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
+@connected
+async def summaries(api: Api, output: Output, constellation: str, agent: str, limit: int) -> ExitCode:
+    """What is kept of the messages that left an agent's prompt, newest first. The messages are in search."""
+    rows = await api.pages(path("constellations", constellation, "agents", agent, "summaries"), most=limit)
+    shown = [
+        {
+            **row,
+            "from": row["started_at"][:16].replace("T", " "),
+            "to": row["ended_at"][:16].replace("T", " "),
+            "messages": row["message_count"],
+        }
+        for row in rows
+    ]
+    output.data(rows)
+    if not output.is_json:
+        output.table(SUMMARY_COLUMNS, shown, empty=f"Nothing of the conversation of {agent} was archived yet.")
+    return None
 
 
 async def send(api: Api, output: Output, where: str, messages: list[Json]) -> list[str]:

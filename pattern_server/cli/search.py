@@ -1,4 +1,4 @@
-"""`pattern search`: find by words and meaning in messages, memory, archive and files."""
+"""`pattern search`: find by words and meaning in messages, memory, archive, files and summaries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option
 from pattern_server.cli.output import Output
 
-KINDS = ("message", "block", "archival", "file")
+KINDS = ("message", "block", "archival", "file", "summary")
 LIMIT_MAX = 100
 
 

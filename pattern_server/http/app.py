@@ -38,17 +38,26 @@ from pattern_server.http.routes import (
     approvals,
     archival,
     backup,
+    budgets,
+    consent_grants,
     constellations,
     embeddings,
     folders,
+    halts,
     health,
     history,
+    images,
+    mcp,
     memory,
     memory_history,
     memory_sharing,
     messages,
+    models,
+    prompts,
     search,
+    summaries,
     turns,
+    usage,
 )
 from pattern_server.http.state import ServerState
 
@@ -59,24 +68,34 @@ _REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
 # Paths whose bodies may be longer than the setting body_bytes_max, with their own bound in bytes.
 LONG_BODIES = (
     (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), history.BODY_BYTES_MAX),
+    (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/messages"), messages.BODY_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/folders/[^/]+/files/.+"), FILE_BYTES_MAX),
 )
 
 # The whole API: one line per resource.
 ROUTERS = (
     constellations.router,
+    halts.router,
     agents.router,
+    models.router,
     messages.router,
+    images.router,
     turns.router,
+    prompts.router,
     memory.router,
     memory_history.router,
     memory_sharing.router,
     folders.router,
+    mcp.router,
     approvals.router,
+    consent_grants.router,
     archival.router,
     history.router,
+    summaries.router,
     search.router,
     embeddings.router,
+    usage.router,
+    budgets.router,
     backup.router,
 )
 

@@ -6,11 +6,12 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from pattern_core.agents.settings import MessagePolicy
 from pattern_core.errors import InvalidInput
 from pattern_db.enums import AgentStatus, BlockType, Permission
 
@@ -236,17 +237,41 @@ class AgentTold(Told):
     updated_at: str
 
 
-class MessageAsked(Asked):
-    """A message for an agent. `priority` is 0 (low) to 3 (urgent)."""
+class TextAsked(Asked):
+    """Words of a message."""
 
-    content: str
+    type: Literal["text"]
+    text: str
+
+
+class ImageAsked(Asked):
+    """An image of a message: either `data` (base64) or a `url`. `media_type` may be left out."""
+
+    type: Literal["image"]
+    data: str | None = None
+    url: str | None = None
+    media_type: str | None = None
+
+
+class MessageAsked(Asked):
+    """A message for an agent: words, or a list of words and images in order.
+
+    `priority` is 0 (low) to 3 (urgent); `policy` says what to do if the agent is busy.
+    """
+
+    content: str | list[Annotated[TextAsked | ImageAsked, Field(discriminator="type")]]
     priority: int = 1
+    policy: MessagePolicy | None = None
     source: str | None = None
     source_metadata: dict[str, Any] | None = None
 
 
 class MessageTold(Told):
-    """A message of a conversation. `parts` is a list where the message is more than words, else null."""
+    """A message of a conversation.
+
+    `parts` is a list where the message is more than words, else null. An image there has a `digest`, by which
+    `GET /constellations/{c}/images/{digest}` gives its bytes, or a `url`.
+    """
 
     id: str
     agent_id: str
@@ -279,12 +304,15 @@ class UsageTold(Told):
 
 
 class TurnTold(Told):
-    """A turn. `error` is `{code, message}` of one that did not complete."""
+    """A turn. `error` is `{code, message}` of one that did not complete; a turn that is `waiting` names the `approvals`
+    that a person must answer first.
+    """
 
     turn_id: str
     agent_id: str
     status: str
     error: dict[str, Any] | None
+    approvals: list[str]
     messages: list[MessageTold]
     usage: UsageTold
     steps: int

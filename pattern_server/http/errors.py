@@ -29,6 +29,7 @@ STATUS: Mapping[str, int] = {
     "request_timeout": 408,
     "conflict": 409,
     "similar_entry": 409,
+    "halted": 409,
     "version_mismatch": 412,
     "too_large": 413,
     "unsupported_media_type": 415,

@@ -14,6 +14,7 @@ from pattern_core.runtime import Runtime
 from pattern_server.accounts import Accounts, Principal
 from pattern_server.config import Config
 from pattern_server.constellations import Constellations
+from pattern_server.metrics import Metrics
 from pattern_server.supervisor import Supervisor
 
 
@@ -29,6 +30,7 @@ class ServerState:
     draining: trio.Event
     started_at: str
     answers: Counter[str] = field(default_factory=Counter)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 def _server(request: Request) -> ServerState:

@@ -9,7 +9,7 @@ import pytest
 
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.models.providers.settings import Secret
-from pattern_server.config import ConfigError, embedder_settings, load, unknown_variables
+from pattern_server.config import ConfigError, embedder_settings, load, shell_settings, unknown_variables
 
 _OURS = ("PATTERN_", "ANTHROPIC_", "OPENAI_", "GEMINI_")
 
@@ -201,3 +201,15 @@ def test_embeddings_that_do_not_fit(text: str, words: str) -> None:
     write(f"[embeddings]\n{text}")
     with pytest.raises(ConfigError, match=words):
         load()
+
+
+def test_the_shell_runs_nothing_until_it_has_a_directory(tmp_path: Path) -> None:
+    assert shell_settings(load()) is None
+    config = load(data_dir=tmp_path / "data", shell={"roots": [tmp_path], "allow": ["make"], "memory_mb": 100})
+    settings = shell_settings(config)
+    assert settings is not None
+    assert (settings.roots, settings.kept_out) == ((tmp_path,), (tmp_path / "data",))
+    assert (settings.allow, settings.memory_bytes) == (("make",), 100 * 1024 * 1024)
+    assert (settings.network, settings.require_sandbox) == (False, True)
+    with pytest.raises(ConfigError, match="whole path"):
+        load(shell={"roots": ["work"]})

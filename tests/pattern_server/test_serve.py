@@ -191,7 +191,7 @@ async def test_a_configured_provider_is_asked_with_its_key(alone: Path, monkeypa
     async with serve_openai(otherwise=says("From afar.")) as wire:
         monkeypatch.setenv("HOUSE_KEY", "sk-of-the-house")
         house = {"kind": "openai", "base_url": f"{wire.url}/v1", "api_key_env": "HOUSE_KEY"}
-        known = {"house": house, "google": {"kind": "google", "api_key": "x"}}  # of a kind that is left out
+        known = {"house": house, "google": {"kind": "google", "api_key": "x y"}}  # no key is like that: left out
         config = config_for(alone, providers=known, default_provider="house", bootstrap_token=GIVEN)
         async with running(config) as ready, client_of(ready.url, GIVEN) as client:
             await client.post("/constellations", json={"name": "home"})

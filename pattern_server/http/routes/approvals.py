@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
-from pattern_core.approvals import Approval
+from pattern_core.approvals import Answer, Approval
+from pattern_core.consent_grants import Scope
 from pattern_db.enums import ApprovalStatus
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
@@ -15,9 +17,12 @@ from pattern_server.http.state import Caller, Server
 
 router = APIRouter(prefix="/constellations/{c}/approvals", tags=["approvals"], route_class=StrictRoute)
 
+REASON_CHARS_MAX = 2_000
+
 
 class ApprovalTold(Told):
-    """A question. `request` says what is asked for, `audience` who should answer; `decision` is `{note}` or null."""
+    """A question. `request` says what is asked for, `audience` who should answer; `decision` is `{note, …}` or
+    null."""
 
     id: str
     kind: str
@@ -32,10 +37,16 @@ class ApprovalTold(Told):
 
 
 class DecisionAsked(Asked):
-    """An answer. The scope `once` is for what is asked now and nothing else."""
+    """An answer. A yes may hold for longer than the question: `time` for any such call within `seconds`, `same` for the
+    same arguments, `always` for any; the last two until they are revoked, or for `seconds`. `arguments` replace those
+    of a tool call; the agent is told the `reason`.
+    """
 
     decision: Literal["approve", "deny"]
-    scope: Literal["once"] = "once"
+    scope: Scope = "once"
+    seconds: float | None = None
+    arguments: dict[str, Any] | None = None
+    reason: Annotated[str | None, Field(max_length=REASON_CHARS_MAX)] = None
 
 
 @router.get("", dependencies=[demand("read")], response_model=Page[ApprovalTold])
@@ -70,5 +81,12 @@ async def show(c: str, id: str, server: Server, caller: Caller) -> Approval:  # 
 async def decide(c: str, id: str, body: DecisionAsked, server: Server, caller: Caller) -> Approval:  # noqa: A002 - the path's own word
     """Answer a question, once. On `approve` what was asked for is done with the answer, exactly once."""
     async with server.constellations.use(caller, c) as constellation:
-        decided = await constellation.approvals.decide(id, approve=body.decision == "approve", by=caller.author)
-    return decided.approval
+        answer = Answer(
+            approve=body.decision == "approve",
+            by=caller.author,
+            scope=body.scope,
+            seconds=body.seconds,
+            arguments=body.arguments,
+            reason=body.reason,
+        )
+        return (await constellation.approvals.decide(id, answer)).approval

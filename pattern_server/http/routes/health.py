@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from pattern_db.errors import DatabaseError
 from pattern_server.http.state import Server
+from pattern_server.metrics import CONTENT_TYPE, Now
 
 router = APIRouter(tags=["health"])
 
@@ -42,21 +43,10 @@ async def ready(server: Server) -> JSONResponse:
 
 
 @router.get("/metrics")
-async def metrics(server: Server) -> PlainTextResponse:
-    """Counts in the text format of Prometheus, version 0.0.4."""
-    lines = [
-        "# HELP pattern_constellations Constellations by state; those that are parked are not counted.",
-        "# TYPE pattern_constellations gauge",
-        f'pattern_constellations{{state="awake"}} {server.supervisor.awake()}',
-        f'pattern_constellations{{state="quarantined"}} {len(server.supervisor.quarantined())}',
-        "# HELP pattern_http_responses_total Answers by class of status.",
-        "# TYPE pattern_http_responses_total counter",
-        *(
-            f'pattern_http_responses_total{{status="{status}"}} {count}'
-            for status, count in sorted(server.answers.items())
-        ),
-    ]
-    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+async def metrics(server: Server) -> Response:
+    """Counts in the text format of Prometheus, version 0.0.4; none of them names a person, an agent or a text."""
+    now = Now(awake=server.supervisor.awake(), quarantined=len(server.supervisor.quarantined()), answers=server.answers)
+    return Response(server.metrics.text(now), media_type=CONTENT_TYPE)
 
 
 @router.get("/docs", include_in_schema=False)

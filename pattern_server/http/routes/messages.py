@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from pattern_core.admission import Incoming
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Unavailable
+from pattern_core.messages import Text
 from pattern_core.views import TurnView
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import (
@@ -28,12 +29,15 @@ from pattern_server.http.bodies import (
     decode_cursor,
     encode_cursor,
 )
+from pattern_server.http.images import parts_of
 from pattern_server.http.request_body import StrictRoute
 from pattern_server.http.routes.turns import told
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
 from pattern_server.http.state import Caller, Server
 
 router = APIRouter(prefix="/constellations/{c}/agents/{a}/messages", tags=["messages"], route_class=StrictRoute)
+
+BODY_BYTES_MAX = 16 * 1024 * 1024  # images come within
 
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
 _ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -74,14 +78,17 @@ async def send(
     answer is 202 at once, with `Prefer: wait=SECONDS` after that time at the latest. Otherwise the answer is the turn
     when it has ended. A request repeated with the same `Idempotency-Key` is answered with the same turn.
     """
+    parts = parts_of(body.content)
     incoming = Incoming(
         agent_id=a,
-        content=body.content,
+        content="".join(part.text for part in parts if isinstance(part, Text)),
+        parts=parts,
         sender=caller.author,
         idempotency_key=wishes.idempotency_key,
         source=body.source,
         source_metadata=body.source_metadata,
         priority=body.priority,
+        policy=body.policy,
     )
     async with server.constellations.use(caller, c) as constellation:
         seen = constellation.events.latest

@@ -70,7 +70,7 @@ class SearchTold(Told):
 
 @router.post("", dependencies=[demand("read")], response_model=SearchTold)
 async def find(c: str, body: SearchAsked, server: Server, caller: Caller) -> object:
-    """Find what fits best in messages, blocks, archive and files, by words and meaning.
+    """Find what fits best in messages, blocks, archive, files and summaries, by words and meaning.
 
     A phrase in quotes must occur (in a question it only counts more), `-word` leaves out, `word*` is a beginning.
     """

@@ -27,6 +27,27 @@ def test_an_agents_life(home: Pattern, tmp_path: Path) -> None:
     assert home("agent", "show", "rosa", "-c", "home").code == 1
 
 
+def test_settings_and_rules(home: Pattern) -> None:
+    rules = '[{"tool": "calculator", "type": "max_calls", "count": 2}, {"tool": "web", "type": "exit_loop"}]'
+    given = ("--config", "limits.steps=9", "--config", "context_window=4000", "--rules", rules)
+    made = home("agent", "create", "flora", "-c", "home", "--provider", "openai", "--model", "x-1", *given)
+    assert made.code == 0, made.err
+    assert "`web`" in made.err
+    assert "8,192 tokens are assumed" in made.err
+    assert "OPENAI" in made.err or "is not configured" in made.err
+    shown = home("agent", "show", "flora", "-c", "home").out
+    assert "limits.steps=9" in shown
+    assert "of which this agent uses 4,000" in shown
+    assert "2; pattern rule list" in shown
+    changed = home("agent", "edit", "flora", "-c", "home", "--config", "limits.steps=", "--rules", "[]")
+    assert (changed.code, "`web`" in changed.err) == (0, False)
+    told = home("agent", "show", "flora", "-c", "home", "--json").json
+    assert (told["config"], told["tool_rules"]) == ({"context_window": 4000}, None)
+    assert told["model"]["prompt_window"] == 4_000
+    wrong = home("agent", "edit", "flora", "-c", "home", "--config", "limits.nosuch=1")
+    assert (wrong.code, "limits.nosuch" in wrong.err) == (1, True)
+
+
 def test_refusals(home: Pattern) -> None:
     assert home("agent", "edit", "ada", "-c", "home").code == 2
     assert home("agent", "create", "x", "-c", "home", "--memory", "no sign").code == 2

@@ -102,3 +102,69 @@ def test_a_step_that_is_begun_again_is_told(capsys: pytest.CaptureFixture[str]) 
     )
     assert out == "Lis\nLisbon.\n"
     assert "once more" in err
+
+
+def test_what_went_wrong_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = shown(
+        capsys,
+        ("tool.call", {"tool": "file"}),
+        ("tool.result", {"tool": "file", "status": "error", "content": "There is no\nfolder. " + "x" * 200}),
+        ("model.retry", {"code": "overloaded"}),
+        ("model.fallback", {"from": "a/one", "to": "b/two"}),
+        ("turn.completed", {"joined": "turn_x"}),
+    )
+    assert out == ""
+    assert "  file: There is no folder. xxx" in err
+    assert "…" in err
+    assert "overloaded" in err
+    assert "now b/two is asked" in err
+    assert "joined" in err
+
+
+def asks_for_consent(home: Pattern) -> None:
+    rule = '[{"tool": "block_edit", "type": "requires_consent"}]'
+    assert home("agent", "edit", "ada", "-c", "home", "--rules", rule).code == 0
+
+
+def test_without_a_terminal_one_is_told_how_to_answer(home: Pattern) -> None:
+    asks_for_consent(home)
+    told = home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.")
+    assert told.code == 3, told.err
+    assert "block_edit" in told.err
+    (asked,) = home("approvals", "list", "-c", "home", "--json").json
+    assert f"pattern approvals approve {asked['id']} -c home" in told.err
+    assert home("approvals", "approve", asked["id"], "-c", "home").code == 0
+    assert "Lisbon" in home("chat", "-c", "home", "What do you know about Ruth?").out
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_kept", "is_asked_again"),
+    [("y\n", True, True), ("what?\nalways\n", True, False), ("n not now\n", False, True)],
+)
+def test_at_a_terminal_one_is_asked(
+    home: Pattern,
+    data_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    is_kept: bool,
+    is_asked_again: bool,
+) -> None:
+    asks_for_consent(home)
+    again = "Remember that Fig is a cat.\nlater\n" if is_asked_again else "Remember that Fig is a cat.\n"
+    monkeypatch.setattr(sys, "stdin", Keyboard(f"Remember that Ruth likes figs.\n{typed}{again}/quit\n"))
+    capsys.readouterr()
+    assert run(["chat", "-c", "home", "--data-dir", str(data_dir)]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("? ada wants to run block_edit(") == 1 + is_asked_again
+    assert ("waits for that" in shown.err) is is_asked_again
+    content = home("memory", "show", "human", "-c", "home", "-a", "ada").out
+    assert ("figs" in content) is is_kept
+    assert ("Fig is a cat" in content) is not is_asked_again
+
+
+def test_what_becomes_of_a_message_can_be_said(home: Pattern) -> None:
+    assert home("chat", "-c", "home", "--policy", "steer", "Hello!").code == 0
+    wrong = home("chat", "-c", "home", "--policy", "push", "Hello!")
+    assert wrong.code == 2
+    assert "rollback" in wrong.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pattern_server.cli.constellations import halt_lines
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -22,7 +23,13 @@ def test_a_constellations_life(pattern: Pattern) -> None:
 
 def test_refusals_are_sentences(pattern: Pattern) -> None:
     assert pattern("constellation", "create", "home").code == 0
-    for arguments in (("create", "home"), ("show", "nowhere"), ("rename", "nowhere", "x"), ("delete", "nowhere")):
+    for arguments in (
+        ("create", "home"),
+        ("show", "nowhere"),
+        ("rename", "nowhere", "x"),
+        ("resume", "home"),
+        ("delete", "nowhere"),
+    ):
         ran = pattern("constellation", *arguments)
         assert ran.code == 1, arguments
         assert ran.err.startswith("Error: "), arguments
@@ -36,3 +43,12 @@ def test_deleting_wants_a_yes(pattern: Pattern) -> None:
     assert "--yes" in ran.err
     assert "pattern backup" in ran.err
     assert [row["name"] for row in pattern("constellation", "list", "--json").json] == ["home"]
+
+
+def test_a_halt_is_told_with_the_way_out() -> None:
+    assert halt_lines("home", {"halted": False}) == []
+    halt = {"halted": True, "agent_name": "ada", "at": "2026-11-22T06:00:00.000Z", "reason": "Out of control."}
+    told = " ".join(halt_lines("home", halt))
+    assert "ada" in told
+    assert "Out of control." in told
+    assert "pattern constellation resume home" in told

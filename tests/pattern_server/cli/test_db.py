@@ -62,7 +62,7 @@ def test_migrating_shows_its_plan_then_does_it(home: Pattern, data_dir: Path, ou
 def test_a_migration_that_fails_leaves_the_file_and_names_the_copy(
     home: Pattern, data_dir: Path, outdated: Path
 ) -> None:
-    table = re.findall(r"CREATE TABLE (\w+)", migrations_of("constellation").all[-1].sql)[1]
+    table = re.findall(r"CREATE TABLE (\w+)", migrations_of("constellation").all[-1].sql)[-1]
     with closing(open_connection(outdated)) as connection:
         connection.execute(f"CREATE TABLE {table} (in_the_way TEXT)").fetchall()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

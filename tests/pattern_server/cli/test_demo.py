@@ -18,7 +18,7 @@ def test_the_tour_runs_and_leaves_its_files_where_it_was_told(
     shown = capsys.readouterr().out
     assert "All of it held" in shown
     assert "Lisbon" in shown
-    assert [f"\n{number}. " in shown for number in range(1, 9)] == [True] * 7 + [False]
+    assert [f"\n{number}. " in shown for number in range(1, 12)] == [True] * 10 + [False]
     assert (tmp_path / "tour" / "home.db").exists()
     assert run(["demo", "--data-dir", str(tmp_path / "tour")]) == 1
     assert "not empty" in capsys.readouterr().err

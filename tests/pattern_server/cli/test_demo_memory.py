@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,30 +10,16 @@ from typing import Any
 import pytest
 
 from pattern_server.cli import demo_memory
-from pattern_server.cli.child import Child
-from pattern_server.cli.client import Api, RunningServer, connection
 from pattern_server.cli.demo_memory import consent, explain, find
 from pattern_server.cli.demo_tour import ClaimFailed, Tour
 from pattern_server.cli.output import Output
-from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
+from tests.pattern_server.cli.touring import Here
+from tests.pattern_server.place import DETERMINISTIC, config_for, serving
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
 ]
-
-
-class Here(Child):
-    """A child that is the test's own server."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
-    @asynccontextmanager
-    async def api(self) -> AsyncIterator[Api]:
-        server = RunningServer(pid=os.getpid(), url=self._place.url, started_at="", token=self._place.parts.local_token)
-        async with connection(server) as http:
-            yield Api(http, streams=True)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,54 @@ def test_models_and_typing_errors(home: Pattern, monkeypatch: pytest.MonkeyPatch
     assert "anthropic" in found["models"][1]
     assert "PATTERN_PROT" in found["settings"][1]
     assert "secret-key" not in str(found)
+
+
+def test_a_key_that_cannot_be_one(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk and more")
+    problems = [row["message"] for row in _rows(home) if row["state"] == "problem"]
+    assert len(problems) == 1
+    assert "'openai'" in problems[0]
+    assert "sk and more" not in problems[0]
+
+
+def test_a_model_that_nobody_knows_and_a_server_that_is_away(data_dir: Path, tmp_path: Path) -> None:
+    with socket.socket() as free, socket.socket() as taken:
+        for one in (free, taken):
+            one.bind(("127.0.0.1", 0))
+        taken.listen()
+        away, here = free.getsockname()[1], taken.getsockname()[1]
+        free.close()  # nobody listens there now
+        file = tmp_path / "pattern.toml"
+        file.write_text(
+            f"""default_provider = "mine"
+            default_model = "home-made"
+            [providers.mine]
+            kind = "openai"
+            base_url = "http://127.0.0.1:{away}/v1"
+            [providers.other]
+            kind = "openai"
+            base_url = "http://127.0.0.1:{here}/v1"
+            [web]
+            allow_hosts = ["example.org"]
+            """
+        )
+        found = [(one.check, one.state, one.message) for one in examine(load(file, data_dir=data_dir))]
+    models = [(state, message) for check, state, message in found if check == "models"]
+    assert any(state == "note" and "8,192 tokens are assumed" in message for state, message in models)
+    assert [message for state, message in models if state == "problem"] == [
+        f"mine takes no connection at http://127.0.0.1:{away}/v1: start it, or mend base_url below [providers.mine]"
+    ]
+    assert ("web", "ok", "agents may reach only example.org; no search engine is configured") in found
+
+
+def test_what_holds_the_commands_of_agents(data_dir: Path, tmp_path: Path) -> None:
+    assert all(finding.check != "shell" for finding in examine(load(data_dir=data_dir))), "nothing is configured"
+    (tmp_path / "work").mkdir()
+    for roots, states in ((["work"], {"ok", "problem"}), (["work", "gone"], {"problem"})):
+        shell = {"roots": [tmp_path / root for root in roots]}
+        found = [finding for finding in examine(load(data_dir=data_dir, shell=shell)) if finding.check == "shell"]
+        assert found[0].state in states, "ok where this system has a sandbox"
+        assert found[0].message
+    loose = {"roots": [tmp_path / "work"], "require_sandbox": False}
+    [found_loose] = [one for one in examine(load(data_dir=data_dir, shell=loose)) if one.check == "shell"]
+    assert found_loose.state in {"ok", "note"}

@@ -1,4 +1,4 @@
-"""`pattern history import`."""
+"""`pattern history …`."""
 
 from __future__ import annotations
 
@@ -95,3 +95,22 @@ async def test_many_messages_go_in_batches_each_under_its_own_key(monkeypatch: p
     assert [request.headers["idempotency-key"] for request in asked][:2] == keys[:2]  # mended, they are not added again
     with pytest.raises(ServerFailed, match="later"):
         await history.send(api, Output(), "/x", [past(6, content="late")])
+
+
+def test_what_left_the_prompt_is_listed(home: Pattern, tmp_path: Path) -> None:
+    assert "Nothing of the conversation of ada was archived yet." in home("history", "summaries", *AT).out
+    nothing = home("agent", "compact", "ada", "-c", "home")
+    assert nothing.code == 0, nothing.err
+    assert "nothing in the conversation of ada that could leave" in nothing.out
+    file = tmp_path / "past.jsonl"
+    file.write_text(lines(*(past(number) for number in range(60))))
+    assert home("history", "import", str(file), *AT).code == 0
+    done = home("agent", "compact", "ada", "-c", "home")
+    assert done.code == 0, done.err
+    assert "Archived" in done.out
+    (row,) = home("history", "summaries", *AT, "--json").json
+    assert row["message_count"] > 0
+    shown = home("history", "summaries", *AT)
+    assert "2023-05-08 00:00" in shown.out
+    (hit,) = home("search", '"word 0"', *AT, "--kind", "message", "--json").json["hits"]
+    assert hit["content"] == "word 0"

@@ -20,16 +20,21 @@ BODIES: dict[str, Any] = {
     "GET /constellations/{c}": None,
     "PATCH /constellations/{c}": {"name": "renamed"},
     "DELETE /constellations/{c}": None,
+    "GET /constellations/{c}/halt": None,
+    "POST /constellations/{c}/resume": None,
     "GET /constellations/{c}/agents": None,
     "POST /constellations/{c}/agents": {"name": "bea"},
     "GET /constellations/{c}/agents/{a}": None,
     "PATCH /constellations/{c}/agents/{a}": {"description": "other"},
     "DELETE /constellations/{c}/agents/{a}": None,
+    "GET /constellations/{c}/agents/{a}/model": None,
     "POST /constellations/{c}/agents/{a}/messages": {"content": "Hello"},
     "GET /constellations/{c}/agents/{a}/messages": None,
+    "GET /constellations/{c}/images/{digest}": None,
     "GET /constellations/{c}/turns/{t}": None,
     "POST /constellations/{c}/turns/{t}/cancel": None,
     "GET /constellations/{c}/turns/{t}/events": None,
+    "GET /constellations/{c}/turns/{t}/prompt": None,
     "GET /constellations/{c}/events": None,
     "GET /constellations/{c}/agents/{a}/memory": None,
     "GET /constellations/{c}/agents/{a}/memory/{label}": None,
@@ -46,9 +51,13 @@ BODIES: dict[str, Any] = {
     "GET /constellations/{c}/agents/{a}/memory/{label}/share": None,
     "POST /constellations/{c}/agents/{a}/memory/{label}/share": {"agent": "bea"},
     "DELETE /constellations/{c}/agents/{a}/memory/{label}/share/{borrower}": None,
+    "GET /constellations/{c}/mcp": None,
+    "POST /constellations/{c}/mcp/{name}/test": None,
     "GET /constellations/{c}/approvals": None,
     "GET /constellations/{c}/approvals/{id}": None,
     "POST /constellations/{c}/approvals/{id}": {"decision": "deny"},
+    "GET /constellations/{c}/grants": None,
+    "DELETE /constellations/{c}/grants/{id}": None,
     "GET /constellations/{c}/folders": None,
     "POST /constellations/{c}/folders": {"name": "papers"},
     "GET /constellations/{c}/folders/{f}": None,
@@ -62,6 +71,8 @@ BODIES: dict[str, Any] = {
     "GET /constellations/{c}/folders/{f}/attachments": None,
     "POST /constellations/{c}/folders/{f}/attachments": {"agent": "ada"},
     "DELETE /constellations/{c}/folders/{f}/attachments/{a}": None,
+    "GET /constellations/{c}/agents/{a}/summaries": None,
+    "POST /constellations/{c}/agents/{a}/compact": None,
     "POST /constellations/{c}/agents/{a}/history": {"messages": [{"role": "user", "content": "Hello"}]},
     "GET /constellations/{c}/agents/{a}/archival": None,
     "POST /constellations/{c}/agents/{a}/archival": {"content": "Likes tea."},
@@ -75,6 +86,10 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/embeddings/switch": None,
     "DELETE /constellations/{c}/embeddings/switch": None,
     "POST /constellations/{c}/embeddings/rebuild": None,
+    "GET /constellations/{c}/usage": None,
+    "GET /constellations/{c}/budgets": None,
+    "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
+    "DELETE /constellations/{c}/budgets/{budget}": None,
     "POST /constellations/{c}/backup": None,
     "POST /backup": None,
 }
@@ -164,8 +179,8 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
         expected = {404} if is_missing else {200, 201, 202, 204}
         if row.endswith(("/undo", "/redo", "/rollback")):
             expected = {422}  # a block that nobody changed has nothing to take back
-        if row.endswith("/repair"):
-            expected = {409}  # nothing is damaged
+        if row.endswith(("/repair", "/resume")):
+            expected = {409}  # nothing is damaged, nobody halted it
         if row == "POST /constellations/{c}/agents/{a}/memory/{label}/share":
             expected = {404}  # there is no agent to lend it to
         if "/embeddings/" in row:

@@ -24,6 +24,7 @@ from pattern_server.http.errors import STATUS, of_error, of_framework, of_valida
 # Errors that no request meets: they stop a start, a migration or a command line.
 NOT_OF_REQUESTS = {
     "internal",
+    "stopped",
     "database",
     "invalid_config",
     "listen_failed",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from tests.pattern_server.place import Place
+from pattern_core.testing.model import ScriptedProvider
+from tests.pattern_server.place import SCRIPTED, Place, config_for, serving
 
 HERE = "/constellations/home/agents"
 
@@ -16,9 +18,9 @@ async def test_an_agent_from_birth_to_death(place: Place) -> None:
         "description": "A test",
         "model_provider": "embedded",
         "system_prompt": "Be brief.",
-        "config": {"temperature": 0.5, "nested": [1, None, "x"]},
+        "config": {"temperature": 0.5, "stop": ["END"], "limits": {"steps": 3}, "message_policy": "steer"},
         "enabled_tools": ["search"],
-        "tool_rules": [{"type": "max_count"}],
+        "tool_rules": [{"tool": "recall", "type": "max_calls", "count": 3}],
         "memory": [
             {"label": "human", "content": "Likes tea.", "description": "About you", "block_type": "core"},
             {"label": "notes", "permission": "append", "pinned": True, "char_limit": 100},
@@ -64,7 +66,12 @@ MISFITS: tuple[tuple[Any, str], ...] = (
     ({"name": "x", "enabled_tools": "search"}, "enabled_tools"),
     ({"name": "x", "enabled_tools": ["rm"]}, "rm"),
     ({"name": "x", "model_provider": "opnai"}, "opnai"),
-    ({"name": "x", "model_provider": "google"}, "model_name"),
+    ({"name": "x", "config": {"temprature": 1}}, "config.temprature"),
+    ({"name": "x", "config": {"temperature": "hot"}}, "temperature"),
+    ({"name": "x", "config": {"message_policy": "shout"}}, "config.message_policy"),
+    ({"name": "x", "config": {"limits": {"steps": 0}}}, "steps"),
+    ({"name": "x", "tool_rules": [{"tool": "recall", "type": "max_calls"}]}, "count"),
+    ({"name": "x", "tool_rules": [{"tool": "recall", "type": "sometimes"}]}, "sometimes"),
     ({"name": "x", "status": "asleep"}, "status"),
     ({"name": "x", "memory": [{"content": "no label"}]}, "label"),
     ({"name": "x", "memory": [{"label": "a/b"}]}, "label"),
@@ -82,6 +89,17 @@ async def test_what_does_not_fit_is_named_and_makes_nothing(place: Place) -> Non
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
         assert named in answer.json()["detail"]
     assert (await place.admin.get(HERE)).json()["items"] == []
+
+
+async def test_a_provider_without_a_usual_model_needs_its_name(alone: Path, scripted: ScriptedProvider) -> None:
+    config = config_for(alone, providers={**SCRIPTED, "shelf": {"kind": "embedded"}})
+    async with serving(config, {"scripted": scripted}) as place:
+        await place.constellation(agent=None)
+        answer = await place.admin.post(HERE, json={"name": "x", "model_provider": "shelf"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+        assert "model_name" in answer.json()["detail"]
+        named = {"name": "x", "model_provider": "shelf", "model_name": "m"}
+        assert (await place.admin.post(HERE, json=named)).status_code == 201
 
 
 async def test_conflicts_and_bad_changes_change_nothing(place: Place) -> None:

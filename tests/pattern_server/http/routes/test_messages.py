@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import trio
 
 from pattern_core.testing.model import Paced, ScriptedProvider, says
@@ -95,3 +98,64 @@ async def test_history_pages_newest_first(place: Place) -> None:
     assert cursor is None
     bad = await place.admin.get(HERE, params={"cursor": "nonsense"})
     assert (bad.status_code, bad.json()["code"]) == (422, "invalid_input")
+
+
+async def busy(place: Place, scripted: ScriptedProvider) -> tuple[trio.Event, str]:
+    """An agent whose model answers "First." when the event is set; the id of its turn."""
+    gate = trio.Event()
+    scripted._script = iter([Paced(answer=says("First."), gate=gate), says("Second.")])
+    await place.constellation()
+    first = (await place.say("Hello", Prefer="respond-async")).json()["turn_id"]
+    with trio.fail_after(5):
+        while not scripted.running:
+            await trio.sleep(0.005)
+    return gate, first
+
+
+async def send(place: Place, **body: Any) -> Any:
+    return await place.admin.post(HERE, json={"content": "And this", **body}, headers={"Prefer": "respond-async"})
+
+
+async def over(place: Place, turn_id: str) -> dict[str, Any]:
+    events = await place.events(f"/constellations/home/turns/{turn_id}/events")
+    return {"event": events[-1]["event"], **events[-1]["data"]}
+
+
+async def test_a_busy_agent_can_refuse_by_the_message_or_by_its_config(
+    place: Place, scripted: ScriptedProvider
+) -> None:
+    gate, first = await busy(place, scripted)
+    refused = await send(place, policy="reject")
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert "send the message with another policy" in refused.json()["detail"]
+    config = {"config": {"message_policy": "reject"}}
+    assert (await place.admin.patch("/constellations/home/agents/ada", json=config)).status_code == 200
+    assert (await send(place)).status_code == 409
+    gate.set()
+    assert (await over(place, first))["event"] == "turn.completed"
+    assert (await send(place)).status_code == 202
+
+
+async def test_a_message_joins_the_turn_under_way(place: Place, scripted: ScriptedProvider) -> None:
+    gate, first = await busy(place, scripted)
+    second = (await send(place, policy="steer")).json()["turn_id"]
+    gate.set()
+    assert (await over(place, second))["joined"] == first
+    assert (await over(place, first))["event"] == "turn.completed"
+    said = (await place.admin.get(f"/constellations/home/turns/{first}")).json()["messages"]
+    assert [message["content"] for message in said] == ["Hello", "First.", "And this", "Second."]
+
+
+async def test_a_message_waits_in_line_by_default(place: Place, scripted: ScriptedProvider) -> None:
+    gate, first = await busy(place, scripted)
+    second = (await send(place)).json()["turn_id"]
+    gate.set()
+    assert [(await over(place, turn))["event"] for turn in (first, second)] == ["turn.completed"] * 2
+
+
+@pytest.mark.parametrize("policy", ["shout", 3, ["steer"]])
+async def test_an_unknown_policy_is_refused(place: Place, policy: Any) -> None:
+    await place.constellation()
+    refused = await send(place, policy=policy)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert "policy" in refused.json()["detail"]

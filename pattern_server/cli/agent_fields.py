@@ -1,0 +1,183 @@
+"""What describes an agent on the command line: its options, its config as KEY=VALUE, and how both are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pattern_core.agents.settings import KEYS
+from pattern_core.budgets.amounts import dollars
+from pattern_server.cli.client import Json
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONFIG_HELP = (
+    "A setting, such as limits.steps=20, context_window=32000 or compaction.type=truncate: KEY with dots for what lies"
+    " within, VALUE as JSON or plain words; KEY= takes it away. Repeatable. REFERENCE.md lists them."
+)
+RULES_HELP = "Its tool rules: a JSON list, or a file with one; '[]' for none. See also `pattern rule add`."
+
+
+def fields(function: F) -> F:
+    """The options that describe an agent, as `create` and `edit` take them."""
+    for option in (
+        click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
+        click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
+        click.option("--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use; repeatable."),
+        click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+        click.option("--instructions", metavar="TEXT", help="Its instructions (the system prompt)."),
+        click.option("--model", metavar="NAME", help="The model's name at its provider."),
+        click.option(
+            "--provider", metavar="NAME", help="anthropic, openai, google, embedded, or one of pattern.toml's."
+        ),
+        click.option("--description", metavar="TEXT", help="What it is for, in a sentence."),
+    ):
+        function = option(function)
+    return function
+
+
+def body_of(
+    *,
+    description: str | None,
+    provider: str | None,
+    model: str | None,
+    instructions: str | None,
+    instructions_file: Path | None,
+    tools: tuple[str, ...],
+    rules: str | None,
+) -> Json:
+    """The fields that were given, under the API's names; all but the config.
+
+    Raises:
+        click.UsageError: the instructions were given twice, or the rules cannot be read.
+    """
+    if instructions is not None and instructions_file is not None:
+        raise click.UsageError("Give --instructions or --instructions-file, not both.")
+    if instructions_file is not None:
+        instructions = instructions_file.read_text(encoding="utf-8")
+    given = {
+        "description": description,
+        "model_provider": provider,
+        "model_name": model,
+        "system_prompt": instructions,
+        "enabled_tools": list(tools) or None,
+        "tool_rules": None if rules is None else rules_of(rules),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def rules_of(text: str) -> object:
+    """The rules in a JSON text, or in the file that it names.
+
+    Raises:
+        click.UsageError: there is no such file, or it holds no JSON.
+    """
+    is_json = text.lstrip().startswith(("[", "{"))
+    if not is_json:
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except OSError as error:
+            message = f"--rules takes a JSON list or a file with one; {text}: {error.strerror or error}."
+            raise click.UsageError(message) from None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        where = "What was given" if is_json else "The file"
+        raise click.UsageError(f"--rules: {where} is no JSON: {error}.") from None
+
+
+def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json:
+    """The config with what was written as KEY=VALUE: `limits.steps=20` sets `{"limits": {"steps": 20}}` and leaves the
+    other limits; `limits.steps=` takes the key away, and the object with its last key.
+
+    Raises:
+        click.UsageError: one has no `=`, or goes into what is no object; or no agent knows its key.
+    """
+    changed: Json = json.loads(json.dumps(config))
+    for setting in settings:
+        key, sign, text = setting.partition("=")
+        steps = key.strip().split(".")
+        if not sign or not all(steps):
+            raise click.UsageError(f"--config takes KEY=VALUE, such as limits.steps=20; got {setting!r}.")
+        if steps[0] not in KEYS:
+            raise click.UsageError(f"--config: there is no setting {steps[0]!r}; there are {', '.join(KEYS)}.")
+        _put(changed, steps, text)
+    return changed
+
+
+def _put(place: Json, steps: list[str], text: str) -> None:
+    name, *rest = steps
+    if not rest:
+        if text:
+            place[name] = _value(text)
+        else:
+            place.pop(name, None)
+        return
+    inner = place.setdefault(name, {})
+    if not isinstance(inner, dict):
+        raise click.UsageError(f"--config: {name} is {json.dumps(inner)} and has nothing within; set it anew as JSON.")
+    _put(inner, rest, text)
+    if not inner:
+        del place[name]
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """The settings of a config, each as it would be written for `--config`."""
+    for name, value in config.items():
+        if isinstance(value, dict) and value and name != "response_schema":
+            yield from settings_in(value, f"{before}{name}.")
+        else:
+            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield f"{before}{name}={shown}"
+
+
+def model_lines(facts: Json) -> Iterator[str]:
+    """What is known of an agent's model, in lines: its window, its prices, and what is missing."""
+    window = f"{facts['window']:,} tokens"
+    if facts["prompt_window"] < facts["window"]:
+        window += f", of which this agent uses {facts['prompt_window']:,}"
+    yield f"window {window}; answers up to {facts['output_max']:,}"
+    yield f"price {_price(facts)}"
+    able = [name for name in ("tools", "images", "reasoning") if facts[name]]
+    yield f"can {', '.join(able)}" if able else "can only answer in words"
+    yield from trouble(facts)
+
+
+def trouble(facts: Json) -> Iterator[str]:
+    """What somebody should know before talking to an agent with this model: each a sentence that says what to do."""
+    provider, model = facts["provider"], facts["model"]
+    section = f'[providers.{provider}.models."{model}"]'
+    if not facts["is_configured"]:
+        yield (
+            f"The provider {provider} is not configured: set its key in the environment, or write a section"
+            f" [providers.{provider}] in pattern.toml, and start the server again."
+        )
+    if not facts["is_known"]:
+        yield (
+            f"Nothing is known of the model {model}: {facts['window']:,} tokens are assumed. If it has more, write"
+            f" window = … below {section} in pattern.toml."
+        )
+    elif facts["trained_window"] and facts["trained_window"] > facts["window"]:
+        yield (
+            f"The model was made for {facts['trained_window']:,} tokens; its server decides how many there are, and"
+            f" {facts['window']:,} are assumed. If there are more, write window = … below {section} in pattern.toml."
+        )
+
+
+def _price(facts: Json) -> str:
+    if facts["input_price"] is None or facts["output_price"] is None:
+        return "not known; calls are counted in tokens only"
+    cached = "" if facts["cache_read_price"] is None else f" ({dollars(facts['cache_read_price'])} cached)"
+    told = f"{dollars(facts['input_price'])} in{cached}, {dollars(facts['output_price'])} out per million tokens"
+    return told + (f", as of {facts['as_of']}" if facts["as_of"] else "")

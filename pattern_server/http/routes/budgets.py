@@ -1,0 +1,85 @@
+"""Budgets: what agents, groups, turns and the constellation may spend."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from pattern_core.budgets.amounts import AMOUNT_MAX
+from pattern_core.budgets.budget import Budget
+from pattern_core.errors import InvalidInput
+from pattern_db.journal.budgets import BudgetScope, Period, Unit
+from pattern_server.http.auth import demand
+from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, page_of
+from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.routes.usage import spending_of
+from pattern_server.http.state import Caller, Server
+
+router = APIRouter(prefix="/constellations/{c}/budgets", tags=["budgets"], route_class=StrictRoute)
+
+
+class BudgetTold(Told):
+    """A budget as it stands; amounts are tokens or millionths of a dollar, as `unit` says.
+
+    `ref` is an agent's or group's id, null for each one. `spent`, `held` (by calls under way) and `left` are null
+    where it holds for each of several. Money that `unpriced_calls` cost is not in `spent`. What `is_configured` stands
+    in the server's configuration and cannot be changed here.
+    """
+
+    id: str
+    scope: str
+    ref: str | None
+    period: str
+    unit: str
+    amount: int
+    spent: int | None
+    held: int | None
+    left: int | None
+    unpriced_calls: int
+    resets_at: str | None
+    is_configured: bool
+
+
+class BudgetAsked(Asked):
+    """A budget to set. `agent` (id or name) goes with the scope agent, and without one it is for each agent; `group`
+    goes with the scope group. A budget of turns has the period total.
+    """
+
+    scope: Annotated[BudgetScope, Field(strict=False)]
+    agent: str | None = None
+    group: str | None = None
+    period: Annotated[Period, Field(strict=False)] = Period.TOTAL
+    unit: Annotated[Unit, Field(strict=False)]
+    amount: Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
+
+
+@router.get("", dependencies=[demand("read")], response_model=Page[BudgetTold])
+async def list_all(c: str, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+    """The budgets as they stand, those of the server's configuration among them."""
+    async with server.constellations.use(caller, c) as constellation:
+        found = await spending_of(server, constellation).budgets()
+    return page_of(found, lambda budget: (budget.id, str(budget.is_configured)), limit, cursor)
+
+
+@router.put("", dependencies=[demand("write")], response_model=BudgetTold)
+async def put(c: str, body: BudgetAsked, server: Server, caller: Caller) -> object:
+    """Set a budget, in the place of one about the same; calls that begin from now on keep it."""
+    if body.agent is not None and body.scope is not BudgetScope.AGENT:
+        raise InvalidInput("`agent` goes with the scope agent")
+    if body.group is not None and body.scope is not BudgetScope.GROUP:
+        raise InvalidInput("`group` goes with the scope group")
+    async with server.constellations.use(caller, c) as constellation:
+        ref = body.group or ""
+        if body.agent is not None:
+            ref = (await constellation.roster.get(body.agent)).id
+        budget = Budget(body.scope, ref, body.period, body.unit, body.amount)
+        return await spending_of(server, constellation).put(budget)
+
+
+@router.delete("/{budget}", dependencies=[demand("write")], status_code=204)
+async def remove(c: str, budget: str, server: Server, caller: Caller) -> None:
+    """Take a budget away, by its id."""
+    async with server.constellations.use(caller, c) as constellation:
+        await spending_of(server, constellation).remove(budget)

@@ -1,0 +1,23 @@
+"""The images that messages show."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from pattern_core.images import read
+from pattern_server.http.auth import demand
+from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.state import Caller, Server
+
+router = APIRouter(prefix="/constellations/{c}/images", tags=["messages"], route_class=StrictRoute)
+
+# What a digest names never changes. The bytes come from people, so a browser is to do nothing with them but show them.
+_HEADERS = {"cache-control": "private, max-age=31536000, immutable", "content-security-policy": "default-src 'none'"}
+
+
+@router.get("/{digest}", dependencies=[demand("read")], response_class=Response)
+async def show(c: str, digest: str, server: Server, caller: Caller) -> Response:
+    """The bytes of an image; its `digest` stands in the `parts` of the message that shows it."""
+    async with server.constellations.use(caller, c) as constellation:
+        image = await constellation.database.read(read, digest)
+    return Response(image.data, media_type=image.media_type, headers=_HEADERS)

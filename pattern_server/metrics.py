@@ -1,0 +1,231 @@
+"""Counts of the whole server, in the text format of Prometheus; the one file that knows its library.
+
+Counting is adding to a number; families and samples are made when somebody asks. No label holds a user's, an agent's or
+a constellation's name, and of names of models and tools only the first `NAMES_MAX` are told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from pattern_core.models.model import Usage
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+NAMES_MAX = 100  # different models, and different tools; the rest is "other"
+SAMPLE_S = 1.0  # between two looks at the event loop's lag
+SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+_NAME = re.compile(r"[A-Za-z0-9_.:/@-]{1,64}")
+_OTHER = "other"
+
+Gates: TypeAlias = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """What is counted elsewhere: constellations by state, and answers by class of status ("2xx" …)."""
+
+    awake: int
+    quarantined: int
+    answers: Mapping[str, int]
+
+
+class _Names:
+    """The names that are told apart, so that no label can grow without bound or hold a sentence."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, name: str) -> str:
+        if name in self._known:
+            return name
+        if len(self._known) >= NAMES_MAX or not _NAME.fullmatch(name):
+            return _OTHER
+        self._known.add(name)
+        return name
+
+
+@dataclass(slots=True)
+class _Histogram:
+    """How many values fell between the bounds, and their sum."""
+
+    bounds: Sequence[float]
+    counts: list[int] = field(init=False)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        found, running = [], 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            running += count
+            found.append((bound, float(running)))
+        return found
+
+
+class Metrics:
+    """The server's counts. Constellations tell theirs as `pattern_core.meters.Meters`; all methods are cheap."""
+
+    def __init__(self) -> None:
+        self._gates: Callable[[], Gates] = dict
+        self._models = _Names()
+        self._tools = _Names()
+        self._turns: Counter[str] = Counter()
+        self._steps: Counter[tuple[str, ...]] = Counter()
+        self._tokens: Counter[tuple[str, ...]] = Counter()
+        self._money: Counter[tuple[str, ...]] = Counter()
+        self._unpriced: Counter[tuple[str, ...]] = Counter()
+        self._calls: Counter[tuple[str, ...]] = Counter()
+        self._commits = 0
+        self._working = 0
+        self._turn_seconds = _Histogram(SECONDS)
+        self._step_seconds = _Histogram(SECONDS)
+        self._call_seconds = _Histogram(SECONDS)
+        self._lag = _Histogram(LAG_SECONDS)
+        self._registry: CollectorRegistry | None = None
+        self._now = Now(awake=0, quarantined=0, answers={})
+
+    def watch_gates(self, gates: Callable[[], Gates]) -> None:
+        """Show what `gates` gives when somebody asks: by provider, what its gate says of itself; numbers only."""
+        self._gates = gates
+
+    def agents_working(self, change: int) -> None:
+        """One agent more (+1) or less (-1) has work."""
+        self._working += change
+
+    def turn_ended(self, status: str, seconds: float) -> None:
+        """A turn ended with a terminal `TurnStatus` value, `seconds` after it was started."""
+        self._turns[status] += 1
+        self._turn_seconds.observe(seconds)
+
+    def step_done(self, provider: str, model: str, seconds: float) -> None:
+        """A model's decision is stored, `seconds` after it was asked."""
+        self._steps[self._model(provider, model)] += 1
+        self._step_seconds.observe(seconds)
+
+    def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
+        """What one model call took; money is None where the price is not known."""
+        labels = self._model(provider, model)
+        parts = {
+            "input": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
+            "input_cached": usage.cached_tokens,
+            "input_cache_write": usage.cache_write_tokens,
+            "output": usage.output_tokens - usage.reasoning_tokens,
+            "output_reasoning": usage.reasoning_tokens,
+        }
+        for kind, count in parts.items():
+            self._tokens[(*labels, kind)] += max(0, count)
+        if microdollars is None:
+            self._unpriced[labels] += 1
+        else:
+            self._money[labels] += microdollars
+
+    def call_ended(self, tool: str, status: str, seconds: float) -> None:
+        """A tool call ended with a terminal `EffectStatus` value."""
+        self._calls[(self._tools.of(tool), status)] += 1
+        self._call_seconds.observe(seconds)
+
+    def committed(self) -> None:
+        """A transaction of a journal is on disk."""
+        self._commits += 1
+
+    async def sample_lag(self) -> None:
+        """See, until cancelled, how much later than asked for this task is woken: what every other task waits too."""
+        while True:
+            due = trio.current_time() + SAMPLE_S
+            await trio.sleep_until(due)
+            self._lag.observe(max(0.0, trio.current_time() - due))
+
+    def text(self, now: Now) -> bytes:
+        """All counts as Prometheus reads them. The first call loads the library, which takes a tenth of a second."""
+        from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+        if self._registry is None:
+            self._registry = CollectorRegistry(auto_describe=False)
+            self._registry.register(self)
+            ProcessCollector(registry=self._registry)
+        self._now = now
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families with their samples. Called by the library."""
+        yield from self._counts()
+        yield from self._gauges()
+        yield from self._durations()
+
+    def describe(self) -> list[Metric]:
+        """Nothing beforehand. Called by the library."""
+        return []
+
+    def _counts(self) -> Iterator[Metric]:
+        from prometheus_client.metrics_core import CounterMetricFamily
+
+        model = ("provider", "model")
+        tables: tuple[tuple[str, str, Sequence[str], Mapping[tuple[str, ...], int]], ...] = (
+            ("turns", "Turns by how they ended.", ("status",), _keyed(self._turns)),
+            ("steps", "Decisions of models that were stored.", model, self._steps),
+            ("llm_tokens", "Tokens by kind; the kinds do not overlap.", (*model, "kind"), self._tokens),
+            ("llm_microdollars", "Cost in millionths of a dollar, where the price is known.", model, self._money),
+            ("llm_unpriced_calls", "Model calls whose price is not known.", model, self._unpriced),
+            ("tool_calls", "Tool calls by how they ended.", ("tool", "outcome"), self._calls),
+            ("commits", "Transactions of journals on disk.", (), {(): self._commits}),
+            ("http_responses", "Answers by class of status.", ("status",), _keyed(self._now.answers)),
+        )
+        for name, words, labels, samples in tables:
+            family = CounterMetricFamily(f"pattern_{name}", words, labels=labels)
+            for values, count in sorted(samples.items()):
+                family.add_metric(values, count)
+            yield family
+
+    def _gauges(self) -> Iterator[Metric]:
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        words = "Constellations by state; those that are parked are not counted."
+        states = GaugeMetricFamily("pattern_constellations", words, labels=("state",))
+        states.add_metric(("awake",), self._now.awake)
+        states.add_metric(("quarantined",), self._now.quarantined)
+        yield states
+        yield GaugeMetricFamily("pattern_agents_working", "Agents that have work now.", value=self._working)
+        words = "What the gate of each provider says of itself."
+        gates = GaugeMetricFamily("pattern_model_gate", words, labels=("provider", "what"))
+        for provider, told in sorted(self._gates().items()):
+            for what, value in sorted(told.items()):
+                if isinstance(value, int | float):
+                    gates.add_metric((provider, what), value)
+        yield gates
+
+    def _durations(self) -> Iterator[Metric]:
+        from prometheus_client.metrics_core import HistogramMetricFamily
+
+        tables = (
+            ("turn_seconds", "From a turn's start to its end.", self._turn_seconds),
+            ("step_seconds", "From a model's being asked to its stored decision.", self._step_seconds),
+            ("tool_call_seconds", "From a tool call's start to its end.", self._call_seconds),
+            ("loop_lag_seconds", "How much later than asked for a task is woken.", self._lag),
+        )
+        for name, words, values in tables:
+            yield HistogramMetricFamily(f"pattern_{name}", words, buckets=values.buckets(), sum_value=values.total)
+
+    def _model(self, provider: str, model: str) -> tuple[str, str]:
+        return self._models.of(provider), self._models.of(model)
+
+
+def _keyed(counts: Mapping[str, int]) -> dict[tuple[str, ...], int]:
+    return {(name,): count for name, count in counts.items()}

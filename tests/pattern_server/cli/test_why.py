@@ -1,0 +1,103 @@
+"""`pattern why TURN`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from pattern_server.cli.output import Output
+from pattern_server.cli.why import conversation, headline, row, why
+from tests.pattern_server.cli.conftest import Answer, api_of, as_json
+
+CORE = {
+    "kind": "core",
+    "place": "system",
+    "name": "human",
+    "ref": "mem_1",
+    "version": 3,
+    "tokens": 40,
+    "reason": "a core block, the agent's own",
+    "text": "Likes\ntea. " + "x" * 100,
+    "note": None,
+}
+STEP = {
+    "step": 1,
+    "attempt": 1,
+    "status": "done",
+    "provider": "anthropic",
+    "model": "m-1",
+    "started_at": "2026-01-01T00:00:00.000Z",
+    "window": 200_000,
+    "tokens": 3_210,
+    "is_estimate": False,
+    "cached_tokens": 3_000,
+    "tools": {"count": 7, "tokens": 900},
+    "history": {"first": "1", "last": "9", "count": 12, "tokens": 1_500},
+    "parts": [CORE],
+    "left_out": [{**CORE, "kind": "pinned", "name": "plan", "reason": "no room", "text": None}],
+    "notes": ["the core blocks take much"],
+    "is_known": True,
+}
+
+
+async def shown(steps: list[Any], *, is_json: bool = False) -> list[str]:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append(f"{request.method} {request.url.path}")
+        return as_json({"turn_id": "turn_1", "agent_id": "agent_1", "steps": steps})
+
+    inner: Any = why.callback
+    while "api" not in inner.__code__.co_varnames[: inner.__code__.co_argcount]:
+        inner = inner.__wrapped__
+    await inner(api_of(answer), Output(is_json=is_json), turn="turn_1", constellation="home")
+    return asked
+
+
+async def test_a_step_is_told_part_by_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert await shown([STEP]) == ["GET /api/v1/constellations/home/turns/turn_1/prompt"]
+    out = capsys.readouterr().out
+    assert "3,210 tokens of a window of 200,000, as the vendor counted, 3,000 of them cached" in out
+    assert "12 messages of the conversation (about 1,500 tokens); 7 tools (about 900)." in out
+    assert "Note: the core blocks take much." in out
+    assert "core human v3" in out
+    assert "a core block, the agent's own" in out
+    assert "Left out:" in out
+    assert "pinned plan v3" in out
+
+
+async def test_a_step_that_was_shown_the_same_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+    await shown([STEP, {**STEP, "step": 2, "attempt": 2}, {**STEP, "step": 3, "parts": []}])
+    out = capsys.readouterr().out
+    assert out.count("core human v3") == 1
+    assert "Step 2, attempt 2" in out
+    assert "The other parts are those of the step before." in out
+    assert "Nothing beside the conversation." in out
+
+
+async def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    await shown([])
+    assert "has not asked a model yet" in capsys.readouterr().out
+    await shown([{**STEP, "is_known": False, "is_estimate": True, "cached_tokens": 0, "window": 0}])
+    out = capsys.readouterr().out
+    assert "was not noted" in out
+    assert "3,210 tokens, estimated\n" in out
+
+
+async def test_as_json_it_is_what_the_server_told(capsys: pytest.CaptureFixture[str]) -> None:
+    await shown([STEP], is_json=True)
+    assert json.loads(capsys.readouterr().out)["steps"] == [STEP]
+
+
+def test_lines() -> None:
+    assert headline({**STEP, "attempt": 2}).startswith("Step 1, attempt 2 (done): anthropic/m-1, 3,210 tokens")
+    assert conversation({**STEP, "tools": {"count": 0, "tokens": 0}}).endswith("; no tools.")
+    line = row(CORE)
+    assert (line["part"], line["tokens"]) == ("core human v3", 40)
+    assert line["text"].startswith("Likes tea. x")
+    assert len(line["text"]) == 60
+    assert row({**CORE, "text": None, "note": "is not there any more"})["text"] == "(is not there any more)"
+    assert row({**CORE, "text": None, "version": None, "name": ""})["part"] == "core"

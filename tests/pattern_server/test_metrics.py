@@ -1,0 +1,108 @@
+"""Counts, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+from trio.testing import MockClock
+
+from pattern_core.meters import Meters
+from pattern_core.models.model import Usage
+from pattern_server.metrics import NAMES_MAX, Metrics, Now
+
+NOW = Now(awake=2, quarantined=1, answers={"2xx": 5, "4xx": 1})
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """Every sample by its name with the values of its labels, by name: `pattern_tool_calls_total done search`."""
+    families = text_string_to_metric_families(metrics.text(NOW).decode())
+    return {
+        " ".join((sample.name, *(value for _label, value in sorted(sample.labels.items())))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_what_was_told_is_counted() -> None:
+    metrics = Metrics()
+    told: Meters = metrics
+    told.turn_ended("completed", 0.7)
+    told.turn_ended("completed", 1_000)
+    told.turn_ended("limit", 0.1)
+    told.step_done("openai", "gpt", 2.0)
+    given = Usage(input_tokens=100, output_tokens=50, cached_tokens=60, cache_write_tokens=10, reasoning_tokens=20)
+    told.tokens("openai", "gpt", given, 42)
+    told.tokens("openai", "gpt", given, None)
+    told.call_ended("search", "done", 0.01)
+    told.committed()
+    told.agents_working(1)
+    told.agents_working(1)
+    told.agents_working(-1)
+    found = samples(metrics)
+    assert found["pattern_turns_total completed"] == 2
+    assert found["pattern_turns_total limit"] == 1
+    assert (found["pattern_turn_seconds_bucket 0.1"], found["pattern_turn_seconds_bucket 1.0"]) == (1, 2)
+    assert (found["pattern_turn_seconds_bucket +Inf"], found["pattern_turn_seconds_count"]) == (3, 3)
+    assert found["pattern_turn_seconds_sum"] == pytest.approx(1_000.8)
+    assert found["pattern_steps_total gpt openai"] == 1
+    kinds = {name.split()[1]: value for name, value in found.items() if name.startswith("pattern_llm_tokens_total")}
+    assert kinds == {
+        "input": 60,
+        "input_cached": 120,
+        "input_cache_write": 20,
+        "output": 60,
+        "output_reasoning": 40,
+    }
+    assert found["pattern_llm_microdollars_total gpt openai"] == 42
+    assert found["pattern_llm_unpriced_calls_total gpt openai"] == 1
+    assert found["pattern_tool_calls_total done search"] == 1
+    assert found["pattern_commits_total"] == 1
+    assert found["pattern_agents_working"] == 1
+
+
+def test_what_is_counted_elsewhere_is_shown() -> None:
+    metrics = Metrics()
+    metrics.watch_gates(lambda: {"openai": {"running": 3, "is_closed": False, "reason": "words of an error"}})
+    found = samples(metrics)
+    assert found["pattern_constellations awake"] == 2
+    assert found["pattern_constellations quarantined"] == 1
+    assert found["pattern_http_responses_total 4xx"] == 1
+    assert found["pattern_model_gate openai running"] == 3
+    assert found["pattern_model_gate openai is_closed"] == 0
+    assert not any("words" in name for name in found)
+    assert found["process_resident_memory_bytes"] > 0
+
+
+def test_labels_are_bounded() -> None:
+    metrics = Metrics()
+    for number in range(NAMES_MAX + 5):
+        metrics.call_ended(f"tool_{number}", "done", 0.0)
+    metrics.step_done("openai", "a name\nof several words", 0.0)
+    found = samples(metrics)
+    assert found["pattern_tool_calls_total done tool_0"] == 1
+    assert found["pattern_tool_calls_total done other"] == 5
+    assert found["pattern_steps_total other openai"] == 1
+    assert sum(name.startswith("pattern_tool_calls_total") for name in found) == NAMES_MAX + 1
+
+
+async def test_lag_is_what_others_wait(autojump_clock: MockClock) -> None:
+    metrics = Metrics()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(metrics.sample_lag)
+        await trio.sleep(1.5)
+        autojump_clock.jump(0.8)  # something held the loop
+        await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    found = samples(metrics)
+    assert found["pattern_loop_lag_seconds_bucket 0.001"] == 1
+    assert found["pattern_loop_lag_seconds_bucket 0.25"] == 1
+    assert found["pattern_loop_lag_seconds_bucket 0.5"] == 2
+
+
+def test_the_library_is_not_loaded_before_somebody_asks() -> None:
+    program = "import sys, pattern_server.metrics; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
