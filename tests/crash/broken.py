@@ -76,10 +76,17 @@ def mail_as_idempotent(stage: Stage) -> Sequence[Tool]:
     return [replace(one, effect=EffectClass.IDEMPOTENT) if one.name == "mail" else one for one in tools_of(stage)]
 
 
+def order_without_consent(stage: Stage) -> Sequence[Tool]:
+    """Ask nobody about what a person should agree to."""
+    return [replace(one, consent=None) if one.name == "order" else one for one in tools_of(stage)]
+
+
 _AROUND = tuple(point for point in POINTS if point[0] in AROUND)
+_OUTSIDE = tuple(point for point in POINTS if point[0] == "outside")
 VARIANTS = {
     "sound": Settings(),
     "acknowledges-before-commit": Settings(database=AcknowledgesBeforeCommit, points=_AROUND),
     "runs-before-intent": Settings(database=RunsBeforeIntent, points=_AROUND),
-    "repeats-in-doubt": Settings(tools=mail_as_idempotent, points=_AROUND),
+    "repeats-in-doubt": Settings(tools=mail_as_idempotent, points=_OUTSIDE),
+    "asks-nobody": Settings(tools=order_without_consent, points=_AROUND),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import trio
 
 from pattern_core.admission import Incoming
 from pattern_core.agents.roster import AgentSpec
+from pattern_core.budgets.budget import Budget
 from pattern_core.constellation import Constellation
+from pattern_core.errors import Conflict
 from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
@@ -24,16 +27,32 @@ from pattern_core.tools.tool import Tool
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import DatabaseThreads
+from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import meta
 from pattern_db.timestamps import iso
 from tests.crash.moments import POINTS, Trigger, TriggerDisk, WatchedDatabase, line_of
 from tests.crash.outside import World
-from tests.crash.script import AGENTS, BLOCK, PROVIDER, ScriptModel, Stage, tools_of, write_plan
+from tests.crash.script import (
+    AGENTS,
+    BLOCK,
+    CONFIGS,
+    PROVIDER,
+    RULES,
+    ScriptModel,
+    Stage,
+    answer_of,
+    tools_of,
+    write_plan,
+)
 
 LIFE_MS = 5_000  # how far apart the clocks of two lives begin
 PATIENCE_S = 30.0
+QUESTIONS_MAX = 100
+MORE = 500  # between the number of a message and that of the one that follows it at once, to join its turn
+STEERS = 0.15  # of the messages that are followed by another
 USER = "user:crash"
+BUDGET = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 10**12)  # so that every call is held for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +104,8 @@ class Life:
         self._chance = chance
         self._settings = scene.settings
         self._tools = scene.tools
+        self._last_seen = 0
+        self._asked = trio.Event()
         scene.stage.world, scene.stage.reached = world, trigger.reached
 
     async def lead(self, *, messages: int, vfs: str | None = None, pragmas: Sequence[str] = ()) -> None:
@@ -119,6 +140,7 @@ class Life:
         runtime = Runtime(
             clock=TickingClock(START_MS + LIFE_MS * (self._number + 1) + late_ms),
             randomness=seeded_randomness(self._chance.getrandbits(64)),
+            budgets=(BUDGET,),
         )
         provider = ScriptModel(self._trigger.reached)
         return Constellation(
@@ -135,6 +157,7 @@ class Life:
         await self._hire(constellation)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, constellation)
+            nursery.start_soon(self._answer, constellation)
             async with trio.open_nursery() as clients:
                 for agent in AGENTS:
                     clients.start_soon(self._talk, constellation, agent, messages, self._chance.getrandbits(64))
@@ -151,7 +174,9 @@ class Life:
                         name=name,
                         model_provider=PROVIDER,
                         model_name="script-1",
-                        enabled_tools=["look", "pay", "book", "mail", "block_edit", "recall", "send_message"],
+                        enabled_tools=[*self._tools.names],
+                        config=CONFIGS[name],
+                        tool_rules=RULES[name],
                         memory=[NewBlock(label=BLOCK, char_limit=500_000)],
                     ),
                     author=USER,
@@ -166,8 +191,19 @@ class Life:
             async for event in stream:
                 log.append(line_of(event))
                 self._last_seen = event.seq
+                if event.name == "approval.requested":
+                    self._asked.set()
 
-    _last_seen = 0
+    async def _answer(self, constellation: Constellation) -> None:
+        """A person who answers each question, also those of earlier lives."""
+        while True:
+            self._asked = trio.Event()
+            for approval in await constellation.approvals.list(QUESTIONS_MAX):
+                self._trigger.reached("decide", "before")
+                with suppress(Conflict):  # its turn was cancelled meanwhile
+                    await constellation.approvals.decide(approval.id, answer_of(approval))
+                self._trigger.reached("decide", "after")
+            await self._asked.wait()
 
     async def _talk(self, constellation: Constellation, agent: str, messages: int, seed: int) -> None:
         """A client that sends again what was not acknowledged, and now and then what was."""
@@ -184,6 +220,12 @@ class Life:
             turn_id = await client.send(wish)
             if key is not None and chance.random() < 0.2:
                 await client.send(wish)
+            if self._trigger.moment == "join" or chance.random() < STEERS:
+                await trio.sleep(chance.random() * 0.004)
+                follows = {**wish, "n": n + MORE, "key": f"more-{n}-{agent}", "policy": "steer"}
+                follows["content"] = write_plan(f"{n + MORE}-{agent}", chance)
+                self._world.wishes.append(follows)
+                await client.send(follows)
             if chance.random() < 0.08:
                 await trio.sleep(chance.random() * 0.005)
                 await constellation.cancel(turn_id, reason="the client changed its mind")
@@ -216,6 +258,7 @@ class _Client:
                 content=str(wish["content"]),
                 sender=USER,
                 idempotency_key=None if key is None else str(key),
+                policy="steer" if wish.get("policy") == "steer" else None,
             )
         )
         self.trigger.reached("submit", "after")
@@ -232,8 +275,17 @@ def _set(connection: Connection, pragma: str) -> None:
 
 
 async def _rest(constellation: Constellation) -> None:
-    """Wait until no agent has work."""
-    await _until(lambda: constellation.is_idle)
+    """Wait until every turn has ended, those included that a person must let go on."""
+    while True:
+        await _until(lambda: constellation.is_idle)
+        if await constellation.database.read(_unfinished) == 0:
+            return
+        await trio.sleep(0.001)
+
+
+def _unfinished(connection: Connection) -> int:
+    count: int = connection.execute("SELECT count(*) FROM turn WHERE ended_at IS NULL").get
+    return count
 
 
 async def _until(condition: Callable[[], bool]) -> None:

@@ -3,7 +3,6 @@
 A point is a moment and a phase of it. The moments T0 to T8 are those of `pattern_core/agents/journal.py`; which of
 them a transaction was is told by what it stored, not by who called. Phases of a commit: `before` (everything is
 written, nothing committed), `after` (committed, nobody knows), `told` (events announced, the caller does not know).
-T4, the question to a person, does not exist yet.
 """
 
 from __future__ import annotations
@@ -25,19 +24,21 @@ from tests.crash.outside import Log
 
 T = TypeVar("T")
 
-COMMIT_MOMENTS = ("T0", "T1", "T2", "T2'", "T3", "T5", "T6", "T7", "T8", "resume", "aside")
+COMMIT_MOMENTS = ("T0", "T1", "T2", "T2'", "T3", "T4", "T5", "T6", "T7", "T8", "resume", "aside")
+# Moments beside those: what follows a question (T4'), messages that leave or join, and money held for a summary.
+OTHER_MOMENTS = ("rest", "answer", "go on", "compact", "join", "money")
 COMMIT_PHASES = ("before", "after", "told")
-AROUND = ("model", "outside", "submit", "ack")
+AROUND = ("model", "summary", "outside", "submit", "ack", "decide")
 INSTANT = ("instant", "any")
 _NAMED: tuple[tuple[str, str], ...] = (
-    *((moment, phase) for moment in COMMIT_MOMENTS for phase in COMMIT_PHASES),
+    *((moment, phase) for moment in (*COMMIT_MOMENTS, *OTHER_MOMENTS) for phase in COMMIT_PHASES),
     *((moment, phase) for moment in AROUND for phase in ("before", "after")),
     *(("disk", phase) for phase in ("write", "written", "sync", "synced")),
 )
 # Every fifth life ends at an instant of no name: the kernel ends it wherever a random time finds it.
 POINTS = tuple(point for at, named in enumerate(_NAMED) for point in ((named, INSTANT) if at % 4 == 3 else (named,)))
 _OFTEN = frozenset({"T3", "T6", "T7", "T2'", "model", "outside"})
-_RARELY = frozenset({"resume", "aside"})
+RARE = frozenset({"resume", "aside", "T4", "decide", "summary", *OTHER_MOMENTS})
 INSTANT_S_MAX = 0.04
 
 
@@ -58,7 +59,7 @@ def choose(points: Sequence[tuple[str, str]], number: int, chance: random.Random
         return Point(moment, phase, seconds=chance.uniform(0.0002, INSTANT_S_MAX))
     if moment == "disk":
         return Point(moment, phase, nth=chance.randint(1, 40 if phase.startswith("writ") else 12))
-    most = 1 if moment in _RARELY else 4 if moment in _OFTEN else 2
+    most = 1 if moment in RARE else 4 if moment in _OFTEN else 2
     return Point(moment, phase, nth=chance.randint(1, most))
 
 
@@ -75,6 +76,11 @@ class Trigger:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._point = point
         self._at = at
+
+    @property
+    def moment(self) -> str | None:
+        """The moment that is waited for, so that a life can see to it that it comes."""
+        return None if self._point is None else self._point.moment
 
     def reached(self, moment: str, phase: str) -> None:
         """Tell that a phase of a moment is reached now."""
@@ -175,32 +181,40 @@ def classify(connection: Connection, fn: Callable[[Connection], T]) -> tuple[T, 
     return value, _moments(value, marks, _marks(connection))
 
 
-def _marks(connection: Connection) -> tuple[int, int]:
-    started, resumed = connection.execute(
-        "SELECT (SELECT coalesce(sum(attempts), 0) FROM effect), (SELECT coalesce(sum(resumes), 0) FROM turn)"
+def _marks(connection: Connection) -> tuple[int, int, int]:
+    """Numbers that tell what stored no event: calls started, turns taken up, summaries held for and paid."""
+    started, resumed, money = connection.execute(
+        "SELECT (SELECT coalesce(sum(attempts), 0) FROM effect), (SELECT coalesce(sum(resumes), 0) FROM turn),"
+        " (SELECT count(*) FROM reservation WHERE purpose = 'summary')"
+        " + 2 * (SELECT count(*) FROM usage WHERE purpose = 'summary')"
     ).get
-    return started, resumed
+    return started, resumed, money
 
 
-def _moments(value: object, before: tuple[int, int], after: tuple[int, int]) -> list[str]:
+_BY_EVENT = {
+    "turn.queued": "T0",
+    "turn.started": "T1",
+    "approval.requested": "T4",
+    "turn.waiting": "rest",
+    "approval.decided": "answer",
+    "turn.resumed": "go on",
+    "history.compacted": "compact",
+    "message.joined": "join",
+}
+
+
+def _moments(value: object, before: tuple[int, int, int], after: tuple[int, int, int]) -> list[str]:
     """The moments of the journal that a transaction was."""
     names = [event.name for event in events_of(value)]
-    found = []
-    if "turn.queued" in names:
-        found.append("T0")
-    if after[0] > before[0]:
-        found.append("T5")
-    if after[1] > before[1]:
-        found.append("resume")
-    if "turn.started" in names:
-        found.append("T1")
+    found = [moment for name, moment in _BY_EVENT.items() if name in names]
+    found += [moment for at, moment in enumerate(("T5", "resume", "money")) if after[at] > before[at]]
     if "tool.result" in names and not TERMINAL.intersection(names):
         found.append("T6")
     if "step.started" in names:
         found.append("T7" if "tool.result" in names else "T2")
     if "tool.call" in names or ("message" in names and "tool.result" not in names):
         found.append("T3")
-    if TERMINAL.intersection(names):
+    if TERMINAL.intersection(names) and "message.joined" not in names:
         found.append("T8")
     if not found and {"text.delta", "reasoning.delta"}.intersection(names):
         found.append("T2'")

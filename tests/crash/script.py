@@ -1,42 +1,67 @@
-"""What agents are asked to do, the model that does it, and tools of all five effect classes.
+"""What agents are asked to do, the model that does it, the person who is asked, and tools of all five effect classes.
 
 A message is its own plan, so that the model is a function of what it is shown:
 
     work 17: look pay; mail block_edit (streamed, insists)
 
-is two steps; each word is a tool to call. `streamed` sends every answer in pieces, `insists` asks again for a mail
+is two steps; each word is a tool to call. `streamed` sends every answer in pieces, `insists` asks again for a call
 whose outcome is unknown. The words that a call is given, such as `<17.2.1>`, name the wish: however often the model is
-asked, the same wish has the same words.
+asked, the same wish has the same words. What a person says follows from the words, too.
+
+Bob has tool rules and a window that is too small for his past; ada has neither.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
+from zlib import crc32
 
 import trio
 
 from pattern_core.agents.calls import IN_DOUBT
+from pattern_core.approvals import Answer, Approval
 from pattern_core.messages import Message, Text, ToolCall, ToolResult
 from pattern_core.models.calls import made_up_call_id
+from pattern_core.models.errors import ModelRefused
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta, Usage
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
-from pattern_db.enums import EffectClass
+from pattern_db.columns import Json
+from pattern_db.enums import ApprovalKind, EffectClass
 from tests.crash.outside import World
 
 PROVIDER = "script"
 AGENTS = ("ada", "bob")
 BLOCK = "notes"
 AGAIN = "again"
+SUMMARISE = "Now write the summary."  # the end of a request for one
+EDITED = "edited "
+PERSON = "user:person"
 LOCAL_TOOLS = ("block_edit", "recall", "send_message")
-OUTER_TOOLS = ("pay", "book", "mail")
+OUTER_TOOLS = ("pay", "book", "mail", "order")
+SIGNED = "sign"  # bob's turns that booked something do not end without it
+PAYMENTS_MAX = 2
 Reached = Callable[[str, str], None]
+RULES: Mapping[str, Json] = {
+    "ada": None,
+    "bob": [
+        {"tool": "mail", "type": "requires_preceding", "tools": ["look"]},
+        {"tool": "pay", "type": "max_calls", "count": PAYMENTS_MAX},
+        {"tool": "recall", "type": "exit_loop"},
+        {"tool": "book", "type": "requires_consent"},
+        {"tool": SIGNED, "type": "required_before_exit_if", "condition": {"tool_called": "book"}},
+    ],
+}
+CONFIGS: Mapping[str, Mapping[str, Json]] = {
+    "ada": {},
+    "bob": {"on_doubt": "ask_human", "context_window": 3_900, "max_output_tokens": 200},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +75,9 @@ class Plan:
 
 
 def write_plan(name: str, chance: random.Random) -> str:
-    """A message with up to three steps of up to three calls; `name` ends with its agent's."""
-    words = ("look", *LOCAL_TOOLS, *OUTER_TOOLS, "mail", "pay")
-    steps = [" ".join(chance.choices(words, k=chance.randint(1, 3))) for _ in range(chance.randint(0, 3))]
+    """A message with up to three steps of up to three calls, most of fewer; `name` ends with its agent's."""
+    words = ("look", "look", *LOCAL_TOOLS, *OUTER_TOOLS, "mail", "pay")
+    steps = [" ".join(chance.choices(words, k=chance.choice((1, 1, 2, 3)))) for _ in range(chance.randint(0, 3))]
     manner = [word for word in ("streamed", "insists") if chance.random() < 0.4]
     return f"work {name}: {'; '.join(steps)}" + (f" ({', '.join(manner)})" if manner else "")
 
@@ -81,6 +106,8 @@ class ScriptModel:
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Answer the last message that a user or another agent sent."""
         await trio.lowlevel.checkpoint()
+        if request.messages[-1].text.endswith(SUMMARISE):
+            return self._retold(request)
         self._reached("model", "before")
         start = max(index for index, message in enumerate(request.messages) if message.role == "user")
         plan = read_plan(request.messages[start].text)
@@ -91,6 +118,15 @@ class ScriptModel:
                 await on_delta(TextDelta(text=text[at : at + 12]))
         self._reached("model", "after")
         return reply
+
+    def _retold(self, request: ModelRequest) -> ModelReply:
+        """A summary, which now and then cannot be had."""
+        self._reached("summary", "before")
+        if crc32(request.messages[-1].text.encode()) % 4 == 0:
+            raise ModelRefused("no summaries today", provider=PROVIDER)
+        text = Text(text="Some work was asked for, and done.")
+        self._reached("summary", "after")
+        return ModelReply(parts=(text,), finish_reason="stop", usage=Usage(input_tokens=100, output_tokens=10))
 
     async def aclose(self) -> None:
         """Nothing is open."""
@@ -151,6 +187,17 @@ def passed_on(plan: Plan, step: int, index: int, other: str) -> str:
     return f"work {plan.name}/{step}.{index}-{other}: look"
 
 
+def answer_of(approval: Approval) -> Answer:
+    """What the person says to a question: always the same to the same one."""
+    words = str(approval.request["arguments"]["words"])
+    chance = crc32(f"{approval.kind.value} {words}".encode()) % 4
+    if chance == 0:
+        return Answer(approve=False, by=PERSON, reason="no")
+    if chance == 1 and approval.kind is ApprovalKind.TOOL and not words.startswith(EDITED):
+        return Answer(approve=True, by=PERSON, arguments={"words": EDITED + words})
+    return Answer(approve=True, by=PERSON)
+
+
 @dataclass(slots=True)
 class Stage:
     """Where the tools act: set for each life, since making tools takes longer than a life."""
@@ -196,4 +243,15 @@ def tools_of(stage: Stage) -> list[Tool]:
         """Mail something; it cannot be taken back."""
         return await act(context, "mail", words)
 
-    return [look, pay, book, mail, block_edit, recall, send_message]
+    @tool(effect=EffectClass.UNSAFE, consent=lambda _arguments: "orders are binding")
+    async def order(context: ToolContext, words: Annotated[str, "What to order."]) -> str:
+        """Order something; a person must agree."""
+        return await act(context, "order", words)
+
+    @tool(effect=EffectClass.LOCAL)
+    async def sign(context: ToolContext) -> str:
+        """Sign that the work is done."""
+        context.work.event("signed", {})
+        return "signed"
+
+    return [look, pay, book, mail, order, sign, block_edit, recall, send_message]

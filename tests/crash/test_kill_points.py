@@ -8,13 +8,24 @@ from collections import Counter
 
 import pytest
 
-from tests.crash.moments import COMMIT_MOMENTS, POINTS
+from tests.crash.moments import COMMIT_MOMENTS, POINTS, RARE
 from tests.crash.series import Tally
 from tests.sources import ROOT
 
-KILL_POINTS = 2_000
+KILL_POINTS = 600
 BROKEN_POINTS = 400
 REACHED = 0.5  # of the lives that are meant to end at a point, how many do at least
+SELDOM = (
+    ("resume",),
+    ("T4",),
+    ("rest",),
+    ("answer",),
+    ("decide",),
+    ("go on",),
+    ("join",),
+    ("compact", "money", "summary"),
+)
+PHASES = ("before", "after", "told")
 
 
 def cut_off(points: int, *more: str, seed: int = 1) -> Tally:
@@ -28,19 +39,24 @@ def cut_off(points: int, *more: str, seed: int = 1) -> Tally:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_repeated_at_two_thousand_kill_points() -> None:
+def test_nothing_is_lost_or_repeated_at_six_hundred_kill_points() -> None:
     tally = cut_off(KILL_POINTS)
     assert not tally.violations, "\n".join(tally.violations[:20])
     assert tally.killed >= KILL_POINTS
     for (moment, phase), times in Counter(POINTS).items():
-        expected = KILL_POINTS * times / len(POINTS)
-        # Not every life resumes a turn or makes an agent.
-        least = 0.1 if moment in ("resume", "aside") else REACHED
-        assert tally.kills[f"{moment} {phase}"] >= expected * least, (moment, phase)
-    assert {"T0", "T1", "T2", "T3", "T5", "T6", "T7", "T8"} < set(COMMIT_MOMENTS)
+        if moment not in RARE:
+            assert tally.kills[f"{moment} {phase}"] >= KILL_POINTS * times / len(POINTS) * REACHED, (moment, phase)
+    # Not every life resumes a turn, makes an agent, asks a person, makes room or is sent more in time.
+    for moments in SELDOM:
+        assert sum(tally.kills[f"{moment} {phase}"] for moment in moments for phase in PHASES) > 0, moments
+    assert {"T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8"} < set(COMMIT_MOMENTS)
     assert tally.counts["in doubt and had happened"] > 0, "calls in doubt of both kinds were met"
     assert tally.counts["in doubt and had not happened"] > 0
-    assert tally.counts["mail denied"] > 0, "a model that insists was refused"
+    for said in ("tool approved", "tool edited", "tool denied"):
+        assert tally.counts[said] > 0, said
+    assert tally.counts["recovery approved"] + tally.counts["recovery denied"] > 0
+    for happened in ("mail denied", "sign done", "joined", "messages archived", "summaries", "stubs"):
+        assert tally.counts[happened] > 0, happened
 
 
 @pytest.mark.slow
@@ -50,6 +66,7 @@ def test_nothing_is_lost_or_repeated_at_two_thousand_kill_points() -> None:
         ("acknowledges-before-commit", "lost"),
         ("runs-before-intent", "unplanned"),
         ("repeats-in-doubt", "repeated"),
+        ("asks-nobody", "unasked"),
     ],
 )
 def test_a_broken_variant_is_caught(variant: str, kind: str) -> None:

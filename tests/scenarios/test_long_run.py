@@ -1,0 +1,358 @@
+"""The long run: an agent with a real conversation of 200 turns and a window of 4,000 tokens, cut off three times.
+
+Asserted at every question to the model, from outside: the prompt is within the window by a count of our own, every
+vendor would take it, and no budget is passed. At the end: nothing that was said is lost, by listing and by search, and
+the bill is exact. PATTERN_LONG_RUN=1 replays all conversations whole, and searches for every message.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import trio
+
+from pattern_core.admission import Incoming
+from pattern_core.agents.roster import AgentSpec
+from pattern_core.budgets.budget import Budget
+from pattern_core.constellation import Constellation
+from pattern_core.errors import InvalidInput
+from pattern_core.ids import seeded_randomness
+from pattern_core.limits import Limits
+from pattern_core.memory.block import NewBlock
+from pattern_core.messages import ToolResult
+from pattern_core.models.client import ModelClient
+from pattern_core.models.model import Provider
+from pattern_core.models.providers.openai import OpenAIProvider
+from pattern_core.models.providers.settings import Secret
+from pattern_core.models.retry import RetryPolicy
+from pattern_core.runtime import Runtime
+from pattern_core.search import Mode, SearchRequest
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing.model import ScriptedProvider
+from pattern_core.testing.wire_openai import serve_openai
+from pattern_core.tools.builtin import BUILTIN
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.views import TurnView
+from pattern_db.database import Database, DatabaseThreads
+from pattern_db.enums import BlockType, EffectClass, SearchKind
+from pattern_db.journal.budgets import BudgetScope, Period, Unit
+from pattern_db.tables import meta
+from pattern_db.tables.messages import MessageRow
+from tests.scenarios import long_run
+from tests.scenarios.long_run import (
+    DIARY,
+    LESSON,
+    MODEL,
+    PROVIDER,
+    Friend,
+    Talk,
+    Watch,
+    lines_of,
+    made_up,
+    over_the_wire,
+)
+from tests.support import USER, note, on_file, rows
+
+AGENT = "friend"
+WHOLE = os.environ.get("PATTERN_LONG_RUN", "") not in ("", "0")
+TURNS = 200
+PATIENCE_S = 60.0
+TURN_MS = 40 * 60 * 1000  # between two messages: a day has 36
+DAY_MS = 24 * 3600 * 1000
+CONFIG = {
+    "context_window": long_run.WINDOW,
+    "compaction": {"summary_tokens": long_run.SUMMARY_TOKENS},
+    "limits": {"tokens": 60_000, "microdollars": 1_000_000},
+}
+
+
+@tool(effect=EffectClass.PURE)
+async def flaky(_context: ToolContext, text: Annotated[str, "Anything."]) -> str:
+    """Fail, whatever is asked."""
+    raise InvalidInput(f"it cannot be done: {text}")
+
+
+@dataclass
+class Run:
+    """A talk under way, over as many lives of the constellation as it takes."""
+
+    path: Path
+    talk: Talk
+    clock: StoppedClock
+    friend: Friend
+    provider: Provider
+    accepted: list[tuple[str, str]] = field(default_factory=list)  # turn ids with what was said, in order
+    refused: list[str] = field(default_factory=list)  # those that a budget ended
+    threads: DatabaseThreads = field(default_factory=DatabaseThreads)
+
+    @asynccontextmanager
+    async def alive(self) -> AsyncIterator[Constellation]:
+        """A life; its end is abrupt: what is under way stays so."""
+        models = ModelClient(
+            {PROVIDER: self.provider},
+            RetryPolicy(attempts_max=1),
+            Limits().turn,
+            seeded_randomness(2),
+            catalogue=long_run.catalogue(),
+        )
+        async with await on_file(self.path, self.threads) as database:
+            epoch = await database.write(meta.next_epoch)
+            constellation = Constellation(
+                id="cst_long",
+                name="long",
+                database=database,
+                models=models,
+                tools=ToolRegistry([*BUILTIN, note, flaky]),
+                runtime=Runtime(clock=self.clock, randomness=seeded_randomness(epoch)),
+                limits=Limits(),
+            )
+            async with trio.open_nursery() as nursery:
+                await nursery.start(constellation.run)
+                yield constellation
+                nursery.cancel_scope.cancel()
+
+    async def begin(self) -> None:
+        """Make the agent and its budgets."""
+        async with self.alive() as constellation:
+            await constellation.roster.create(
+                AgentSpec(
+                    name=AGENT,
+                    model_provider=PROVIDER,
+                    model_name=MODEL,
+                    system_prompt="You are a friend of long standing. Answer as a friend does.",
+                    config=CONFIG,
+                    enabled_tools=["block_edit", "search", "note", "flaky"],
+                    memory=[NewBlock(label=DIARY, description="What you remember.", block_type=BlockType.CORE)],
+                ),
+                author=USER,
+            )
+            day = Budget(BudgetScope.AGENT, "", Period.DAY, Unit.TOKENS, long_run.DAY_TOKENS)
+            money = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.MICRODOLLARS, long_run.TOTAL_MICRODOLLARS)
+            await constellation.spending.put(day)
+            await constellation.spending.put(money)
+
+    async def tell(self, constellation: Constellation, number: int) -> TurnView | None:
+        """Say the n-th thing and wait for the end of its turn; None if the friend holds still instead.
+
+        Where the day's budget is used up, it is said again the next day.
+        """
+        while True:
+            self.friend.begin(number)
+            self.clock.advance(TURN_MS)
+            text = self.talk.said[number]
+            ticket = await constellation.submit(Incoming(agent_id=AGENT, content=text, sender=USER))
+            self.accepted.append((ticket.turn_id, text))
+            view = await self.end_of(constellation, ticket.turn_id)
+            if view is None or view.status != "limit":
+                return view
+            assert "the budget of this agent" in json.dumps(view.error)
+            self.refused.append(ticket.turn_id)
+            self.clock.advance(DAY_MS)
+
+    async def end_of(self, constellation: Constellation, turn_id: str) -> TurnView | None:
+        """Wait for it; None if the friend holds still first."""
+        found: list[TurnView] = []
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+
+                async def held() -> None:
+                    await self.friend.held.wait()
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(held)
+                found.append(await constellation.wait(turn_id))
+                nursery.cancel_scope.cancel()
+        if found and found[0].has_ended:
+            self.friend.watch.check(held=False)
+            return found[0]
+        return None
+
+    async def live(self, first: int, end: int, *, hold: str | None) -> int:
+        """Say what is to be said from `first` up to `end`; then, if it is to `hold`, go on until it does, and die.
+
+        The next life ends the turn that was cut off. Returns what is to be said next.
+        """
+        async with self.alive() as constellation:
+            number = first
+            while number < end or hold is not None:
+                if number >= end:
+                    self.friend.hold = hold
+                view = await self.tell(constellation, number)
+                if view is None:
+                    break
+                assert view.status == "completed", view.error
+                number += 1
+            else:
+                return number
+        self.friend.hold, self.friend.held = None, trio.Event()
+        async with self.alive() as constellation:
+            turn_id, _text = self.accepted[-1]
+            view = await self.end_of(constellation, turn_id)
+            assert view is not None and view.status == "completed", view and view.error
+        return number + 1
+
+
+@asynccontextmanager
+async def run_of(
+    path: Path, talk: Talk, *, failing: Sequence[int] = (), density: float = 1.0, is_wired: bool = False
+) -> AsyncIterator[Run]:
+    """A run whose agent exists; with `is_wired` its friend is asked over HTTP."""
+    clock = StoppedClock()
+    with DatabaseThreads() as threads:
+        async with await on_file(path, threads):
+            pass
+        friend = Friend(talk=talk, watch=Watch(path, clock), failing=failing, density=density)
+        async with provider_of(friend, is_wired=is_wired) as provider:
+            run = Run(path=path, talk=talk, clock=clock, friend=friend, provider=provider, threads=threads)
+            await run.begin()
+            try:
+                yield run
+            finally:
+                friend.watch.close()
+
+
+@asynccontextmanager
+async def provider_of(friend: Friend, *, is_wired: bool) -> AsyncIterator[Provider]:
+    """The friend as a provider."""
+    if not is_wired:
+        yield ScriptedProvider(name=PROVIDER, otherwise=friend.answer)
+        return
+    async with serve_openai(otherwise=over_the_wire(friend)) as server:
+        provider = OpenAIProvider(PROVIDER, Secret("sk-test"), f"{server.url}/v1")
+        try:
+            yield provider
+        finally:
+            await provider.aclose()
+
+
+async def play(run: Run) -> None:
+    """The whole talk, with its three deaths: in the middle of an answer, of a compaction, and of an answer again."""
+    turns = len(run.talk.said)
+    number = await run.live(0, turns // 4, hold="answer")
+    number = await run.live(number, turns // 2, hold="summary")
+    number = await run.live(number, turns * 3 // 4, hold="answer")
+    assert await run.live(number, turns, hold=None) == turns
+    assert run.friend.summaries > 5
+
+
+async def listed(constellation: Constellation) -> list[MessageRow]:
+    """All messages of the agent, oldest first, as clients page through them."""
+    found: list[MessageRow] = []
+    before: str | None = None
+    while page := await constellation.messages(AGENT, limit=100, before=before):
+        found += page
+        before = page[-1].position
+    return found[::-1]
+
+
+async def check_nothing_is_lost(run: Run, constellation: Constellation, *, every: int) -> None:
+    """Each thing that was said stands exactly once, in order, and is found by its words."""
+    messages = await listed(constellation)
+    refused = set(run.refused)
+    expected: list[tuple[str, str]] = []
+    answers = iter(run.talk.answers)
+    for turn_id, text in run.accepted:
+        expected.append(("user", text))
+        if turn_id not in refused:
+            expected.append(("assistant", next(answers)))
+    assert next(answers, None) is None
+    said = [(row.role.value, row.content) for row in messages if row.role != "tool" and row.parts is None]
+    assert said == expected
+    for row in [row for row in messages if row.role != "tool" and row.content][::every]:
+        assert row.content is not None
+        request = SearchRequest(query=row.content, kinds=[SearchKind.MESSAGE], mode=Mode.WORDS, limit=10)
+        hits = (await constellation.search(request)).hits
+        assert row.content in [hit.content for hit in hits], row.content
+
+
+async def check_archive(run: Run, database: Database) -> None:
+    """Summaries follow one another without a gap, and stand for all that is archived, which is most of it."""
+    chain = await database.read(
+        rows,
+        "SELECT id, previous_summary_id, start_position, end_position, depth, is_stub, summary FROM archive_summaries"
+        " ORDER BY created_at, rowid",
+    )
+    assert [row[1] for row in chain] == [None, *(row[0] for row in chain[:-1])]
+    assert any(row[4] for row in chain), "no summary stands for those before it"
+    assert sum(1 for row in chain if row[5]) >= len(run.friend.failing), "who cannot be summarised leaves with a stub"
+    uncovered = await database.read(
+        rows,
+        "SELECT count(*) FROM messages AS m WHERE is_archived AND NOT EXISTS (SELECT 1 FROM archive_summaries AS s"
+        " WHERE m.position BETWEEN s.start_position AND s.end_position)",
+    )
+    assert uncovered == [(0,)]
+    counted = await database.read(rows, "SELECT count(*) FILTER (WHERE is_archived), count(*) FROM messages")
+    assert counted[0][0] > counted[0][1] // 2  # type: ignore[operator]  # counts
+
+
+async def check_bill(run: Run, database: Database) -> None:
+    """What was answered is charged exactly, and what was cut off by an estimate; nothing is held any more."""
+    sql = (
+        "SELECT sum(input_tokens), sum(output_tokens), sum(cost_microdollars), count(*) FROM usage WHERE is_estimate = "
+    )
+    exact = (await database.read(rows, sql + "0"))[0]
+    usages = run.friend.usages
+    assert exact == (
+        sum(usage.input_tokens for usage in usages),
+        sum(usage.output_tokens for usage in usages),
+        run.friend.cost,
+        len(usages),
+    )
+    assert (await database.read(rows, sql + "1"))[0][3] == 3 + len(run.friend.failing)
+    assert await database.read(rows, "SELECT count(*) FROM reservation") == [(0,)]
+
+
+async def check(run: Run, *, every: int) -> None:
+    """All that must hold at the end."""
+    async with run.alive() as constellation:
+        database = constellation.database
+        await check_nothing_is_lost(run, constellation, every=every)
+        await check_archive(run, database)
+        await check_bill(run, database)
+        block = await constellation.memory.view((await constellation.roster.get(AGENT)).id, DIARY)
+        assert await constellation.memory.value_of(block) == "".join(run.friend.noted)
+        assert len(run.friend.noted) >= len(run.talk.said) // 10
+    assert run.friend.last is not None
+    results = [part for message in run.friend.last.messages for part in message.parts if isinstance(part, ToolResult)]
+    assert any(LESSON in result.content for result in results), "an early fact is not found by the tool"
+
+
+def with_lesson(texts: Sequence[str]) -> list[str]:
+    """The lines with a fact among the first that is asked for in the last turn."""
+    return [*texts[:4], LESSON, *texts[5:]]
+
+
+async def test_an_agent_lives_through_a_long_real_conversation(tmp_path: Path, shared_data: Path) -> None:
+    samples = json.loads((shared_data / "locomo" / "dev.json").read_text())
+    talk = Talk.of(with_lesson(lines_of(samples[0])), TURNS)
+    async with run_of(tmp_path / "pattern.db", talk, failing=[3]) as run:
+        await play(run)
+        assert run.refused, "the day's budget was never met: it proves nothing"
+        await check(run, every=8)
+
+
+@pytest.mark.parametrize("density", [1.0, 1.4])
+async def test_an_agent_lives_through_a_talk_with_a_model_over_the_wire(tmp_path: Path, density: float) -> None:
+    talk = Talk.of(with_lesson(made_up(72)), 36)
+    async with run_of(tmp_path / "pattern.db", talk, density=density, is_wired=True) as run:
+        await play(run)
+        assert (run.friend.refused > 0) == (density > 1.0)
+        await check(run, every=5)
+
+
+@pytest.mark.skipif(not WHOLE, reason="minutes of talk; PATTERN_LONG_RUN=1 runs it")
+@pytest.mark.parametrize("number", range(5))
+async def test_agents_live_through_whole_conversations(tmp_path: Path, shared_data: Path, number: int) -> None:
+    texts = lines_of(json.loads((shared_data / "locomo" / "dev.json").read_text())[number])
+    talk = Talk.of(with_lesson(texts), len(texts) // 2)
+    async with run_of(tmp_path / "pattern.db", talk, failing=[2, 7]) as run:
+        await play(run)
+        await check(run, every=1)
