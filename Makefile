@@ -49,7 +49,7 @@ demo: $(READY)
 	@$(VENV)/bin/pattern demo
 
 test: $(READY)
-	@$(VENV)/bin/python -m pytest
+	@$(VENV)/bin/python -m pytest --numprocesses=auto
 
 check: $(READY)
 	@$(VENV)/bin/python -m tests.check

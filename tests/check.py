@@ -26,11 +26,14 @@ CHECKS = {
     "lint": Check((("ruff", "check", "--quiet", "."),), "run `ruff check --fix .` and mend what is left by hand"),
     "types": Check((("mypy",),), "mend the types; a `# type: ignore[code]` needs its reason beside it"),
     "tests": Check(
-        (("coverage", "erase"), ("coverage", "run", "-m", "pytest", "--quiet")),
+        (
+            ("coverage", "erase"),
+            ("pytest", "--quiet", "--numprocesses=auto", "--cov", "--cov-report=", "--cov-fail-under=0"),
+        ),
         "run the failing test alone: `python -m pytest PATH::NAME`",
     ),
     "coverage": Check(
-        (("coverage", "combine", "--quiet"), ("coverage", "report")),
+        (("coverage", "report"),),
         "write tests for the lines named above; the bound is fail_under in pyproject.toml",
     ),
 }

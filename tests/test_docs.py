@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import fields
 from importlib import import_module
 
 import click
 import pytest
 from fastapi.routing import APIRoute
 
+from pattern_core.agents.settings import KEYS
+from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.errors import PatternError
+from pattern_core.events import TERMINAL
+from pattern_core.models.errors import ModelError
+from pattern_core.prompts.settings import ContextSettings
+from pattern_core.rules.detectors import DetectorSettings
 from pattern_server.cli import COMMANDS, cli
 from pattern_server.config import Config
+from pattern_server.http.errors import STATUS
 from tests.sources import ROOT, sources
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -108,6 +117,29 @@ def test_every_route_is_in_the_reference() -> None:
 def test_every_setting_is_in_the_reference() -> None:
     missing = [name for name in Config.model_fields if f"`{name}" not in REFERENCE]
     assert not missing, f"add these settings to the table in REFERENCE.md: {', '.join(missing)}"
+
+
+def test_every_key_of_an_agents_config_is_in_the_reference() -> None:
+    shapes = (CompactionSettings, ContextSettings, DetectorSettings, TurnBudget)
+    inner = {field.name for shape in shapes for field in fields(shape)} - {"hidden"}  # written as `show`
+    missing = [key for key in (*KEYS, *sorted(inner)) if not re.search(rf'[`"]{key}[`"]', REFERENCE)]
+    assert not missing, f"add these keys of an agent's config to REFERENCE.md: {', '.join(missing)}"
+
+
+def test_every_event_is_in_the_reference() -> None:
+    told = r'(?:Draft\(|\.event\(|\.tell\(\s*turn,|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
+    core = [source.text for source in sources() if source.path.startswith("pattern_core/")]
+    found = {name for text in core for name in re.findall(told, text)} | TERMINAL
+    assert {"message", "turn.started", "model.retry", "archive.changed", "constellation.halted"} <= found
+    missing = sorted(name for name in found if f"`{name}`" not in REFERENCE)
+    assert not missing, f"add these events to the table in REFERENCE.md: {', '.join(missing)}"
+
+
+def test_every_error_code_is_in_the_reference() -> None:
+    errors: list[type[ModelError]] = [ModelError, *ModelError.__subclasses__()]
+    codes = {*STATUS, *(one.code for one in errors)}
+    missing = sorted(code for code in codes if f"`{code}`" not in REFERENCE)
+    assert not missing, f"add these codes to Errors in REFERENCE.md: {', '.join(missing)}"
 
 
 def test_a_refusal_has_a_code() -> None:

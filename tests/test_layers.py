@@ -38,9 +38,18 @@ RULES = (
     Rule(("click", "rich"), ("pattern_server/cli/",), "the terminal is the command line's business"),
     Rule(
         ("httpx2",),
-        ("pattern_core/models/", "pattern_core/embeddings/", "pattern_core/testing/", "pattern_server/cli/"),
+        (
+            *("pattern_core/models/", "pattern_core/embeddings/", "pattern_core/web/", "pattern_core/testing/"),
+            "pattern_core/mcp_servers/streamable.py",
+            "pattern_server/cli/",
+        ),
         "HTTP clients",
     ),
+    Rule(("tree_sitter", "tree_sitter_bash"), ("pattern_core/shell/",), "one room reads commands"),
+    Rule(("pint",), ("pattern_core/calculator/units.py",), "one file knows the units"),
+    Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
+    Rule(("jsonschema",), ("pattern_core/mcp_servers/",), "our own tools are checked by pydantic"),
+    Rule(("markdownify",), ("pattern_core/web/page_child.py",), "pages are read in a child process"),
     Rule(
         ("openai",),
         ("pattern_core/models/providers/openai.py", "pattern_core/embeddings/providers/openai.py"),
@@ -53,7 +62,10 @@ RULES = (
     ),
     Rule(
         ("pydantic", "pydantic_settings"),
-        ("pattern_server/http/", "pattern_server/config.py", "pattern_core/tools/"),
+        (
+            *("pattern_server/http/", "pattern_server/config.py", "pattern_server/web_config.py"),
+            *("pattern_server/mcp_config.py", "pattern_core/tools/", "pattern_core/mcp_servers/connection.py"),
+        ),
         "inside, data is frozen dataclasses; pydantic checks what comes from outside",
     ),
     Rule(
@@ -66,11 +78,12 @@ RULES = (
         ("pattern_db/vector_scan.py", "pattern_core/search/postings.py", "pattern_core/embeddings/local/"),
         "many numbers at once are the business of the scan, of common words and of the models",
     ),
+    Rule(("prometheus_client",), ("pattern_server/metrics.py",), "whoever counts tells pattern_core.meters, no format"),
     Rule(("multiprocessing", "concurrent"), (), "work in parallel is trio's tasks and the database's threads"),
 )
 # Heavy libraries that must not delay the start of a server or of `pattern --help`.
 LATE = (
-    *("openai", "anthropic"),
+    *("openai", "anthropic", "pint", "markdownify", "prometheus_client", "mcp", "mcp_types", "jsonschema"),
     *("numpy", "torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
 )
 SQL = re.compile(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from tests.bench import embeddings, locomo, memory, search, server, turns, vectors
+from tests.bench import cancel, embeddings, locomo, memory, overhead, prompt, search, server, turns, vectors
 from tests.bench.report import Figure, machine, table, with_section
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -34,9 +34,28 @@ async def measure_disk() -> list[Figure]:
     return [*await turns.disk(chars=400, turns=2_000), *await turns.disk(chars=1_000, turns=10_000)]
 
 
+async def measure_prompt() -> list[Figure]:
+    """What prompts take to make, and how much of them vendors' caches find."""
+    return [*await prompt.building(), *await prompt.prefixes()]
+
+
+async def measure_overhead() -> list[Figure]:
+    """What a turn takes beyond its model calls."""
+    return [
+        *await overhead.turns_over_bare_calls(steps=1, on_disk=True),
+        *await overhead.turns_over_bare_calls(steps=1, on_disk=False),
+        *await overhead.turns_over_bare_calls(steps=2, on_disk=False),
+    ]
+
+
 SUITES: dict[str, Callable[[], list[Figure]]] = {
     "turns": lambda: trio.run(measure_turns),
+    "cancel": cancel.run,
     "disk": lambda: trio.run(measure_disk),
+    "prompt": lambda: trio.run(measure_prompt),
+    "overhead": lambda: trio.run(measure_overhead),
+    "first_token": lambda: trio.run(overhead.first_token),
+    "idle_agents": lambda: trio.run(overhead.idle_agents),
     "server": server.measure,
     "memory": memory.run,
     "vectors": vectors.measure,

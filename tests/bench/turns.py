@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -22,12 +22,13 @@ from pattern_core.agents.roster import Agent, AgentSpec
 from pattern_core.constellation import Constellation
 from pattern_core.limits import Limits
 from pattern_core.messages import Text, ToolCall
+from pattern_core.models.catalogue import Catalogue, ModelFacts
 from pattern_core.models.client import ClientLimits, ModelClient
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Usage
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, Usage
 from pattern_core.models.retry import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_db import template
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import EffectClass
@@ -38,7 +39,9 @@ NOW = "2026-01-01T00:00:00.000Z"
 AGENTS = 50
 RUNS = 5
 USAGE = Usage(input_tokens=100, output_tokens=50)
-
+FACTS = ModelFacts(
+    provider="script", model="m", window=128_000, output_max=4_096, input_price=3_000_000, output_price=15_000_000
+)
 
 SYLLABLES = ["ka", "lo", "mi", "ne", "ru", "sa", "to", "vi", "be", "dor", "fen", "gal", "hin", "jus", "pel", "quo"]
 VOCABULARY = ["".join(random.Random(n).choices(SYLLABLES, k=1 + n % 4)) for n in range(5_000)]
@@ -89,53 +92,69 @@ class World:
         self.agents = agents
         self.path = path
 
+    async def add(self, count: int) -> None:
+        """Make more agents."""
+        for number in range(len(self.agents), len(self.agents) + count):
+            spec = AgentSpec(
+                name=f"agent {number}",
+                model_provider="script",
+                model_name="m",
+                system_prompt=words(1_000, 1),
+                enabled_tools=["note"],
+            )
+            self.agents.append(await self.constellation.roster.create(spec, author="user:bench"))
+
     async def turn(self, agent: Agent, content: str) -> None:
         """One message, until its terminal event."""
         seen = self.constellation.events.latest
         ticket = await self.constellation.submit(Incoming(agent_id=agent.id, content=content, sender="user:bench"))
-        await self.constellation.events.ended(ticket.turn_id, after=seen)
+        await self.constellation.events.rested(ticket.turn_id, after=seen)
 
 
 @asynccontextmanager
-async def world(*, steps: int, chars: int = 400, agents: int = 1, on_disk: bool = True) -> AsyncIterator[World]:
-    """A started constellation in a temporary folder, or in memory on the calling thread."""
+async def world(
+    *,
+    steps: int = 1,
+    chars: int = 400,
+    agents: int = 1,
+    on_disk: bool = True,
+    facts: ModelFacts = FACTS,
+    limits: Limits | None = None,
+    provider: Provider | None = None,
+    tools: Sequence[Tool] = (),
+) -> AsyncIterator[World]:
+    """A started constellation in a temporary folder, or in memory on the calling thread.
+
+    Its model has the window and prices of `facts`; `provider` answers, under the name "script", in the script's place;
+    `tools` are there beside `note`.
+    """
     with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder, DatabaseThreads() as threads:
         path = Path(folder) / "pattern.db"
         template.create(path, migrations_of("constellation"), now=NOW)
         async with await _database(path, threads, on_disk=on_disk) as database:
-            runtime, limits = Runtime(), Limits()
+            runtime, limits = Runtime(), limits or Limits()
             models = ModelClient(
-                {"script": Script(steps=steps, chars=chars)},
+                {"script": provider or Script(steps=steps, chars=chars)},
                 RetryPolicy(),
                 limits.turn,
                 runtime.randomness,
                 client_limits=ClientLimits(calls_max=1_000),
+                catalogue=Catalogue({"script": {"m": facts}}),
             )
             constellation = Constellation(
                 id="cst_bench",
                 name="bench",
                 database=database,
                 models=models,
-                tools=ToolRegistry([note]),
+                tools=ToolRegistry([note, *tools]),
                 runtime=runtime,
                 limits=limits,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)
-                made = [
-                    await constellation.roster.create(
-                        AgentSpec(
-                            name=f"agent {number}",
-                            model_provider="script",
-                            model_name="m",
-                            system_prompt=words(1_000, 1),
-                            enabled_tools=["note"],
-                        ),
-                        author="user:bench",
-                    )
-                    for number in range(agents)
-                ]
-                yield World(constellation, made, path)
+                made = World(constellation, [], path)
+                await made.add(agents)
+                yield made
                 nursery.cancel_scope.cancel()
 
 

@@ -13,7 +13,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.errors import Busy
 from pattern_db.tables import block_checkpoints, memory_blocks
-from tests.pattern_core.memory.rig import ADA, BY_ADA, BY_USER, Rig, constellation
+from tests.pattern_core.memory.rig import ADA, BY_ADA, BY_USER, Rig, constellation, prompt_blocks
 
 LIMIT = 60
 LABELS = ("one", "two")
@@ -88,7 +88,7 @@ async def _do(rig: Rig, what: str, wanted: list[tuple[str, BlockEdit]], before: 
 
 async def _shown(rig: Rig) -> dict[str, str]:
     views = {view.label: view for view in await rig.store.list(ADA)}
-    prompts = await rig.store.prompt_blocks(ADA)
+    prompts = await prompt_blocks(rig.store, ADA)
     for view, prompt in zip(views.values(), prompts, strict=True):
         assert f">\n{view.content}\n</block" in prompt
         assert len(view.content) <= LIMIT

@@ -1,0 +1,148 @@
+"""Laws of tool rules: whatever they are and whatever a model calls, judging ends, and what it refused is forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pattern_core.rules import (
+    Asked,
+    Call,
+    CallState,
+    RuleSet,
+    added,
+    at_exit,
+    check,
+    ends_after,
+    in_order,
+    offer,
+    words,
+)
+from pattern_core.rules.rule import MaxCalls
+from pattern_core.rules.spent import used
+from tests.pattern_core.rules.moments import TOOLS, specs
+
+names = st.sampled_from(TOOLS)
+patterns = st.sampled_from((*TOOLS, "*", "?"))
+lists = st.lists(patterns, min_size=1, max_size=2)
+seconds = st.integers(1, 5)
+
+
+def rule(kind: str, tool: Any = patterns, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {"type": st.just(kind), "tool": tool, "priority": st.integers(4, 6), **fields},
+    )
+
+
+any_rule = st.one_of(
+    rule("continue_loop"),
+    rule("exit_loop"),
+    rule("start_constraint", names, args=st.just({"n": 1})),
+    rule("required_before_exit", names),
+    rule("required_before_exit_if", names, condition=st.builds(lambda tool: {"tool_called": tool}, names)),
+    rule("requires_preceding", tools=lists),
+    rule("requires_following", tools=lists),
+    rule("child", children=lists),
+    rule("parent", children=lists),
+    rule("conditional", outputs=st.dictionaries(st.sampled_from(["0", "1"]), names, min_size=1), strict=st.booleans()),
+    rule("exclusive_groups", groups=st.just([["a", "b"], ["b", "*"]])),
+    rule("max_calls", count=st.integers(0, 2)),
+    rule("cooldown", seconds=seconds),
+    rule("periodic", names, seconds=seconds),
+    rule("requires_consent"),
+    rule("allowed_operations", operations=st.just(["x"])),
+    rule("needed", names),
+)
+outcomes = st.sampled_from(["done", "done", "error", "timeout", "denied", "in_doubt"])
+decisions = st.lists(st.lists(st.tuples(names, outcomes, st.sampled_from("01")), max_size=3), max_size=6)
+
+
+class Turn:
+    """A model that calls what it likes, and an executor that asks the rules."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self.rules = rules
+        self.state = CallState(tools=TOOLS, last_ms={"a": 0})
+
+    def run(self, tool: str, outcome: str, result: str, *, is_forced: bool = False) -> str:
+        """Judge and run one call, and return the verdict; a person agrees to everything that does not end as denied."""
+        found = check(self.rules, self.state, Asked(tool=tool))
+        if found.kind == "ask" and outcome != "denied":
+            found = check(self.rules, self.state, Asked(tool=tool), is_approved=True)
+        status = outcome if found.kind == "run" else "denied"
+        given: dict[str, Any] = {"step": self.state.step, "at_ms": self.state.now_ms, "is_forced": is_forced}
+        self.state = self.state.having(Call(tool=tool, status=status, result=result, **given))
+        return found.kind
+
+    def begin(self) -> None:
+        """Go on to the next decision, half a second later."""
+        state = self.state
+        self.state = CallState(
+            calls=state.calls, tools=TOOLS, step=state.step + 1, last_ms=state.last_ms, now_ms=state.now_ms + 500
+        )
+
+
+@settings(max_examples=150)
+@given(st.lists(any_rule, max_size=5), decisions)
+def test_judging_ends_and_holds(stored: list[dict[str, Any]], decided: list[list[tuple[str, str, str]]]) -> None:
+    rules = RuleSet.of(stored)
+    assert RuleSet.of(rules.to_json()) == rules
+    assert len(words(rules)) <= len(stored) == len(rules.rules)
+    rules.warnings(TOOLS)
+    turn = Turn(rules)
+    for calls in decided:
+        shown = offer(rules, turn.state, specs(*TOOLS))
+        assert {spec.name for spec in shown.tools} <= set(TOOLS)
+        assert shown.forced in (None, "*", *(spec.name for spec in shown.tools))
+        before = turn.state
+        turn.begin()
+        in_order(rules, turn.state, [tool for tool, *_ in calls])
+        for forced in added(rules, turn.state, [tool for tool, *_ in calls]):
+            turn.run(forced.tool, "error", "", is_forced=True)
+        for place, (tool, outcome, result) in enumerate(calls):
+            verdict = turn.run(tool, outcome, result)
+            if place == 0 and len(turn.state.calls) == len(before.calls) + 1 and verdict != "refuse":
+                # What may run was in view; but time may have gone by since.
+                assert tool in {spec.name for spec in shown.tools}
+        for limit in rules.of_kind(MaxCalls):
+            assert used(limit, turn.state.calls) <= limit.count
+        ends_after(rules, turn.state)
+
+
+@settings(max_examples=100)
+@given(st.lists(any_rule, max_size=5), decisions)
+def test_every_turn_can_end(stored: list[dict[str, Any]], decided: list[list[tuple[str, str, str]]]) -> None:
+    rules = RuleSet.of(stored)
+    turn = Turn(rules)
+    for calls in decided:
+        turn.begin()
+        for tool, outcome, result in calls:
+            turn.run(tool, outcome, result)
+    asked = 0
+    while not (found := at_exit(rules, turn.state)).may_end:
+        asked += 1
+        assert asked <= 3 + 2 * len(TOOLS), "the turn never ends"
+        if found.reminder is not None:
+            turn.begin()  # and the model says nothing but words again
+        for forced in found.forced_calls:
+            turn.run(forced.tool, "error", "", is_forced=True)
+
+
+@settings(max_examples=60)
+@given(st.lists(any_rule, max_size=4), st.lists(st.tuples(names, outcomes, st.just("1")), max_size=4), names)
+def test_what_was_refused_is_forgotten(
+    stored: list[dict[str, Any]], calls: list[tuple[str, str, str]], tool: str
+) -> None:
+    stored = [one for one in stored if one["type"] not in ("start_constraint",)]  # counts who passes it over
+    turn = Turn(RuleSet.of(stored))
+    turn.begin()
+    for one, outcome, result in calls:
+        turn.run(one, outcome, result)
+    if turn.run(tool, "done", "") == "refuse":
+        before = turn.state
+        kept = CallState(calls=before.calls[:-1], tools=TOOLS, step=1, last_ms=before.last_ms, now_ms=before.now_ms)
+        for other in TOOLS:
+            asked = Asked(tool=other)
+            assert check(turn.rules, before, asked) == check(turn.rules, kept, asked)
