@@ -20,7 +20,7 @@ help:
 	@echo 'make setup   a virtual environment in .venv with everything that the project needs'
 	@echo 'make demo    a guided tour that really runs: under a minute, no key, no network'
 	@echo 'make test    the tests'
-	@echo 'make check   format, lint, types, tests and coverage: what a change must pass'
+	@echo 'make check   format, lint, types and tests: what a change must pass'
 	@echo 'make bench   the benchmarks'
 	@echo 'make clean   remove .venv and what tools leave behind (never data)'
 

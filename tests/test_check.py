@@ -17,6 +17,7 @@ def test_an_unknown_check_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_order_is_the_cheap_before_the_dear() -> None:
     assert list(check.CHECKS) == ["format", "lint", "types", "tests", "coverage"]
+    assert list(check.ALWAYS) == ["format", "lint", "types", "tests"]
 
 
 def test_every_tool_comes_with_the_developers_dependencies() -> None:
