@@ -20,7 +20,7 @@ from pattern_core.models.providers.settings import not_configured
 from pattern_core.models.retry import RetryPolicy
 from pattern_core.models.tokens import estimate_request
 
-__all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry", "was_shown"]
+__all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry"]
 
 FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, nobody waits longer than this for a busy one
 

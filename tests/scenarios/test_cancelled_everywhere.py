@@ -143,9 +143,23 @@ async def test_a_thousand_cancelled_turns_leave_nothing_behind() -> None:
             await trio.testing.wait_all_tasks_blocked(0.01)
             assert wire.open_connections == 0
         assert len(wire.exchanges) > 20
-        # On a slow machine the calls may be cut off before any child is there.
+        # On a slow machine the calls may be cut off before any child is there; the next test makes sure of one.
         assert not [pid for pid in PIDS if _is_there(pid)]
         assert await database.read(_left) == []
+
+
+async def test_a_child_that_was_started_is_gone_with_its_call() -> None:
+    PIDS.clear()
+    async with running([calls("sleep")], tools=[sleep]) as one:
+        await one.agent()
+        turn_id = await one.submit("go")
+        with trio.fail_after(PATIENCE_S):
+            while not PIDS:
+                await trio.sleep(0.01)
+            assert _is_there(PIDS[0])
+            await one.constellation.cancel(turn_id)
+            assert (await one.constellation.wait(turn_id)).status == "cancelled"
+        assert not _is_there(PIDS[0])
 
 
 async def _warm_up(one: Running, name: str, wire: WireServer) -> None:

@@ -12,7 +12,7 @@ from pattern_core.ids import seeded_randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import user
 from pattern_core.models.catalogue import UNKNOWN_WINDOW
-from pattern_core.models.client import Account, ClientLimits, ModelClient, was_shown
+from pattern_core.models.client import Account, ClientLimits, ModelClient
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
@@ -21,6 +21,7 @@ from pattern_core.models.errors import (
     ModelRejected,
     ModelServerError,
     ModelTimeout,
+    was_shown,
 )
 from pattern_core.models.fallback import Chain, Link, Move
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, TextDelta
