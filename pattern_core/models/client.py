@@ -12,7 +12,7 @@ import trio
 from pattern_core.ids import Randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.models.catalogue import Catalogue, ModelFacts
-from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout, was_shown
+from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
 from pattern_core.models.fallback import Chain, Link, fall_back
 from pattern_core.models.gate import ClientLimits, Gate, GateSnapshot, Outcome
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, Provider, Usage
