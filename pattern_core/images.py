@@ -12,6 +12,7 @@ from hashlib import blake2b
 from urllib.parse import urlsplit
 
 from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.image_size import size_of
 from pattern_core.messages import Image, Message, Part, Text
 from pattern_core.models.model import ModelRequest
 from pattern_db.connection import Connection
@@ -21,7 +22,8 @@ from pattern_db.tables import blobs
 from pattern_db.tables.blobs import BlobRow
 
 IMAGES_MAX = 10  # in one message
-IMAGE_BYTES_MAX = 5 * 1024 * 1024  # of one image: the least of the vendors' own bounds
+IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4  # of one image: Anthropic takes 5 MiB of base64, the others more
+SIDE_MAX = 8_000  # pixels of width or height, which is Anthropic's bound too; what it refuses stays in a conversation
 URL_CHARS_MAX = 2_048
 SHOWN_MAX = 20  # newest images that one request shows …
 SHOWN_BYTES_MAX = 12 * 1024 * 1024  # … and their bytes together: as base64 they fit the vendors' bound on a request
@@ -52,7 +54,7 @@ def image_of_bytes(data: bytes, media_type: str | None = None) -> Image:
     """The image that these bytes are, with its digest; `media_type` is what its sender says that it is.
 
     Raises:
-        InvalidInput: it is none of the known kinds, another one than said, or longer than `IMAGE_BYTES_MAX`.
+        InvalidInput: it is none of the known kinds, another one than said, or larger than fits.
     """
     if len(data) > IMAGE_BYTES_MAX:
         raise InvalidInput(f"an image has {len(data)} bytes, and at most {IMAGE_BYTES_MAX} fit; make it smaller")
@@ -61,6 +63,11 @@ def image_of_bytes(data: bytes, media_type: str | None = None) -> Image:
         raise InvalidInput("an image is neither PNG, JPEG, GIF nor WebP; convert it to one of these")
     if media_type not in (None, found):
         raise InvalidInput(f"an image is said to be {media_type}, but its bytes are {found}; correct its media_type")
+    size = size_of(data)
+    if size is not None and max(size) > SIDE_MAX:
+        raise InvalidInput(
+            f"an image has {size[0]} by {size[1]} pixels, and at most {SIDE_MAX} fit on each side; make it smaller"
+        )
     return Image(media_type=found, data=data, digest=blake2b(data, digest_size=blobs.DIGEST_BYTES).hexdigest())
 
 

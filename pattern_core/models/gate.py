@@ -105,7 +105,8 @@ class Gate:
     async def enter(self, *, flow: str, tokens: int, deadline: float, patience_s: float = math.inf) -> Ticket:
         """Wait for leave to send a call of `tokens` (input and output), until `deadline` (trio's clock).
 
-        Where it is known that the wait is longer than `patience_s` or goes past the deadline, it is refused at once.
+        Nobody waits longer than `patience_s`. Where it is known that the wait is longer or goes past the deadline, the
+        call is refused at once.
 
         Raises:
             ModelOverloaded: too many wait, the wait is too long, or no turn came in time. It says which.
@@ -120,7 +121,7 @@ class Gate:
         waiter = _Waiter(flow, tokens)
         self._queue.push(flow, waiter)
         try:
-            await self._wait(waiter, deadline, patience_s)
+            await self._wait(waiter, min(deadline, now + patience_s), patience_s)
         finally:
             if waiter.ticket is None:
                 self._queue.remove(flow, waiter)

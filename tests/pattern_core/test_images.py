@@ -12,6 +12,7 @@ from pattern_core.images import (
     LEFT_OUT,
     SHOWN_BYTES_MAX,
     SHOWN_MAX,
+    SIDE_MAX,
     TOO_OLD,
     URL_CHARS_MAX,
     has_images,
@@ -24,6 +25,7 @@ from pattern_core.images import (
 )
 from pattern_core.messages import Image, Message, Text, parts_from_json, parts_to_json, user
 from pattern_core.models.model import ModelRequest
+from pattern_core.models.providers.pictures import base64_of
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
@@ -80,6 +82,11 @@ def test_bytes_are_checked_and_named_by_their_digest() -> None:
         image_of_bytes(b"%PDF")
     with pytest.raises(InvalidInput, match="make it smaller"):
         image_of_bytes(PNG + bytes(IMAGE_BYTES_MAX))
+    wide = PNG + b"\x00\x00\x00\rIHDR" + (SIDE_MAX + 1).to_bytes(4) + (1).to_bytes(4)
+    with pytest.raises(InvalidInput, match="8001 by 1 pixels"):
+        image_of_bytes(wide)
+    largest = image_of_bytes(PNG + bytes(IMAGE_BYTES_MAX - len(PNG)))
+    assert len(base64_of(largest) or "") <= 5 * 1024 * 1024
 
 
 def test_addresses_are_checked() -> None:
@@ -137,7 +144,7 @@ def test_words_stand_for_older_images(db: Connection) -> None:
 
 
 def test_the_bytes_of_one_request_are_bounded(db: Connection) -> None:
-    large = [image_of_bytes(PNG + bytes([number]) + bytes(SHOWN_BYTES_MAX // 3)) for number in range(3)]
+    large = [image_of_bytes(PNG + bytes([number]) + bytes(SHOWN_BYTES_MAX // 4)) for number in range(4)]
     images.store(db, large, START)
     first, *others = hydrated(db, [shows(kept(image)) for image in large])
     assert first.text == f"see{TOO_OLD}"

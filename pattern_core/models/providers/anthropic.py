@@ -15,7 +15,7 @@ from pattern_core.models.providers.exchange import (
     HttpResponse,
     Wire,
 )
-from pattern_core.models.providers.settings import ProviderSettings, Secret, not_configured
+from pattern_core.models.providers.settings import ProviderSettings, Secret, key_for
 
 BASE_URL = "https://api.anthropic.com"
 
@@ -45,9 +45,7 @@ class AnthropicProvider:
         Raises:
             ModelNotConfigured: there is neither a key nor another server's address.
         """
-        if not settings.api_key and settings.base_url is None:
-            raise not_configured(name)
-        return cls(name, settings.api_key or Secret("none"), settings.base_url, omit=settings.omit)
+        return cls(name, key_for(name, settings) or Secret("none"), settings.base_url, omit=settings.omit)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once, streaming; an empty delta is a sign of life, such as a ping.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 
-from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.messages import Image, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
 from pattern_core.models.providers.draft import (
     CallDraft,
@@ -23,18 +23,38 @@ from pattern_core.models.providers.draft import (
     loads,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
+from pattern_core.models.providers.identifiers import plain_id, plain_name
 from pattern_core.models.providers.pictures import LOST, base64_of
 from pattern_core.models.providers.schemas import closed
-from pattern_core.models.providers.signatures import REDACTED, marked, proof_of, unmarked
+from pattern_core.models.providers.signatures import (
+    ANTHROPIC,
+    REDACTED,
+    bound,
+    marked,
+    proof_of,
+    unbound,
+    unmarked,
+)
 from pattern_core.models.providers.sse import ServerEvent
 from pattern_core.models.tokens import estimate_usage
+
+CALL_ID_CHARS_MAX = 64
 
 _CACHED = {"type": "ephemeral"}
 _NOTHING = "(no words)"  # the vendor accepts no empty text
 # Models that are told how many tokens to think; later ones decide by themselves and are told how hard to try.
+# Some always think and refuse to be told not to; the newest of them cannot be made to call a tool; and thoughts of the
+# newest are bound to all that stood before them, which the words about each call alone change, so none is sent back.
+# Source: the vendor's migration guides for Fable 5.1 and Opus 5.5; of what they leave open the worse is taken to be so.
+_LATER = r"[a-z]+-(?:[6-9]|\d\d)(?!\d)"
+_ALWAYS = re.compile(rf"claude-(?:fable|mythos|opus-5[-.][5-9](?!\d)|{_LATER})")
+_UNFORCED = re.compile(rf"claude-(?:(?:fable|mythos)-5[-.][1-9](?!\d)|opus-5[-.][5-9](?!\d)|{_LATER})")
+_BOUND = re.compile(rf"claude-(?:[a-z]+-5[-.][1-9](?!\d)|{_LATER})")
+_THINKING: dict[str, object] = {"type": "adaptive", "display": "summarized"}
 _BUDGETED = re.compile(r"claude-(?:3-7-|(?:opus|sonnet|haiku)-4(?:-[015])?(?:$|-\d{8}|-latest|@))")
+# From Opus 4.7 on none takes a temperature or the like. Names of other vendors' models, at gateways, say nothing of it.
+_UNSAMPLED = re.compile(r"claude-(?!v?\d|instant|(?:opus|sonnet|haiku)-4(?:[-.][0-6])?(?:$|-\d{8}|-latest|@))")
 _BUDGETS = {"low": 1_024, "medium": 4_096, "high": 16_384}  # tokens; 1,024 is the vendor's least
-_NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _FINISH: dict[str, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -52,8 +72,8 @@ def encode(request: ModelRequest) -> dict[str, object]:
 
     Marks for the vendor's prompt cache, of which there may be four, end the tools, the first system part, the last one,
     and the conversation before the tail: tools stay cached when instructions change, those when memory does, and all of
-    it while only messages are added. Temperature and the like are sent only if set, as newer models do not take them,
-    and not beside reasoning, where none do; there is no seed.
+    it while only messages are added. Temperature and the like are sent only if set, not to newer models, which do not
+    take them, and not beside reasoning, where none do; there is no seed.
     """
     system: list[_Block] = [{"type": "text", "text": part} for part in request.system if part.strip()]
     for index in {0, len(system) - 1} if system else ():
@@ -61,7 +81,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     body: dict[str, object] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens,
-        "messages": _encode_messages(request.messages, request.tail),
+        "messages": _encode_messages(request),
         "stream": True,
     }
     if system:
@@ -73,64 +93,77 @@ def encode(request: ModelRequest) -> dict[str, object]:
         ]
         tools[-1]["cache_control"] = _CACHED
         body["tools"] = tools
-        if request.force_tool is not None:
+        if request.force_tool is not None and not _UNFORCED.search(request.model):
             is_any = request.force_tool == ANY_TOOL
             body["tool_choice"] = {"type": "any"} if is_any else {"type": "tool", "name": request.force_tool}
     reasoning = _encode_reasoning(request)
     thinks = as_dict(reasoning.get("thinking")).get("type") in ("enabled", "adaptive")
-    optional = {
-        "temperature": None if thinks else request.temperature,
-        "top_p": None if thinks else request.top_p,
-        "stop_sequences": list(request.stop) or None,
-    }
-    body |= {name: value for name, value in optional.items() if value is not None} | reasoning
+    if not thinks and not _UNSAMPLED.search(request.model):
+        body |= _encode_sampling(request)
+    if request.stop:
+        body["stop_sequences"] = list(request.stop)
+    body |= reasoning
     if request.response_schema is not None:
         answer = {"type": "json_schema", "schema": closed(request.response_schema)}
         body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
     return body | dict(request.extra)
 
 
+def _encode_sampling(request: ModelRequest) -> dict[str, object]:
+    """The temperature or else `top_p`: newer models take only one of them."""
+    if request.temperature is not None:
+        return {"temperature": request.temperature}
+    return {} if request.top_p is None else {"top_p": request.top_p}
+
+
 def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
-    """The fields that say how much to reason; none at all where the request does not."""
+    """The fields that say how much to reason; none where the request does not say, but for models that always do."""
     effort = request.reasoning_effort
+    if _ALWAYS.search(request.model):
+        level = "low" if effort == "none" else effort
+        return {"thinking": _THINKING, **({} if level is None else {"output_config": {"effort": level}})}
     if effort is None:
         return {}
     if effort == "none" or (request.force_tool is not None and request.tools):
         return {"thinking": {"type": "disabled"}}  # the vendor allows no reasoning before a forced call
     if not _BUDGETED.search(request.model):
-        return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
+        return {"thinking": _THINKING, "output_config": {"effort": effort}}
     # The answer needs room beside its reasoning: at least half of what may come.
     budget = min(_BUDGETS[effort], request.max_output_tokens // 2)
-    if budget < _BUDGETS["low"] or _has_thoughtless_calls(request.messages):
+    if budget < _BUDGETS["low"] or _has_thoughtless_calls(request):
         return {"thinking": {"type": "disabled"}}
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _has_thoughtless_calls(messages: Sequence[Message]) -> bool:
-    """Whether the calls that were just answered came without thoughts, as forced ones and other vendors' do.
+def _has_thoughtless_calls(request: ModelRequest) -> bool:
+    """Whether the calls that were just answered came without thoughts, as forced ones and other models' do.
 
     Models with a budget then refuse to begin thinking before the turn is over.
     """
-    last = next((message for message in reversed(messages) if message.role != "tool"), None)
+    last = next((message for message in reversed(request.messages) if message.role != "tool"), None)
     if last is None or last.role != "assistant" or not last.tool_calls:
         return False
     first = last.parts[0]
-    return not (isinstance(first, Reasoning) and (unmarked(first.signature) or proof_of(REDACTED, first.signature)))
+    return not (isinstance(first, Reasoning) and _encode_thought(first, request.model))
 
 
-def _encode_messages(messages: Sequence[Message], tail: Sequence[str]) -> list[_Block]:
+def _encode_messages(request: ModelRequest) -> list[_Block]:
     """Turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
     turns: list[tuple[str, list[_Block]]] = [("user", [])]
-    for message in messages:
+    for message in request.messages:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = [block for part in message.parts if (block := _encode_part(part, message.role))]
+        blocks = [block for part in message.parts if (block := _encode_part(part, message.role, request.model))]
+        while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+            blocks.pop()  # the vendor refuses thoughts of which nothing came
         if role == turns[-1][0]:
             turns[-1][1].extend(blocks)
         elif blocks:
             turns.append((role, blocks))
     if turns[-1][0] != "user":
         turns.append(("user", []))
-    ending: list[_Block] = [{"type": "text", "text": part} for part in tail if part.strip()]
+    ending: list[_Block] = [
+        {"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()
+    ]
     for role, blocks in turns:
         if role == "user":
             blocks.sort(key=lambda block: block["type"] != "tool_result")
@@ -142,7 +175,15 @@ def _encode_messages(messages: Sequence[Message], tail: Sequence[str]) -> list[_
     return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
-def _encode_part(part: Part, role: str) -> _Block | None:
+def _urged(request: ModelRequest) -> list[str]:
+    """The wish that a tool be called in words, for models that cannot be made to."""
+    if request.force_tool is None or not request.tools or not _UNFORCED.search(request.model):
+        return []
+    named = "one of your tools" if request.force_tool == ANY_TOOL else f"the tool {request.force_tool}"
+    return [f"<system>\nCall {named} now, before you say or do anything else.\n</system>"]
+
+
+def _encode_part(part: Part, role: str, model: str) -> _Block | None:
     match part:
         case Text(text=text):
             if not text.strip():
@@ -151,31 +192,42 @@ def _encode_part(part: Part, role: str) -> _Block | None:
             return {"type": "text", "text": f"<system>\n{text}\n</system>" if role == "system" else text}
         case Image():
             return _encode_image(part)
-        case Reasoning(text=text, signature=signature):
-            if data := proof_of(REDACTED, signature):
-                return {"type": "redacted_thinking", "data": data}
-            proof = unmarked(signature)  # other vendors' thoughts and unsigned ones are refused
-            return {"type": "thinking", "thinking": text, "signature": proof} if proof else None
+        case Reasoning():
+            return _encode_thought(part, model)
         case ToolCall():
             # Invalid arguments cannot be replayed; the result tells what was wrong with them.
-            return {"type": "tool_use", "id": _id(part.call_id), "name": part.tool, "input": dict(part.arguments)}
+            return {
+                "type": "tool_use",
+                "id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
+                "name": plain_name(part.tool),
+                "input": dict(part.arguments),
+            }
         case ToolResult():
-            result: _Block = {"type": "tool_result", "tool_use_id": _id(part.call_id), "content": part.content}
+            result: _Block = {
+                "type": "tool_result",
+                "tool_use_id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
+                "content": part.content,
+            }
             return {**result, "is_error": True} if part.is_error else result
+
+
+def _encode_thought(part: Reasoning, model: str) -> _Block | None:
+    """The thought as it came; None for unsigned ones and those of other models, which are refused."""
+    if _BOUND.search(model):
+        return None
+    if data := unbound(proof_of(REDACTED, part.signature), model):
+        return {"type": "redacted_thinking", "data": data}
+    proof = unmarked(part.signature) or unbound(proof_of(ANTHROPIC, part.signature), model)
+    return {"type": "thinking", "thinking": part.text, "signature": proof} if proof else None
 
 
 def _encode_image(image: Image) -> _Block:
     data = base64_of(image)
     if data is not None:
         return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
-    if image.url is not None:
+    if image.url is not None and image.url.startswith("https:"):  # the vendor fetches no others, and refuses them
         return {"type": "image", "source": {"type": "url", "url": image.url}}
     return {"type": "text", "text": LOST}
-
-
-def _id(call_id: str) -> str:
-    """The id in the characters that the vendor allows; ids may come from another vendor's model."""
-    return _NOT_IN_ID.sub("_", call_id)
 
 
 class MessageDecoder:
@@ -254,10 +306,11 @@ class MessageDecoder:
         """
         if self._stop_reason is None:
             raise Unfinished
-        parts = self._draft.parts()
+        finish = _FINISH.get(self._stop_reason, "other")
+        parts = tuple(map(self._signed, self._draft.parts(is_cut=finish == "length")))
         return ModelReply(
             parts=parts,
-            finish_reason=_FINISH.get(self._stop_reason, "other"),
+            finish_reason=finish,
             usage=self._usage() or estimate_usage(self._request, parts),
             request_id=request_id or self._message_id or None,
         )
@@ -274,13 +327,19 @@ class MessageDecoder:
                 return deltas
             case "redacted_thinking":
                 self._draft.begin_words(is_reasoning=True)
-                self._draft.sign(marked(REDACTED, as_str(block.get("data"))) or "")
+                self._draft.sign(marked(REDACTED, bound(self._request.model, as_str(block.get("data")))) or "")
             case "tool_use" if index is not None:
                 call = self._draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
                     call.arguments.append(json.dumps(block["input"]))
                 self._calls[index] = call
         return []
+
+    def _signed(self, part: Part) -> Part:
+        """The part; a thought's signature with whose it is."""
+        if not isinstance(part, Reasoning) or (proof := unmarked(part.signature)) is None:
+            return part
+        return replace(part, signature=marked(ANTHROPIC, bound(self._request.model, proof)))
 
     def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
         match delta.get("type"):

@@ -102,6 +102,21 @@ class Draft:
         self.grow(len(signature))
         last.signature = signature
 
+    def sign_thoughts(self, signature: str, last: str | None = None) -> None:
+        """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is none.
+
+        Raises:
+            Garbled: the reply is longer than `REPLY_CHARS_MAX`.
+        """
+        thoughts = [part for part in self._segments if isinstance(part, _Words) and part.is_reasoning]
+        if not thoughts:
+            thoughts = [_Words(is_reasoning=True)]
+            self._segments.insert(0, thoughts[0])
+        for thought in thoughts:
+            thought.signature = signature
+        thoughts[-1].signature = last or signature
+        self.grow(sum(len(thought.signature) for thought in thoughts))
+
     def begin_call(self, call_id: str = "", tool: str = "") -> CallDraft:
         """Begin a tool call after all that came before.
 
@@ -125,18 +140,23 @@ class Draft:
         if self._chars > REPLY_CHARS_MAX:
             raise Garbled(f"it is longer than {REPLY_CHARS_MAX} characters")
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self, *, is_cut: bool = False) -> tuple[Part, ...]:
         """The parts so far; ids that did not come are made up, empty text is left out.
+
+        With `is_cut` the answer ended for lack of room: a call at its end whose arguments had not begun is invalid, as
+        it is not one without arguments.
 
         Raises:
             Garbled: a tool call came without the tool's name.
         """
         made: list[Part] = []
-        seen_ids: set[str] = set()
+        seen_ids = self._earlier_ids() if self.has_calls else set()
         calls = 0
         for segment in self._segments:
             if isinstance(segment, CallDraft):
                 call = self._call(segment, calls, seen_ids)
+                if is_cut and segment is self._segments[-1] and not "".join(segment.arguments).strip():
+                    call = replace(call, invalid="")
                 seen_ids.add(call.call_id)
                 made.append(call)
                 calls += 1
@@ -149,11 +169,15 @@ class Draft:
                 made.append(Text(text=text, signature=signature))
         return tuple(made)
 
+    def _earlier_ids(self) -> set[str]:
+        said = (message.parts for message in self._request.messages if message.role == "assistant")
+        return {part.call_id for parts in said for part in parts if isinstance(part, ToolCall)}
+
     def _call(self, draft: CallDraft, index: int, seen_ids: set[str]) -> ToolCall:
         if not draft.tool:
             raise Garbled("it called a tool without a name")
         call_id = mended(draft.call_id)
-        if not call_id or call_id in seen_ids:  # results are told apart by these ids
+        if not call_id or call_id in seen_ids:  # results are told apart by these ids, and some servers begin anew
             call_id = made_up_call_id(self._request, index)
         made = tool_call(call_id, mended(draft.tool), "".join(draft.arguments))
         return made if draft.signature is None else replace(made, signature=mended(draft.signature))

@@ -18,7 +18,7 @@ from pattern_core.clock import Clock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, OnDelta, TextDelta
 from pattern_core.models.providers.draft import Garbled, Unfinished, loads
-from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_words
+from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_now_ms, vendor_words
 from pattern_core.models.providers.rates import rate_status
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, ServerEvent
@@ -169,7 +169,7 @@ class Connection:
 
     def _rate(self, headers: Mapping[str, str]) -> RateStatus | None:
         lower = {name.lower(): value for name, value in headers.items()}
-        return rate_status(lower, self._clock.now_ms(), trio.current_time())
+        return rate_status(lower, vendor_now_ms(lower, self._clock.now_ms()), trio.current_time())
 
     def _garbage(self, why: str) -> ModelGarbage:
         return ModelGarbage(f"{self._name} sent what is not in its format: {self._redacted(why)}", provider=self._name)
@@ -183,7 +183,7 @@ class Connection:
             response = getattr(error, "response")  # noqa: B009 - both vendors' errors have it; neither is imported here
             words, code = vendor_words(getattr(error, "body", None))
             headers = {name.lower(): value for name, value in response.headers.items()}
-            wait_s = retry_after_s(headers, words, self._clock.now_ms())
+            wait_s = retry_after_s(headers, words, vendor_now_ms(headers, self._clock.now_ms()))
             refused = failure(self._name, response.status_code, self._redacted(words), code=code, retry_after_s=wait_s)
             refused.rate = self._rate(headers)
             return refused

@@ -24,23 +24,39 @@ WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
 RESET_WAIT_MAX_S = 300.0  # a reset is when all is refilled; some of it is there long before
 RETRY_AFTER_MAX_S = 7 * 86_400.0  # whoever waits has a bound of its own; this one keeps numbers sane
 
-_RESET_HEADERS = ("anthropic-ratelimit-unified-reset", "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
+_RESET_HEADERS = (
+    "anthropic-ratelimit-unified-reset",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+    "x-ratelimit-reset",
+)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|milli|s|m(?!onth)|h|d)?[a-z]{0,12}\s*", re.IGNORECASE)
 _WISH = re.compile(r"(?:retry|try again|wait|reset)[^\d\n]{0,20}(\d)", re.IGNORECASE)
 _EPOCH_S_MIN = 1_000_000_000  # a number above is a date, not a duration
 _EPOCH_MS_MIN = 1_000_000_000_000
+# What servers say of a prompt that is too long: the vendors, OpenRouter, vLLM, llama.cpp, Ollama, LM Studio, TGI, xAI,
+# Mistral and Groq each have words of their own, and some of them two.
 _WINDOW_WORDS = re.compile(
-    r"context[ _-]?(?:length|window|size)|prompt is too long|too many (?:input )?tokens|input (?:is )?too long|"
-    r"maximum (?:context|prompt|input)|exceeds? the (?:maximum|available|model)|input token count",
+    r"context[ _-]?(?:length|window|size|limit)|prompt (?:is )?too long|too many (?:input )?tokens|"
+    r"input (?:is )?too long|maximum (?:context|prompt|input|model length)|input token count|max_new_tokens|"
+    r"exceeds? the (?:available|model|maximum (?:\w+ ){0,3}(?:tokens|length))|reduce the length",
     re.IGNORECASE,
 )
-_NO_MONEY = re.compile(r"insufficient_quota|billing|credit balance|exceeded your current quota", re.IGNORECASE)
+# Local servers notice it while they answer, as a fault of their own; their other faults may name the context too.
+_OVERFLOW = re.compile(r"context[^.]{0,60}(?:exceed|overflow)|exceed[^.]{0,60}context", re.IGNORECASE)
+# One call of more tokens than the account has per minute: to wait is of no use. Source: OpenAI's and Groq's answers.
+_LARGER_THAN_A_MINUTE = re.compile(r"request too large for", re.IGNORECASE)
+_NO_MONEY_CODE = re.compile(r"insufficient_quota|billing", re.IGNORECASE)
+_NO_MONEY = re.compile(
+    r"billing|credit balance|insufficient (?:balance|credit|fund)|exceeded your current quota", re.IGNORECASE
+)
 _BAD_KEY = re.compile(r"api[ _]key not valid|api_key_invalid|api key expired", re.IGNORECASE)  # Google's 400
 # Codes and types of errors that come without a status of their own, within a stream that began with 200.
 _STATUS_OF_CODE = {
     "invalid_request_error": 400,
     "context_length_exceeded": 400,
+    "invalid_prompt": 400,
     "authentication_error": 401,
     "invalid_api_key": 401,
     "billing_error": 402,
@@ -105,10 +121,20 @@ def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float 
     return parse_wait_s(_leading_duration(words[wish.start(1) :]), now_ms) if wish else None
 
 
+def vendor_now_ms(headers: Mapping[str, str], now_ms: int) -> int:
+    """The moment of an answer by the vendor's own clock (`date`, RFC 9110 section 6.6.1), else `now_ms`.
+
+    The dates in its other headers are of that clock, and this machine's may be wrong by minutes.
+    """
+    at_s = _until_date_s(headers.get("date", ""), 0)
+    return now_ms if at_s is None else int(at_s * 1_000)
+
+
 def vendor_words(body: object) -> tuple[str, str]:
     """The message and the code (or type) of a vendor's error body; both "" where it is nothing of the kind.
 
-    Bodies: `{"error": {"message", "code", "type"}}`, `{"error": "words"}`, `{"message"}`, `{"detail"}`.
+    Bodies: `{"error": {"message", "code", "type"}}`, `{"error": "words"}`, `{"message"}`, `{"detail"}`. OpenRouter has
+    what the vendor behind it said under `{"error": {"metadata": {"raw"}}}`, and itself only that it said something.
     """
     if not isinstance(body, Mapping):
         return (body if isinstance(body, str) else ""), ""
@@ -119,7 +145,11 @@ def vendor_words(body: object) -> tuple[str, str]:
         return "", ""
     message = error.get("message") or error.get("detail") or ""
     code = error.get("code") or error.get("type") or ""
-    return (message if isinstance(message, str) else repr(message)), str(code)
+    words = message if isinstance(message, str) else repr(message)
+    match error.get("metadata"):
+        case {"raw": str(raw)} if raw.strip():
+            words = f"{words}: {raw}"
+    return words, str(code)
 
 
 def failure(
@@ -132,10 +162,11 @@ def failure(
     told = f"{provider} answered {status}{f' {code}' if code and code != str(status) else ''}{said}"
     if told[-1] not in ".!?…":
         told += "."
-    seen = f"{code} {words}"
+    if status == 413 or _is_too_long(status, code, words):
+        return WindowExceeded(f"{told} The prompt must become shorter.", provider=provider, status=status)
     if status in (401, 403) or (status == 400 and _BAD_KEY.search(words)):
         return ModelRefused(f"{told} Check the provider's key and what it may use.", provider=provider, status=status)
-    if status == 402 or (status == 429 and _NO_MONEY.search(seen)):
+    if status == 402 or _is_broke(status, code, words, retry_after_s):
         return ModelRefused(f"{told} Check the account's plan and credit.", provider=provider, status=status)
     if status == 404:
         return ModelRefused(f"{told} Check the agent's model_name and the base_url.", provider=provider, status=status)
@@ -146,11 +177,25 @@ def failure(
     # 409 is a lock that the vendors' own clients wait for.
     if status >= 500 or status == 409:
         return ModelServerError(told, provider=provider, status=status, retry_after_s=retry_after_s)
-    if _WINDOW_WORDS.search(seen):
-        return WindowExceeded(f"{told} The prompt must become shorter.", provider=provider, status=status)
     if status >= 400:
         return ModelRejected(told, provider=provider, status=status)
     return ModelGarbage(f"{told} Is the base_url right?", provider=provider, status=status)
+
+
+def _is_too_long(status: int, code: str, words: str) -> bool:
+    if status in (400, 422):
+        return _WINDOW_WORDS.search(f"{code} {words}") is not None
+    if status == 429:
+        return _LARGER_THAN_A_MINUTE.search(words) is not None
+    return status == 500 and _OVERFLOW.search(words) is not None
+
+
+def _is_broke(status: int, code: str, words: str, retry_after_s: float | None) -> bool:
+    """Whether no money is left. Google names the plan and billing at limits per minute too, and when to come back."""
+    if status not in (400, 429):
+        return False
+    is_for_good = status == 400 or retry_after_s is None
+    return bool(_NO_MONEY_CODE.search(code) or (is_for_good and _NO_MONEY.search(words)))
 
 
 def shortened(words: str) -> str:

@@ -26,6 +26,7 @@ from pattern_core.models.model import (
 )
 from pattern_core.models.providers.draft import Draft, Garbled, Unfinished, as_count, as_dict, as_str, loads
 from pattern_core.models.providers.failures import failure, vendor_words
+from pattern_core.models.providers.identifiers import plain_name
 from pattern_core.models.providers.pictures import LOST, base64_of
 from pattern_core.models.providers.signatures import GOOGLE, marked, proof_of
 from pattern_core.models.providers.sse import ServerEvent
@@ -167,11 +168,11 @@ def _encode_part(part: Part, role: str) -> _Part | None:
             return None if proof is None else {"text": part.text, "thought": True, **_signed(proof)}
         case ToolCall():
             # Invalid arguments cannot be replayed; the result tells what was wrong with them.
-            call = {"id": part.call_id, "name": part.tool, "args": dict(part.arguments)}
+            call = {"id": part.call_id, "name": plain_name(part.tool), "args": dict(part.arguments)}
             return {"functionCall": call, **_signed(proof_of(GOOGLE, part.signature))}
         case ToolResult():
             said = {"error" if part.is_error else "output": part.content}
-            return {"functionResponse": {"id": part.call_id, "name": part.tool, "response": said}}
+            return {"functionResponse": {"id": part.call_id, "name": plain_name(part.tool), "response": said}}
 
 
 def _encode_image(image: Image) -> _Part:

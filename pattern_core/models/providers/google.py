@@ -22,7 +22,7 @@ from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
 from pattern_core.models.providers.draft import as_dict, as_str
 from pattern_core.models.providers.exchange import CONNECT_TIMEOUT_S, PLAIN_HEADERS, Connection, HttpResponse, Wire
 from pattern_core.models.providers.gemini import GeminiDecoder, encode
-from pattern_core.models.providers.settings import ProviderSettings, Secret, not_configured
+from pattern_core.models.providers.settings import ProviderSettings, Secret, key_for
 
 if TYPE_CHECKING:
     import httpx2
@@ -77,9 +77,7 @@ class GoogleProvider:
         Raises:
             ModelNotConfigured: there is neither a key nor another server's address.
         """
-        if not settings.api_key and settings.base_url is None:
-            raise not_configured(name)
-        return cls(name, settings.api_key or Secret("none"), settings.base_url, omit=settings.omit)
+        return cls(name, key_for(name, settings) or Secret("none"), settings.base_url, omit=settings.omit)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once, streaming; an empty delta is a sign of life, such as a part without words.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from hashlib import blake2s
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
@@ -27,6 +26,7 @@ from pattern_core.models.providers.draft import (
     loads,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
+from pattern_core.models.providers.identifiers import plain_name, short_id
 from pattern_core.models.providers.pictures import LOST, url_of
 from pattern_core.models.providers.schemas import is_strict
 from pattern_core.models.providers.signatures import OPENAI, kept, marked, proof_of
@@ -35,8 +35,18 @@ from pattern_core.models.tokens import estimate_usage
 
 CALL_ID_CHARS_MAX = 64
 
-# Models that do not reason refuse to be asked for it, and so for its encrypted form.
-_WITHOUT_REASONING = re.compile(r"(?:^|/)(?:gpt-3|gpt-4|chatgpt)")
+# Models that do not reason refuse to be asked for it, and so for its encrypted form; those that do refuse to be told
+# how to sample, unless they are told not to reason, which only those from 5.1 on can be. Names may begin with a
+# vendor's or, fine-tuned ones, with `ft:`. Source: the vendor's pages of models, and its refusals.
+_WITHOUT_REASONING = re.compile(r"(?:^|[/:])(?:gpt-3|gpt-4|chatgpt|gpt-[5-9][\w.]*-chat)")
+_WITH_REASONING = re.compile(r"(?:^|[/:])(?:o\d|gpt-[5-9])(?![\w.]*-chat)")
+# Models that its chat completions do not take, or not together with tools while they reason, which they do unasked.
+_RESPONSES_ONLY = re.compile(r"(?:^|[/:])(?:gpt-5\.[4-9]|gpt-[6-9]|(?:o\d|gpt-5)[\w.]*-(?:pro|codex))(?![\w.]*-chat)")
+_LEAST_EFFORTS = (
+    (re.compile(r"(?:^|[/:])(?:gpt-6-astra|gpt-6\.1-sol)"), "low"),
+    (re.compile(r"(?:^|[/:])o\d"), "low"),
+    (re.compile(r"(?:^|[/:])gpt-5(?!\.)"), "minimal"),
+)
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 _Item = dict[str, object]
@@ -73,14 +83,40 @@ def encode_response(request: ModelRequest) -> dict[str, object]:
             body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if not _WITHOUT_REASONING.search(request.model):
         body["include"] = ["reasoning.encrypted_content"]
-        effort = {} if request.reasoning_effort is None else {"effort": request.reasoning_effort}
-        body["reasoning"] = {"summary": "auto", **effort}
+        effort = effort_of(request)
+        body["reasoning"] = {"summary": "auto", **({} if effort is None else {"effort": effort})}
     if request.response_schema is not None:
         schema = dict(request.response_schema)
         answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict(schema)}
         body["text"] = {"format": answer}
-    optional = {"temperature": request.temperature, "top_p": request.top_p}
-    return body | {name: value for name, value in optional.items() if value is not None} | dict(request.extra)
+    return body | sampling(request) | dict(request.extra)
+
+
+def is_reasoning(model: str) -> bool:
+    """Whether it is one of the vendor's models that reason before they answer."""
+    return _WITH_REASONING.search(model) is not None
+
+
+def needs_responses(model: str) -> bool:
+    """Whether the vendor's own server takes an agent's questions to the model in this format alone."""
+    return _RESPONSES_ONLY.search(model) is not None
+
+
+def effort_of(request: ModelRequest) -> str | None:
+    """How hard the model is asked to reason, in its own words; None for models that cannot be asked."""
+    if _WITHOUT_REASONING.search(request.model):
+        return None
+    if request.reasoning_effort != "none":
+        return request.reasoning_effort
+    return next((least for models, least in _LEAST_EFFORTS if models.search(request.model)), "none")
+
+
+def sampling(request: ModelRequest) -> dict[str, object]:
+    """The fields that say how to sample, in both of the vendor's formats; none for models that refuse them."""
+    if is_reasoning(request.model) and effort_of(request) != "none":
+        return {}
+    fields = {"temperature": request.temperature, "top_p": request.top_p}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _encode_message(message: Message) -> Iterator[_Item]:
@@ -90,7 +126,11 @@ def _encode_message(message: Message) -> Iterator[_Item]:
                 if isinstance(result, ToolResult):
                     # The format has no mark for errors, so the words must say it.
                     output = f"{'Error: ' * result.is_error}{result.content}"
-                    yield {"type": "function_call_output", "call_id": _id(result.call_id), "output": output}
+                    yield {
+                        "type": "function_call_output",
+                        "call_id": short_id(result.call_id, CALL_ID_CHARS_MAX),
+                        "output": output,
+                    }
         case "assistant":
             yield from _encode_answer(message.parts)
         case role:
@@ -122,8 +162,8 @@ def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
                 waiting = []
                 yield {
                     "type": "function_call",
-                    "call_id": _id(part.call_id),
-                    "name": part.tool,
+                    "call_id": short_id(part.call_id, CALL_ID_CHARS_MAX),
+                    "name": plain_name(part.tool),
                     "arguments": arguments,
                 }
 
@@ -136,11 +176,6 @@ def _encode_input(part: Part) -> _Item | None:
             url = url_of(part)
             return {"type": "input_text", "text": LOST} if url is None else {"type": "input_image", "image_url": url}
     return None
-
-
-def _id(call_id: str) -> str:
-    """The id if the vendor takes it, else a short one that stands for it; ids may come from another vendor's model."""
-    return call_id if len(call_id) <= CALL_ID_CHARS_MAX else f"call_{blake2s(call_id.encode()).hexdigest()[:40]}"
 
 
 class ResponseDecoder:
@@ -214,7 +249,7 @@ class ResponseDecoder:
         """
         if self._finish is None:
             raise Unfinished
-        parts = self._draft.parts()
+        parts = self._draft.parts(is_cut=self._finish == "length")
         is_calling = self._finish == "stop" and self._draft.has_calls
         return ModelReply(
             parts=parts,

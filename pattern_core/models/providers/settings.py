@@ -54,6 +54,17 @@ class ProviderSettings:
     api: OpenAIFormat = "chat"
 
 
+def key_for(name: str, settings: ProviderSettings) -> Secret | None:
+    """The key to ask with, None where there is none and another server than the vendor's own may want none.
+
+    Raises:
+        ModelNotConfigured: there is neither a key nor another server's address.
+    """
+    if not settings.api_key and settings.base_url is None:
+        raise not_configured(name)
+    return settings.api_key
+
+
 def not_configured(name: str, known: Sequence[str] = ()) -> ModelNotConfigured:
     """The error for a provider that is not there: how to configure it, and which ones are."""
     variable = KEY_VARIABLES.get(name)

@@ -3,7 +3,8 @@
 Our own, because the vendors' stream classes swallow comments and pings, which are the signs of life that tell a slow
 model from a dead connection, and because they set no bound on the size of an event.
 
-Source: WHATWG HTML, section 9.2.6, "Interpreting an event stream". Only `event` and `data` matter here.
+Source: WHATWG HTML, section 9.2.6, "Interpreting an event stream". Only `event` and `data` matter here, and `error`,
+which is no field of the standard.
 """
 
 from __future__ import annotations
@@ -94,6 +95,9 @@ class EventDecoder:
             self._data.append(text)
         elif name == b"event":
             self._event = text
+        elif name == b"error":  # older servers of llama.cpp report so what goes wrong in the middle
+            self._event = "error"
+            self._data.append(text)
 
     def _dispatch(self) -> ServerEvent | None:
         event = ServerEvent(event=self._event, data="\n".join(self._data)) if self._data else None

@@ -164,6 +164,28 @@ def test_patience_refuses_waits_that_are_known_to_be_long() -> None:
     virtually(test)
 
 
+def test_patience_ends_where_nobody_knows_how_long_it_takes() -> None:
+    async def test() -> None:
+        one = gate(calls_max=1)
+        running = await enter(one)
+        with trio.fail_after(100), pytest.raises(ModelOverloaded, match="no turn came"):
+            await one.enter(flow="", tokens=0, deadline=math.inf, patience_s=2)
+        assert trio.current_time() == 2
+        one.leave(running, OUTAGE)
+        for _ in range(FAILURES_MAX - 1):
+            await call(one, OUTAGE)
+        await trio.sleep(PAUSE_S)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_probe, one, 600.0)
+            await wait_all_tasks_blocked()
+            asked_at = trio.current_time()
+            with trio.fail_after(100), pytest.raises(ModelOverloaded, match="no turn came"):
+                await one.enter(flow="", tokens=0, deadline=math.inf, patience_s=2)
+            assert trio.current_time() == asked_at + 2
+
+    virtually(test)
+
+
 def test_patience_ends_for_those_behind_too() -> None:
     async def test() -> None:
         one = gate(calls_max=1)

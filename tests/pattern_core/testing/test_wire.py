@@ -13,7 +13,10 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 async def test_plays_its_script_over_one_connection_then_the_rest() -> None:
     script: list[Entry] = [events({"a": 1}, "[DONE]"), lambda request: document({"path": request.path}, status=503)]
-    async with serve_wire(script, otherwise=Play(chunks=(b"more",))) as server, httpx2.AsyncClient() as client:
+    async with (
+        serve_wire(script, otherwise=Play(chunks=(b"more",))) as server,
+        httpx2.AsyncClient(timeout=60) as client,
+    ):
         first = await client.post(f"{server.url}/one", json={"q": "ż"})
         assert (first.text, first.headers["content-type"]) == (
             'data: {"a": 1}\n\ndata: [DONE]\n\n',
@@ -33,7 +36,7 @@ async def test_plays_its_script_over_one_connection_then_the_rest() -> None:
 
 
 async def test_without_a_script_it_says_so() -> None:
-    async with serve_wire() as server, httpx2.AsyncClient() as client:
+    async with serve_wire() as server, httpx2.AsyncClient(timeout=60) as client:
         assert (await client.get(server.url)).content == NO_SCRIPT.body
 
 
@@ -43,13 +46,16 @@ async def test_names_of_events() -> None:
 
 @pytest.mark.parametrize("play", [Play(chunks=(b"abcdef",), slice_bytes=1), Play(chunks=(b"abcdef",)).cut([2, 4, 99])])
 async def test_slices_make_the_same_body(play: Play) -> None:
-    async with serve_wire([play]) as server, httpx2.AsyncClient() as client:
+    async with serve_wire([play]) as server, httpx2.AsyncClient(timeout=60) as client:
         assert (await client.get(server.url)).content == b"abcdef"
     assert Play(chunks=(b"abcdef",)).cut([2, 4, 99]).chunks == (b"ab", b"cd", b"ef")
 
 
 async def test_stops_in_the_middle_of_the_body() -> None:
-    async with serve_wire([Play(chunks=(b"abc", b"def"), stops_after=4)]) as server, httpx2.AsyncClient() as client:
+    async with (
+        serve_wire([Play(chunks=(b"abc", b"def"), stops_after=4)]) as server,
+        httpx2.AsyncClient(timeout=60) as client,
+    ):
         received = b""
         with pytest.raises(httpx2.RemoteProtocolError):
             async with client.stream("GET", server.url) as response:
@@ -60,13 +66,13 @@ async def test_stops_in_the_middle_of_the_body() -> None:
 
 @pytest.mark.parametrize("play", [Play(never_answers=True), Play(chunks=(b"abc",), never_ends=True)])
 async def test_tells_when_the_client_goes(play: Play) -> None:
-    async with serve_wire([play]) as server, httpx2.AsyncClient() as client:
+    async with serve_wire([play]) as server, httpx2.AsyncClient(timeout=60) as client:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.get, server.url)
             exchange = await server.arrived()
             assert not exchange.client_gone.is_set()
             nursery.cancel_scope.cancel()
-        with trio.fail_after(2):
+        with trio.fail_after(60):
             await exchange.client_gone.wait()
         assert not exchange.finished.is_set()
 
@@ -76,7 +82,7 @@ async def test_closes_its_connections_at_the_end() -> None:
         stream = await trio.open_tcp_stream("127.0.0.1", server.port)
         await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
         await server.arrived()
-    with trio.fail_after(2):
+    with trio.fail_after(60):
         with suppress(trio.BrokenResourceError):
             assert await stream.receive_some(1) == b""
     await stream.aclose()

@@ -73,7 +73,7 @@ def test_models_do_not_answer_with_results() -> None:
 async def test_refuses_what_the_vendor_refuses(
     path: str, headers: dict[str, str], messages: list[object], status: int
 ) -> None:
-    async with serve_anthropic(otherwise=says("hi")) as server, httpx2.AsyncClient() as client:
+    async with serve_anthropic(otherwise=says("hi")) as server, httpx2.AsyncClient(timeout=60) as client:
         response = await client.post(server.url + path, headers=headers, json={"max_tokens": 9, "messages": messages})
         assert response.status_code == status
         if status != 200:
@@ -83,7 +83,7 @@ async def test_refuses_what_the_vendor_refuses(
 async def test_functions_and_refusals_in_a_script() -> None:
     script: list[Entry | ModelReply] = [refuses(529, "busy"), lambda request: replies(says(request.path))]
     body = {"max_tokens": 9, "messages": [USER]}
-    async with serve_anthropic(script) as server, httpx2.AsyncClient(headers=HEADERS) as client:
+    async with serve_anthropic(script) as server, httpx2.AsyncClient(headers=HEADERS, timeout=60) as client:
         assert (await client.post(f"{server.url}/v1/messages", json=body)).status_code == 529
         assert "/v1" in (await client.post(f"{server.url}/v1/messages", json=body)).text
         assert "script is over" in (await client.post(f"{server.url}/v1/messages", json=body)).text

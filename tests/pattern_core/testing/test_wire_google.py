@@ -69,13 +69,16 @@ async def test_it_refuses_what_the_vendor_refuses(
     path: str, headers: dict[str, str], contents: object, status: int
 ) -> None:
     script: list[Entry | ModelReply] = [says("hi")]
-    async with serve_google(script) as server, httpx2.AsyncClient() as client:
+    async with serve_google(script) as server, httpx2.AsyncClient(timeout=60) as client:
         answer = await client.post(server.url + path, json={"contents": contents}, headers=headers)
         assert answer.status_code == status
 
 
 async def test_after_the_script_it_says_so() -> None:
-    async with serve_google([refuses(503, "busy", kind="UNAVAILABLE")]) as server, httpx2.AsyncClient() as client:
+    async with (
+        serve_google([refuses(503, "busy", kind="UNAVAILABLE")]) as server,
+        httpx2.AsyncClient(timeout=60) as client,
+    ):
         first = await client.post(server.url + PATH, json={"contents": [USER]}, headers=KEY)
         assert first.json()["error"]["status"] == "UNAVAILABLE"
         second = await client.post(server.url + PATH, json={"contents": [USER]}, headers=KEY)

@@ -76,7 +76,7 @@ def test_models_do_not_answer_with_results() -> None:
 async def test_refuses_what_the_vendor_refuses(
     path: str, headers: dict[str, str], body: dict[str, object], status: int
 ) -> None:
-    async with serve_openai(otherwise=says("hi")) as server, httpx2.AsyncClient() as client:
+    async with serve_openai(otherwise=says("hi")) as server, httpx2.AsyncClient(timeout=60) as client:
         response = await client.post(server.url + path, headers=headers, json=body)
         assert response.status_code == status
         assert "error" in response.text or status == 200
@@ -87,7 +87,7 @@ async def test_functions_and_refusals_in_a_script() -> None:
         refuses(429, "slow down", headers={"retry-after": "7"}),
         lambda request: replies(says(request.path)),
     ]
-    async with serve_openai(script) as server, httpx2.AsyncClient(headers=KEY) as client:
+    async with serve_openai(script) as server, httpx2.AsyncClient(headers=KEY, timeout=60) as client:
         first = await client.post(f"{server.url}/v1/chat/completions", json=HELLO)
         assert (first.status_code, first.headers["retry-after"], first.json()["error"]["message"]) == (
             429,

@@ -94,13 +94,13 @@ async def test_it_refuses_what_the_vendor_refuses(
 ) -> None:
     script: list[Entry | ModelReply] = [says("hi")]
     body = {"model": "m", "store": False, "input": [USER], **change}
-    async with serve_responses(script) as server, httpx2.AsyncClient() as client:
+    async with serve_responses(script) as server, httpx2.AsyncClient(timeout=60) as client:
         answer = await client.post(server.url + path, json=body, headers=headers)
         assert answer.status_code == status
 
 
 async def test_it_plays_what_is_no_reply_as_it_is() -> None:
-    async with serve_responses([refuses(503, "busy")]) as server, httpx2.AsyncClient() as client:
+    async with serve_responses([refuses(503, "busy")]) as server, httpx2.AsyncClient(timeout=60) as client:
         body = {"model": "m", "store": False, "input": [USER]}
         assert (await client.post(f"{server.url}/v1/responses", json=body, headers=KEY)).status_code == 503
         assert "script is over" in (await client.post(f"{server.url}/v1/responses", json=body, headers=KEY)).text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -30,11 +31,17 @@ CALLS = together(
     calls("search", {"query": 'tea "with" żółw'}, call_id="c1"), calls("recall", {"op": "insert"}, call_id="c2")
 )
 RICH = ModelReply(
-    parts=(Reasoning(text="Let me think.", signature="sig+/="), Text(text="Zażółć 😀 gęślą."), *CALLS.parts),
+    parts=(
+        Reasoning(text="Let me think.", signature="anthropic:m sig+/="),
+        Text(text="Zażółć 😀 gęślą."),
+        *CALLS.parts,
+    ),
     finish_reason="tool_calls",
     usage=USAGE,
     request_id="msg_scripted",
 )
+
+TOOL = ToolSpec(name="search", description="", parameters={"type": "object"})
 
 
 def test_any_cut_of_the_bytes_decodes_alike() -> None:
@@ -192,6 +199,7 @@ def test_there_are_no_more_marks_than_the_vendor_allows() -> None:
         ("claude-sonnet-4-20250514", "low", 20_000, {"type": "enabled", "budget_tokens": 1_024}),
         ("claude-3-7-sonnet-latest", "low", 2_000, {"type": "disabled"}),
         ("claude-sonnet-5-5", "none", 4_096, {"type": "disabled"}),
+        ("claude-opus-5-5", "high", 4_096, {"type": "adaptive", "display": "summarized"}),
         ("claude-sonnet-5-5", None, 4_096, None),
     ],
 )
@@ -205,7 +213,31 @@ def test_how_much_to_reason(
     assert body.get("thinking") == thinking
     is_adaptive = thinking is not None and thinking["type"] == "adaptive"
     assert body.get("output_config") == ({"effort": effort} if is_adaptive else None)
-    assert ("temperature" in body) == (thinking in (None, {"type": "disabled"}))
+    assert ("temperature" in body) == (thinking == {"type": "disabled"} and model != "claude-sonnet-5-5")
+
+
+@pytest.mark.parametrize(
+    ("model", "is_sampled"),
+    [
+        ("claude-opus-4-7", False),
+        ("claude-opus-5", False),
+        ("claude-sonnet-5-20260901", False),
+        ("anthropic/claude-opus-4.7", False),
+        ("claude-opus-4-6", True),
+        ("claude-sonnet-4-6-20260217", True),
+        ("claude-opus-4-20250514", True),
+        ("claude-haiku-4-5@20251001", True),
+        ("claude-3-haiku-20240307", True),
+        ("claude-2.1", True),
+        ("glm-5", True),
+    ],
+)
+def test_models_that_cannot_be_told_how_to_sample_are_not(model: str, is_sampled: bool) -> None:
+    request = ModelRequest(model=model, system=(), messages=(), temperature=0.5, top_p=0.9, stop=["END"])
+    body = encode(request)
+    assert (body.get("temperature"), "top_p" in body) == (0.5 if is_sampled else None, False)
+    assert body["stop_sequences"] == ["END"]
+    assert ("top_p" in encode(replace(request, temperature=None))) == is_sampled
 
 
 def test_models_with_a_budget_do_not_begin_to_think_amid_calls() -> None:
@@ -225,7 +257,9 @@ def test_models_with_a_budget_do_not_begin_to_think_amid_calls() -> None:
         return made["type"]
 
     foreign = (Reasoning(text="a", signature="openai:{}"), *RICH.parts[1:])
-    assert thinking(RICH.parts) == "enabled"
+    own = (Reasoning(text="a", signature="anthropic:claude-opus-4-5 sig"), *RICH.parts[1:])
+    assert thinking(own) == "enabled"
+    assert thinking(RICH.parts) == "disabled"  # another model thought so
     assert thinking(foreign) == "disabled"
     assert thinking(foreign, user("go on")) == "enabled"
     assert thinking(foreign, model="claude-opus-5") == "adaptive"
@@ -273,11 +307,13 @@ def test_images_and_other_vendors_signatures() -> None:
         {"type": "image", "source": {"type": "url", "url": "https://x/a.png"}},
     ]
     assert "not at hand" in messages[0]["content"][2]["text"]
+    plain = Message(role="user", parts=(Image(media_type="", url="http://x/a.png"),))
+    assert "not at hand" in json.dumps(encode(ModelRequest(model="m", system=(), messages=[plain]))["messages"])
     assert messages[1]["content"] == [{"type": "redacted_thinking", "data": "xyz"}, {"type": "text", "text": "so"}]
 
 
 def test_the_messages_of_a_request() -> None:
-    request = ModelRequest(model="claude", system=(), messages=CONVERSATION, tail=["now is noon", " "])
+    request = ModelRequest(model="m", system=(), messages=CONVERSATION, tail=["now is noon", " "])
     assert encode(request)["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "(no words)"}]},
         {"role": "assistant", "content": [{"type": "text", "text": "Good morning."}]},
@@ -309,6 +345,96 @@ def test_the_messages_of_a_request() -> None:
             ],
         },
     ]
+
+
+@pytest.mark.parametrize("model", ["claude-fable-5", "claude-fable-5-1", "claude-opus-5-5", "claude-sonnet-6"])
+def test_models_that_always_think_are_never_told_not_to(model: str) -> None:
+    request = ModelRequest(model=model, system=(), messages=(), tools=[TOOL], temperature=0.5)
+    adaptive = {"type": "adaptive", "display": "summarized"}
+    for effort, level in ((None, None), ("none", "low"), ("medium", "medium")):
+        for forced in (None, "search"):
+            body = encode(replace(request, reasoning_effort=effort, force_tool=forced))  # type: ignore[arg-type]  # of the three
+            assert body["thinking"] == adaptive
+            assert body.get("output_config") == (None if level is None else {"effort": level})
+
+
+@pytest.mark.parametrize(
+    ("model", "may_be_forced"),
+    [
+        ("claude-opus-5", True),
+        ("claude-fable-5", True),
+        ("claude-opus-4-20250514", True),
+        ("claude-opus-5-20260724", True),
+        ("claude-fable-5-1", False),
+        ("claude-opus-5-5", False),
+        ("claude-haiku-6", False),
+    ],
+)
+def test_models_that_cannot_be_made_to_call_a_tool_are_asked_to(model: str, may_be_forced: bool) -> None:
+    request = ModelRequest(model=model, system=(), messages=[user("a")], tools=[TOOL], tail=["now"])
+    for forced, words in (("*", "one of your tools"), ("search", "the tool search")):
+        body = encode(replace(request, force_tool=forced))
+        assert ("tool_choice" in body) == may_be_forced
+        assert (words in json.dumps(body["messages"])) != may_be_forced
+    assert "Call" not in json.dumps(encode(replace(request, tools=(), force_tool="*"))["messages"])
+
+
+def test_thoughts_go_back_only_to_the_model_that_had_them_and_not_where_they_are_bound() -> None:
+    def thoughts(model: str) -> list[object]:
+        signatures = ("anthropic:claude-opus-5 new", "redacted_thinking:claude-opus-5 data", "old", "openai:{}")
+        parts: tuple[Part, ...] = tuple(Reasoning(text="hm", signature=one) for one in signatures)
+        parts += (Text(text="so"),)
+        request = ModelRequest(model=model, system=(), messages=[user("a"), Message(role="assistant", parts=parts)])
+        messages = encode(request)["messages"]
+        assert isinstance(messages, list)
+        blocks = messages[1]["content"]
+        return [block.get("signature") or block.get("data") for block in blocks if block["type"] != "text"]
+
+    assert thoughts("claude-opus-5") == ["new", "data", "old"]
+    assert thoughts("claude-haiku-4-5") == ["old"]
+    assert thoughts("claude-opus-5-5") == thoughts("claude-fable-5-1") == []
+
+
+def test_thoughts_of_which_nothing_came_are_left_out() -> None:
+    signed = Reasoning(text="hm", signature="sig")
+    thoughts = (signed, Reasoning(text="", signature="redacted_thinking:d"))
+    conversation = [
+        user("a"),
+        Message(role="assistant", parts=thoughts),
+        user("b"),
+        Message(role="assistant", parts=(signed, Text(text="so"), signed)),
+    ]
+    messages = encode(ModelRequest(model="m", system=(), messages=conversation, tail=["now"]))["messages"]
+    assert isinstance(messages, list)
+    assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+    assert [block["type"] for block in messages[1]["content"]] == ["thinking", "text"]
+
+
+def test_names_and_ids_from_elsewhere_fit_the_vendors_rule() -> None:
+    call_id = "functions.find tea:0" + "x" * 60
+    conversation = [
+        user("a"),
+        Message(role="assistant", parts=(ToolCall(call_id=call_id, tool="functions.find tea"),)),
+        Message(role="tool", parts=(ToolResult(call_id=call_id, tool="functions.find tea", content="no"),)),
+    ]
+    messages = encode(ModelRequest(model="m", system=(), messages=conversation))["messages"]
+    assert isinstance(messages, list)
+    (called,), (result, *_) = messages[1]["content"], messages[2]["content"]
+    assert called["name"] == "functions_find_tea"
+    assert called["id"] == result["tool_use_id"]
+    assert len(called["id"]) <= 64
+
+
+def test_a_call_that_was_cut_off_before_its_arguments_is_no_call_without_any() -> None:
+    start: dict[str, object] = {"type": "tool_use", "id": "c", "name": "forget_all", "input": {}}
+    for reason, invalid in (("max_tokens", ""), ("tool_use", None)):
+        decoder = MessageDecoder(REQUEST, "anthropic")
+        for body in (
+            {"type": "content_block_start", "index": 0, "content_block": start},
+            {"type": "message_delta", "delta": {"stop_reason": reason}},
+        ):
+            decoder.feed(ServerEvent(event="", data=json.dumps(body)))
+        assert decoder.reply(None).parts == (ToolCall(call_id="c", tool="forget_all", invalid=invalid),)
 
 
 def test_reasoning_that_only_the_vendor_reads_is_replayed() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pattern_core.messages import Reasoning, Text, ToolCall, user
+from pattern_core.messages import Message, Reasoning, Text, ToolCall, user
 from pattern_core.models.model import ModelRequest, ReasoningDelta, TextDelta
 from pattern_core.models.providers.draft import (
     CALLS_MAX,
@@ -70,6 +72,44 @@ def test_ids_of_calls_are_made_up_where_missing_or_repeated() -> None:
     ids = [part.call_id for part in draft.parts() if isinstance(part, ToolCall)]
     assert len(set(ids)) == 4
     assert ids[1] == "same"
+
+
+def test_ids_that_a_server_uses_again_are_replaced() -> None:
+    earlier = Message(role="assistant", parts=(ToolCall(call_id="call_0", tool="search"),))
+    draft = Draft(replace(REQUEST, messages=[user("hi"), earlier]))
+    draft.begin_call("call_0", "search")
+    draft.begin_call("call_1", "search")
+    first, second = (part.call_id for part in draft.parts() if isinstance(part, ToolCall))
+    assert first not in ("call_0", "call_1")
+    assert second == "call_1"
+
+
+def test_a_call_cut_off_before_its_arguments_is_invalid() -> None:
+    draft = Draft(REQUEST)
+    draft.begin_call("a", "x")
+    draft.begin_call("b", "y").arguments.append(" ")
+    whole, cut = draft.parts(is_cut=True)
+    assert whole == ToolCall(call_id="a", tool="x")
+    assert cut == ToolCall(call_id="b", tool="y", invalid="")
+    draft.words("then")
+    assert ToolCall(call_id="b", tool="y") in draft.parts(is_cut=True)
+
+
+def test_thoughts_are_signed_all_together() -> None:
+    draft = Draft(REQUEST)
+    draft.words("one", is_reasoning=True)
+    draft.words("said")
+    draft.words("two", is_reasoning=True)
+    draft.sign_thoughts("s", last="t")
+    assert draft.parts() == (
+        Reasoning(text="one", signature="s"),
+        Text(text="said"),
+        Reasoning(text="two", signature="t"),
+    )
+    silent = Draft(REQUEST)
+    silent.begin_call("c", "x")
+    silent.sign_thoughts("s")
+    assert silent.parts() == (Reasoning(text="", signature="s"), ToolCall(call_id="c", tool="x"))
 
 
 def test_bounds_and_missing_names() -> None:

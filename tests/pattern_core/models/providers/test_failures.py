@@ -20,6 +20,7 @@ from pattern_core.models.providers.failures import (
     failure,
     parse_wait_s,
     retry_after_s,
+    vendor_now_ms,
     vendor_words,
 )
 
@@ -80,6 +81,7 @@ def test_waits_in_every_form(value: str, seconds: float | None) -> None:
         ({}, "Please try again in 842ms.", 0.842),
         ({}, "retry in 2 minutes", 120),
         ({}, "too many requests", None),
+        ({"x-ratelimit-reset": "1767225605000"}, "", 5),  # OpenRouter
     ],
 )
 def test_when_to_come_back(headers: dict[str, str], words: str, seconds: float | None) -> None:
@@ -105,6 +107,21 @@ def test_when_to_come_back(headers: dict[str, str], words: str, seconds: float |
         (429, "rate_limit_exceeded", "", ModelOverloaded),
         (429, "insufficient_quota", "You exceeded your current quota", ModelRefused),
         (500, "", "context length is not the matter", ModelServerError),
+        (500, "server_error", "Context size has been exceeded.", WindowExceeded),  # llama.cpp
+        (None, "", "Trying to keep the first 5000 tokens when context the overflows.", WindowExceeded),  # LM Studio
+        (400, "", "input length and `max_tokens` exceed context limit: 198000 + 8192 > 200000", WindowExceeded),
+        (400, "", "The decoder prompt (length 5000) is longer than the maximum model length of 4096.", WindowExceeded),
+        (400, "", "the input length exceeds the context length", WindowExceeded),
+        (400, "", "This model's maximum prompt length is 131072 but the request contains 537812", WindowExceeded),
+        (400, "", "Prompt contains 40000 tokens, too large for model with 32768 maximum context", WindowExceeded),
+        (400, "", "The input token count (1200000) exceeds the maximum number of tokens allowed", WindowExceeded),
+        (422, "", "`inputs` tokens + `max_new_tokens` must be <= 4096.", WindowExceeded),
+        (429, "rate_limit_exceeded", "Request too large for gpt-x on tokens per min (TPM): Limit 3", WindowExceeded),
+        (413, "rate_limit_exceeded", "Request too large for model `x` on tokens per minute", WindowExceeded),
+        (400, "", "temperature exceeds the maximum of 2", ModelRejected),
+        (400, "", "Image exceeds the maximum allowed size", ModelRejected),
+        (400, "invalid_request_error", "Your credit balance is too low to access the API.", ModelRefused),
+        (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota, please check your plan", ModelOverloaded),
         (502, "", "<html>", ModelServerError),
         (503, "", "", ModelOverloaded),
         (504, "", "", ModelServerError),
@@ -128,6 +145,18 @@ def test_kinds_of_failure(status: int | None, code: str, words: str, kind: type[
         assert error.retry_after_s == 3
 
 
+def test_a_quota_is_spent_for_good_only_where_nobody_says_when_to_come_back() -> None:
+    words = "You exceeded your current quota, please check your plan and billing details."
+    assert type(failure("google", 429, words, code="RESOURCE_EXHAUSTED")) is ModelRefused
+    assert type(failure("google", 429, f"{words} Retry in 34s.", retry_after_s=34)) is ModelOverloaded
+    assert type(failure("openai", 429, words, code="insufficient_quota", retry_after_s=360)) is ModelRefused
+
+
+def test_dates_are_read_by_the_clock_that_wrote_them() -> None:
+    assert vendor_now_ms({"date": "Thu, 01 Jan 2026 00:10:00 GMT"}, NOW_MS) == NOW_MS + 600_000
+    assert vendor_now_ms({"date": "yesterday"}, NOW_MS) == vendor_now_ms({}, NOW_MS) == NOW_MS
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -137,6 +166,8 @@ def test_kinds_of_failure(status: int | None, code: str, words: str, kind: type[
             ("Overloaded", "overloaded_error"),
         ),
         ({"error": {"message": "m", "code": 429}}, ("m", "429")),
+        ({"error": {"message": "m", "code": 429, "metadata": {"raw": "too long"}}}, ("m: too long", "429")),
+        ({"error": {"message": "m", "metadata": {"raw": None}}}, ("m", "")),
         ({"error": "plain"}, ("plain", "")),
         ({"detail": "why"}, ("why", "")),
         ({"message": ["x"]}, ("['x']", "")),

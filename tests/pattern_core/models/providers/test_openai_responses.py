@@ -22,10 +22,19 @@ from pattern_core.models.errors import (
     ModelUnreachable,
     WindowExceeded,
 )
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, ToolSpec, Usage
+from pattern_core.models.model import (
+    Delta,
+    ModelReply,
+    ModelRequest,
+    ReasoningDelta,
+    ReasoningEffort,
+    TextDelta,
+    ToolSpec,
+    Usage,
+)
 from pattern_core.models.providers.draft import Garbled, Unfinished
 from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response
+from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.models.providers.sse import EventDecoder, ServerEvent
 from pattern_core.testing import says
@@ -161,7 +170,7 @@ async def test_cancelling_closes_the_socket_at_once_and_leaves_the_provider_usab
                 if number == 3:
                     await listener.heard.wait()
                 nursery.cancel_scope.cancel()
-            with trio.fail_after(2):
+            with trio.fail_after(60):
                 await exchange.client_gone.wait()
             await trio.testing.wait_all_tasks_blocked()
             assert trio.lowlevel.current_statistics().tasks_living == tasks
@@ -296,14 +305,59 @@ def test_the_fields_of_a_request() -> None:
         "include": ["reasoning.encrypted_content"],
         "reasoning": {"summary": "auto", "effort": "high"},
         "text": {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}},
-        "temperature": 0.0,
         "service_tier": "flex",
     }
     named = encode_response(replace(request, model="gpt-4.1", force_tool="search", response_schema={"type": "object"}))
     assert named["tool_choice"] == {"type": "function", "name": "search"}
     assert not {"include", "reasoning"} & set(named)
+    assert named["temperature"] == 0.0
     assert isinstance(named["text"], dict)
     assert named["text"]["format"]["strict"] is False
+
+
+@pytest.mark.parametrize(
+    ("model", "is_needed"),
+    [
+        ("gpt-5.4", True),
+        ("gpt-5.6-sol", True),
+        ("gpt-6.1-terra", True),
+        ("o3-pro", True),
+        ("gpt-5-pro-2025-10-06", True),
+        ("gpt-5.1-codex-max", True),
+        ("gpt-5.1", False),
+        ("gpt-5-mini", False),
+        ("gpt-5.4-chat-latest", False),
+        ("o3", False),
+        ("gpt-4.1", False),
+        ("qwen3:8b", False),
+    ],
+)
+def test_models_that_chat_completions_do_not_take_with_tools(model: str, is_needed: bool) -> None:
+    assert needs_responses(model) == is_needed
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "is_sampled"),
+    [
+        ("gpt-5", None, False),
+        ("o3-mini", None, False),
+        ("ft:o4-mini:me", "high", False),
+        ("openai/gpt-5.4-mini", "low", False),
+        ("gpt-5.4", "none", True),
+        ("gpt-5-chat-latest", None, True),
+        ("gpt-4.1", None, True),
+        ("ft:gpt-4.1:me", None, True),
+        ("qwen3:8b", None, True),
+    ],
+)
+def test_models_that_reason_are_not_told_how_to_sample(
+    model: str, effort: ReasoningEffort | None, is_sampled: bool
+) -> None:
+    request = ModelRequest(model=model, system=(), messages=(), temperature=0.5, top_p=0.9, reasoning_effort=effort)
+    assert sampling(request) == ({"temperature": 0.5, "top_p": 0.9} if is_sampled else {})
+    body = encode_response(request)
+    assert ("temperature" in body) == is_sampled
+    assert ("reasoning" in body) == (model not in ("gpt-5-chat-latest", "gpt-4.1", "ft:gpt-4.1:me"))
 
 
 def test_the_messages_of_a_request() -> None:

@@ -127,7 +127,8 @@ async def test_openais_headers_reach_the_gate() -> None:
     async with serve_openai([with_headers(openai_replies(says("hi")), OPENAI)]) as server:
         client = await ask(OpenAIProvider("openai", Secret("k"), f"{server.url}/v1", clock=StoppedClock()))
     (gate,) = client.gates()
-    assert (gate.requests_limit, gate.requests_level, gate.tokens_limit) == (5_000, 4_999, 160_000)
+    assert (gate.requests_limit, gate.tokens_limit) == (5_000, 160_000)
+    assert gate.requests_level in (4_999, 5_000)  # it is whole again after 12 ms
     assert gate.tokens_level is not None and 159_976 <= gate.tokens_level <= 160_000
 
 
@@ -136,21 +137,22 @@ async def test_anthropics_headers_reach_the_gate() -> None:
     async with serve_anthropic([with_headers(anthropic_replies(says("hi")), anthropic(clock))]) as server:
         client = await ask(AnthropicProvider("anthropic", Secret("k"), server.url, clock=clock))
     (gate,) = client.gates()
-    assert (gate.requests_limit, gate.requests_level, gate.tokens_limit) == (1_000, 999, 96_000)
+    assert (gate.requests_limit, gate.tokens_limit) == (1_000, 96_000)
+    assert gate.requests_level in (999, 1_000)
     assert gate.tokens_level is not None and 90_000 <= gate.tokens_level <= 96_000
 
 
 async def test_a_refusals_headers_reach_the_gate_too() -> None:
     body = {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}
-    headers = {**OPENAI, "x-ratelimit-remaining-tokens": "0", "retry-after": "20"}
+    headers = {**OPENAI, "x-ratelimit-remaining-tokens": "0", "retry-after": "200"}
     async with serve_openai([document(body, status=429, headers=headers)]) as server:
         provider = OpenAIProvider("openai", Secret("k"), f"{server.url}/v1", clock=StoppedClock())
         client = ModelClient({"v": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
         request = ModelRequest(model="m", system=(), messages=[user("hello")])
-        with pytest.raises(ModelOverloaded, match="in 20 s, and the time of the turn"):
-            await client.ask(request, "v", ignore, trio.current_time() + 10)
+        with pytest.raises(ModelOverloaded, match="in 200 s, and the time of the turn"):
+            await client.ask(request, "v", ignore, trio.current_time() + 100)
         await provider.aclose()
     (gate,) = client.gates()
     assert (gate.tokens_limit, gate.concurrency, gate.overloads_total) == (160_000, 8, 1)
     assert gate.tokens_level is not None and gate.tokens_level < 10_000
-    assert 15 < gate.closed_for_s <= 25
+    assert 100 < gate.closed_for_s <= 250

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.models.providers.settings import ProviderSettings, Secret, not_configured
+from pattern_core.models.errors import ModelNotConfigured
+from pattern_core.models.providers.settings import ProviderSettings, Secret, key_for, not_configured
 
 
 def test_a_secret_shows_itself_only_when_asked() -> None:
@@ -16,6 +17,15 @@ def test_a_secret_shows_itself_only_when_asked() -> None:
     assert secret != Secret("other")
     assert len({secret, Secret("sk-very-secret")}) == 1
     assert not Secret("")
+
+
+def test_a_key_is_needed_where_the_vendor_itself_is_asked() -> None:
+    key = Secret("k")
+    assert key_for("openai", ProviderSettings(kind="openai", api_key=key)) == key
+    assert key_for("ollama", ProviderSettings(kind="openai", base_url="http://x")) is None
+    for empty in (None, Secret("")):
+        with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY"):
+            key_for("openai", ProviderSettings(kind="openai", api_key=empty))
 
 
 @pytest.mark.parametrize(
