@@ -92,8 +92,8 @@ class Halt:
         halt = self.current
         if halt is not None:
             raise Halted(
-                f"{halt.agent_name} halted this constellation at {halt.at}: {halt.reason} When that is settled, a"
-                " person resumes it: pattern constellation resume NAME",
+                f"{halt.agent_name} halted this constellation at {halt.at}: {halt.reason.rstrip('.')}. When that is"
+                " settled, a person resumes it: pattern constellation resume NAME",
                 halt_id=halt.id,
                 reason=halt.reason,
             )

@@ -26,6 +26,10 @@ EXPONENT_MAX = 20
 UNITS_MAX = 12  # different ones in one value
 
 _OFFSET = frozenset({"degree_Celsius", "degree_Fahrenheit", "degree_Reaumur"})
+# Units that are logarithms of what they measure: no factor leads from one to another.
+_LOGARITHMIC = frozenset(
+    ("decibel", "decibelwatt", "decibelmilliwatt", "decibelmicrowatt", "neper", "decade", "octave")
+)
 # Names that pint reads as something that nobody means.
 _MEANT = {"celsius": "degC", "fahrenheit": "degF", "Celsius": "degC", "Fahrenheit": "degF", "kmh": "kph", "sec": "s"}
 
@@ -45,13 +49,19 @@ async def load() -> None:
 
 
 def named(name: str) -> Units | None:
-    """The unit called `name` (`ft`, `kilometers`, `kWh`); None if there is none."""
+    """The unit called `name` (`ft`, `kilometers`, `kWh`); None if there is none.
+
+    Raises:
+        InvalidInput: it is a logarithm, such as dB.
+    """
     import pint
 
     try:
         found = _registry().parse_units(_MEANT.get(name, name))
     except (pint.errors.PintError, ValueError, TypeError, AttributeError):
         return None
+    if any(str(unit) in _LOGARITHMIC for unit in found._units):
+        raise InvalidInput(f"{name} is a logarithm of a ratio; calculate with the ratio itself, by 10^(x/10) or log(x)")
     return {str(unit): Fraction(str(exponent)) for unit, exponent in found._units.items()}
 
 
@@ -86,7 +96,7 @@ def converted(value: Number, units: Units, wanted: Units) -> Number:
     """`value`, which is in `units`, in the units `wanted`.
 
     Raises:
-        InvalidInput: they measure different things.
+        InvalidInput: they measure different things, or the result is too large or no real number.
     """
     if units == wanted:
         return value
@@ -103,6 +113,10 @@ def converted(value: Number, units: Units, wanted: Units) -> Number:
             f"{written(units) or 'a plain number'} ({_measures(units)}) cannot be converted to"
             f" {written(wanted) or 'a plain number'} ({_measures(wanted)})"
         ) from None
+    except OverflowError:
+        raise InvalidInput("the result is too large; a power of a unit may reach about 1.8e308") from None
+    except ValueError:  # a factor that is not real
+        raise InvalidInput("a negative unit has no real root of that kind, so there is nothing to convert") from None
     except pint.errors.OffsetUnitCalculusError:
         raise InvalidInput("temperatures in °C or °F cannot be part of a product; convert them to K first") from None
 

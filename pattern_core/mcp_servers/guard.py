@@ -116,12 +116,15 @@ def _signal_all(child: int, number: int) -> None:
 
 
 def _below(pid: int) -> Iterator[int]:
-    """All that a process started, and what that started."""
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for found in (task / "children").read_text().split():
-                yield int(found)
-                yield from _below(int(found))
+    """All that a process started, and what that started, however long the chain."""
+    waiting = [pid]
+    while waiting:
+        tasks = Path(f"/proc/{waiting.pop()}/task")
+        with suppress(OSError):
+            for task in tasks.iterdir():
+                found = [int(child) for child in (task / "children").read_text().split()]
+                yield from found
+                waiting += found
 
 
 def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pattern_core.models.providers.settings import Secret
 from pattern_db.enums import EffectClass
@@ -70,7 +71,8 @@ class McpSettings:
 
     @property
     def place(self) -> str:
-        """Where it is, for people; without anything that may be secret, such as arguments and queries."""
+        """Where it is, for people; without anything that may be secret: arguments, user names, paths and queries."""
         if isinstance(self.reach, Stdio):
             return self.reach.command
-        return self.reach.url.partition("?")[0].partition("#")[0]
+        address = urlsplit(self.reach.url)
+        return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"

@@ -144,13 +144,14 @@ async def started(settings: Stdio, form: Format[M], watch: Watch) -> AsyncIterat
     """
     process, lifeline = await _open(settings)
     assert process.stdout is not None  # it was opened with pipes
+    assert process.stderr is not None
     send, receive = trio.open_memory_channel[M](0)
     watch.hang_up = receive.close
     tail = Tail()
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write, process, receive, form.write, watch)
-            nursery.start_soon(_listen, process, tail)
+            nursery.start_soon(_listen, process.stderr, tail)
             try:
                 yield Incoming(process.stdout, form.read, watch), Outgoing(send)
             finally:
@@ -205,12 +206,13 @@ async def _write(
                 return
 
 
-async def _listen(process: trio.Process, tail: Tail) -> None:
-    """Read what it logs, so that it is never kept waiting for a reader."""
-    assert process.stderr is not None  # it was opened with pipes
+async def _listen(pipe: trio.abc.ReceiveStream, tail: Tail) -> None:
+    """Read what it logs, so that it is kept waiting only when it logs without end."""
+    pace = Pace()
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        while piece := await process.stderr.receive_some(PIECE_BYTES):
+        while piece := await pipe.receive_some(PIECE_BYTES):
             tail.add(bytes(piece))
+            await pace.take(len(piece))
 
 
 async def _end(process: trio.Process, lifeline: int) -> None:

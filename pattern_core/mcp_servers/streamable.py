@@ -66,6 +66,8 @@ def _bounding() -> Callable[[httpx2.Response], Awaitable[None]]:
             await self._inner.aclose()
 
     async def bound(response: httpx2.Response) -> None:
+        if response.status_code in (401, 403):
+            raise httpx2.ReadError(f"it does not accept the key that it was sent (HTTP status {response.status_code})")
         if response.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.ReadError("the answer is packed, which was not asked for")
         is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")

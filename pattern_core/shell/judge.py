@@ -37,6 +37,7 @@ _ENV_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _SED_SCRIPT = re.compile(
     r"(?:(?:\d+|\$)(?:,(?:\d+|\$|\+\d+))?|/[^/\\\n]*/)?\s*(?:[pdq=]|s([/|,#:])(?:(?!\1|\\|\n).)*\1(?:(?!\1|\\|\n).)*\1[gipI0-9]*)"
 )
+_TAR_LOOKS = re.compile(r"-[tvzjJfaPC]+|--(?:list|verbose|gzip|bzip2|xz|zstd|auto-compress|file=.+|exclude=.+)")
 _AWK_RISKY = re.compile(r"system|getline|[|>@]|close|include|load|extension")
 # What bash and a plain POSIX shell read differently: within quotes that only one of them knows commands can hide.
 _NOT_POSIX = re.compile(r"\$['\"]|[<>]\(|<<<|\[\[|\(\(|&>|\|&|\b(?:function|coproc|select|time)\b|\{")
@@ -269,7 +270,9 @@ def _git(shown: Sequence[str], rest: Sequence[Word], _stdin: Stdin) -> Found:
             if any(one.text in ("--get", "--list", "-l", "get", "list") for one in options[:1])
             else writes(shown)
         ]
-    if command.text in ("branch", "tag", "stash", "worktree", "remote", "notes"):
+    if command.text == "stash":  # alone it puts all changes away
+        return [reads(shown) if options and options[0].text in ("list", "show") else writes(shown)]
+    if command.text in ("branch", "tag", "worktree", "remote", "notes"):
         lists = not options or all(
             one.text in ("-l", "--list", "list", "-v", "-vv", "-a", "-r", "--all") for one in options
         )
@@ -279,7 +282,7 @@ def _git(shown: Sequence[str], rest: Sequence[Word], _stdin: Stdin) -> Found:
         return [reaches(shown)]
     if has_option(options, GIT_RISKY - {"c", "p"}):
         return [writes(shown)]
-    if command.text == "reflog" and any(one.text in ("expire", "delete", "drop") for one in options):
+    if command.text == "reflog" and any(one.text in (None, "expire", "delete", "drop") for one in options):
         return [writes(shown)]
     if command.text in ("filter-branch", "bisect", "submodule", "rebase", "difftool", "mergetool"):
         is_running = any(one.text is None or one.text in ("run", "foreach", "-x", "--exec", "-i") for one in options)
@@ -334,6 +337,8 @@ def _tar(shown: Sequence[str], rest: Sequence[Word], _stdin: Stdin) -> Found:
         return [refused(shown, "may run a command that an option names")]
     mode = rest[0].text or "" if rest else ""
     is_listing = bool(re.fullmatch(r"-?t[vzjJf]*", mode)) or mode == "--list"
+    # Others may name a file that is written, such as --index-file.
+    is_listing = is_listing and not any(one.may_be_option and not _TAR_LOOKS.fullmatch(one.text or "") for one in rest)
     if any(":" in (one.text or ":") for one in rest):  # host:file
         return [reaches(shown)]
     return [reads(shown) if is_listing else writes(shown)]

@@ -33,7 +33,7 @@ from pathlib import Path
 POLL_S = 0.1  # between two looks at the number of processes
 END_S = 2.0  # for killed processes to be gone
 REFUSED = 125
-THREADS_MAX = 4096  # of all processes of a user in a namespace, between two looks; root has no such bound
+THREADS_MAX = 4096  # of a command, between two looks; root has no such bound
 TMPFS_OPTIONS = b"size=256m,mode=1777"
 COVERED = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # hidden behind empty directories of the command's own
 
@@ -128,13 +128,14 @@ class _Watch:
         self._signal(signal.SIGKILL if is_urgent else signal.SIGTERM)
 
     def _signal(self, number: int) -> None:
-        # The first process of a namespace hands SIGTERM on, and takes all others with it when it is killed.
-        for pid in [self._child] if self._has_namespaces else [self._child, *_descendants(os.getpid())]:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+        # The first process of a namespace hands SIGTERM on, and takes all others with it when it is killed. Elsewhere
+        # the group comes first: one call ends most of what multiplies faster than it can be looked at.
         if not self._has_namespaces:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child, number)
+        for pid in [self._child] if self._has_namespaces else [self._child, *_descendants(os.getpid())]:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
 
     def _count(self) -> int:
         if self._has_namespaces and not Path("/proc/self").exists():  # /proc shows the namespace, and not this process
@@ -171,10 +172,27 @@ def _descendants(root: int) -> list[int]:
 
 
 def _below(root: int, parents: Mapping[int, int]) -> Iterator[int]:
+    """In time that grows with their number alone, and to any depth: a command decides how many there are."""
+    children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
-        if parent == root and pid != root:
-            yield pid
-            yield from _below(pid, parents)
+        children.setdefault(parent, []).append(pid)
+    waiting = [root]
+    while waiting:
+        found = children.pop(waiting.pop(), [])
+        yield from found
+        waiting += found
+
+
+def _threads_of_user() -> int:
+    """How many threads all processes of this user have, as far as /proc shows them."""
+    count = 0
+    with suppress(OSError):
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError, ValueError, IndexError):
+                    if entry.stat().st_uid == os.geteuid():
+                        count += int((entry / "stat").read_text("utf-8", "replace").rsplit(")", 1)[1].split()[17])
+    return count
 
 
 def _begin(libc: ctypes.CDLL, plan: Mapping[str, object], lifeline: int, *, has_namespaces: bool) -> int:
@@ -225,8 +243,8 @@ def _execute(plan: Mapping[str, object], environment: Mapping[str, str], *, has_
         resource.RLIMIT_NOFILE: int(str(plan["open_files"])),
         resource.RLIMIT_CORE: 0,
     }
-    if has_namespaces:  # elsewhere all that the user runs would count
-        bounds[resource.RLIMIT_NPROC] = THREADS_MAX
+    # In a namespace only what runs there counts, elsewhere all that the user runs.
+    bounds[resource.RLIMIT_NPROC] = THREADS_MAX + (0 if has_namespaces else _threads_of_user())
     for kind, bound in bounds.items():
         with suppress(ValueError, OSError):  # macOS has no bound on the address space
             resource.setrlimit(kind, (bound, bound))

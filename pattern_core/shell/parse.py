@@ -17,7 +17,7 @@ from tree_sitter import Language, Node, Parser
 
 from pattern_core.shell.script import Assignment, Redirection, Script, SimpleCommand, Stdin, Word, word
 from pattern_core.shell.unquote import is_number
-from pattern_core.shell.word_reader import ARITHMETIC, WORDS, WordReader
+from pattern_core.shell.word_reader import ARITHMETIC, WORDS, WordReader, descend
 
 COMMAND_CHARS_MAX = 10_000
 DEPTH_MAX = 60  # of nested parts
@@ -35,6 +35,7 @@ _RESERVED = frozenset(
 )
 _SETTING = frozenset(("read", "getopts"))  # builtins whose words name variables that they set
 _ARITHMETIC_TESTS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
+_COMPARISONS = frozenset(("==", "=~"))
 _HEREDOC_START = re.compile(r"""(['"]?)([A-Za-z_]\w*)\1""")
 
 
@@ -186,23 +187,31 @@ class _Reader(WordReader):
             return
         for child in node.named_children:
             if child.type == "heredoc_body":
-                self._heredoc_body(child, found[2])
+                self._heredoc_body(child, found[2], is_quoted=bool(found[1]))
             elif child.type.endswith("_redirect"):
                 self._redirect(child)
             elif child.type not in ("heredoc_start", "heredoc_end", "file_descriptor"):
                 self.visit(child, Stdin.PIPE)
 
-    def _heredoc_body(self, node: Node, delimiter: str) -> None:
+    def _heredoc_body(self, node: Node, delimiter: str, *, is_quoted: bool) -> None:
         if any(line.strip("\t") == delimiter for line in self.text(node).split("\n")):
             self.doubts.append("the end of its heredoc is not certain")
+        if not is_quoted:
+            self.check_text(node)
         for child in node.named_children:
             if child.type != "heredoc_content":
                 self.word(child)
 
     def _command(self, node: Node, stdin: Stdin) -> None:
         words: list[Word] = []
-        for child in node.named_children:
-            if child.type == "variable_assignment":
+        for child in node.children:
+            if child.type in _COMPARISONS:  # to bash a word like others; to the grammar a pattern may follow
+                words.append(word(child.type))
+            elif child.type == "regex":
+                self.doubts.append(f"`{self.text(child)[:40]}` can be read in two ways")
+            elif not child.is_named:
+                self.doubts.append(f"`{self.text(child)[:40]}` is not understood here")
+            elif child.type == "variable_assignment":
                 self.assign(child, is_exported=True)
             elif child.type.endswith("_redirect"):
                 stdin = self._redirect(child) or stdin
@@ -264,13 +273,14 @@ class _Reader(WordReader):
 
     def _comment(self, node: Node) -> None:
         before = self.source[node.start_byte - 1 : node.start_byte] if node.start_byte else b" "
-        if before not in (b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")"):
+        is_continued = self.source[: node.start_byte].endswith(b"\\\n")  # then it may be the middle of a word
+        if is_continued or before not in (b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")"):
             self.doubts.append("it is not certain where a comment begins")
 
     def _test(self, node: Node) -> None:
         """`[…]` and `[[…]]`; within the second kind, comparing numbers evaluates words as arithmetic."""
         is_double = bool(node.children) and node.children[0].type == "[["
-        for part in _descend(node):
+        for part in descend(node):
             operator = self.text(part) if part.type == "test_operator" else ""
             if operator in ("-v", "-R"):
                 self.doubts.append(f"the test {operator} may run a command that a name holds")
@@ -288,11 +298,3 @@ class _Reader(WordReader):
                 self._tested(child)
             elif child.type not in ("test_operator", "variable_name"):
                 self.visit(child, Stdin.NONE)
-
-
-def _descend(node: Node) -> list[Node]:
-    found = [node]
-    for child in node.named_children:
-        if child.type not in ("command_substitution", "process_substitution"):
-            found += _descend(child)
-    return found

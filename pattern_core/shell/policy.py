@@ -11,6 +11,8 @@ from typing import Literal
 from pattern_core.shell.classify import classify
 from pattern_core.shell.danger import Danger, Judgement
 
+Means = Literal["namespaces", "landlock"]
+
 # What programs need of the system. /etc holds other things too, so its files are named one by one.
 READABLE = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store", "/proc"),
@@ -40,7 +42,7 @@ class ShellSettings:
     deny: Sequence[str] = ()
     network: bool = False
     require_sandbox: bool = True
-    means: Sequence[Literal["namespaces", "landlock"]] = ("namespaces", "landlock")
+    means: Sequence[Means] = ("namespaces", "landlock")
     path: str = "/usr/local/bin:/usr/bin:/bin"
     children_max: int = 8
     processes_max: int = 128

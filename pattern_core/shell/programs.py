@@ -31,7 +31,7 @@ READERS: Mapping[str, frozenset[str]] = {
     "date": frozenset(("s", "set")),
     "tree": frozenset(("o", "R")),
     "rg": frozenset(("pre", "pre-glob", "hostname-bin", "z", "search-zip")),
-    "yq": frozenset(("i", "inplace", "in-place", "s", "split-exp")),
+    "yq": frozenset(("i", "inplace", "in-place", "s", "split-exp", "split-exp-file")),
     "diff3": frozenset(("diff-program",)),
 }
 # Readers whose second name is a file that they write.
@@ -156,7 +156,7 @@ GIT_NETWORK = frozenset(("clone", "fetch", "pull", "push", "ls-remote", "submodu
 GIT_RISKY = frozenset(
     (
         *("c", "exec-path", "config-env", "ext-diff", "textconv", "output", "O", "open-files-in-pager", "upload-pack"),
-        *("receive-pack", "paginate", "p"),
+        *("receive-pack", "paginate", "p", "filters"),
     )
 )
 

@@ -272,6 +272,11 @@ class Shell:
             advice = " To run commands without it, an administrator sets require_sandbox = false in [shell]."
             return f"The command did not run: {ended.refused}.{advice if 'confine' in ended.refused else ''}"
         notes: list[str] = []
+        if ended.code is None:
+            notes.append(
+                "What watched over it was killed, so it is not known how it ended, nor whether all of it did: look at"
+                " what it left behind before you run it again."
+            )
         if ended.stopped == "processes":
             notes.append(f"It was ended, because it had more than {self.settings.processes_max} processes.")
         elif ended.stopped is not None:

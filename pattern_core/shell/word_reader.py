@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
@@ -28,6 +29,10 @@ _PLAIN_EXPANSION = re.compile(
     r"(?:(?::?[-+?]|##?|%%?|//?|\^\^?|,,?|:?=)(?s:.*)|@[QULu])?\}"  # and what is made of its text
 )
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_ESCAPED = re.compile(r"\\(?s:.)")
+_OPENING = re.compile(r"`|\$[({\[]|[<>]\(")  # what begins a part that bash expands
+_CONTENT = frozenset(("string_content", "heredoc_content"))  # named by the grammar, and yet only text
+_QUOTED = frozenset(("raw_string", "ansi_c_string"))
 
 
 class WordReader(ABC):
@@ -81,7 +86,7 @@ class WordReader(ABC):
                 self.doubts.append(f"it computes with {name}, whose value may hold a command")
         elif node.type == "variable_assignment":
             self.assign(node, is_exported=False)
-        elif node.type in ("number", "test_operator"):
+        elif node.type == "test_operator" or (node.type == "number" and not node.named_children):
             pass
         elif node.type in ARITHMETIC or node.type in ("compound_statement", "arithmetic_expansion"):
             for child in node.named_children:
@@ -100,10 +105,15 @@ class WordReader(ABC):
         """What a word stands for, as far as it is certain; gathers the commands within it."""
         raw = self.text(node)
         match node.type:
-            case "number":
+            case "number" if not node.named_children:
                 return word(raw)
-            case "word" | "extglob_pattern" | "brace_expression" | "regex":
-                found = static_word(raw) if node.type == "word" else UNCERTAIN
+            case "number" | "extglob_pattern" | "brace_expression" | "regex":
+                self.check_text(node)
+                for child in node.named_children:
+                    self.word(child)
+                return UNCERTAIN
+            case "word":
+                found = static_word(raw)
                 if found is NOT_STATIC:
                     self.doubts.append(f"`{raw[:40]}` can be read in two ways")
                     return UNCERTAIN
@@ -119,6 +129,8 @@ class WordReader(ABC):
             case "concatenation":
                 return _joined([self.word(child) for child in node.named_children], raw)
             case "command_substitution" | "process_substitution":
+                if raw.startswith("`") and "\\" in raw:  # which bash takes away before it reads what is left
+                    self.doubts.append(f"{raw[:40]} holds a backslash, after which it is read anew; use $(…)")
                 for child in node.named_children:
                     self.visit(child, Stdin.NONE if node.type == "command_substitution" else Stdin.PIPE)
                 return word("/dev/fd/63") if node.type == "process_substitution" else UNCERTAIN
@@ -135,7 +147,8 @@ class WordReader(ABC):
                 return UNCERTAIN
 
     def _string(self, node: Node, raw: str) -> Word:
-        parts = [child for child in node.named_children if child.type != "string_content"]
+        parts = [child for child in node.named_children if child.type not in _CONTENT]
+        self.check_text(node)
         for part in parts:
             self.word(part)
         if not parts:
@@ -147,6 +160,9 @@ class WordReader(ABC):
     def _expansion(self, node: Node, raw: str) -> Word:
         if not _PLAIN_EXPANSION.fullmatch(raw):
             self.doubts.append(f"{raw[:40]} may run a command that a value holds")
+        if any(one.type in _QUOTED and re.search(r"[$`]", self.text(one)) for one in descend(node)):
+            # Within double quotes, single ones keep nothing from being expanded.
+            self.doubts.append(f"the quotes in {raw[:40]} can be read in two ways")
         names = [self.text(child) for child in node.named_children if child.type == "variable_name"]
         if any(child.type in ("=", ":=") for child in node.children):
             self.assignments += [Assignment(name=name, is_number=False, is_exported=False) for name in names]
@@ -164,9 +180,28 @@ class WordReader(ABC):
             if self.text(child) not in ("@", "*"):
                 self.compute(child)
 
+    def check_text(self, node: Node) -> None:
+        """Doubt a node in which bash would expand something that the grammar takes for text."""
+        rest, at = "", node.start_byte
+        for child in node.named_children:
+            if child.type not in _CONTENT:
+                rest += self.source[at : child.start_byte].decode() + " "
+                at = child.end_byte
+        rest += self.source[at : node.end_byte].decode()
+        if _OPENING.search(_ESCAPED.sub("", rest)):
+            self.doubts.append(f"{self.text(node)[:40]} holds a part that is not understood here")
+
     def text(self, node: Node) -> str:
         """The node as it is written."""
         return self.source[node.start_byte : node.end_byte].decode()
+
+
+def descend(node: Node) -> Iterator[Node]:
+    """The node and all that is named within it, except for commands of their own (`$(…)`)."""
+    yield node
+    for child in node.named_children:
+        if child.type not in ("command_substitution", "process_substitution"):
+            yield from descend(child)
 
 
 def _joined(parts: list[Word], raw: str) -> Word:

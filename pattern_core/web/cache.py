@@ -9,6 +9,7 @@ from pattern_core.web.page import Format, Page
 
 AGE_MS_MAX = 5 * 60_000
 CHARS_MAX = 8_000_000  # of all pages together
+PAGE_CHARS = 1_000  # that a page counts besides its text: its addresses, its title
 
 
 class PageCache:
@@ -36,10 +37,10 @@ class PageCache:
         if key in self._pages:
             self._remove(key)
         self._pages[key] = (self._clock.now_ms(), page)
-        self._chars += len(page.text)
+        self._chars += PAGE_CHARS + len(page.text)
         while self._chars > CHARS_MAX:
             self._remove(next(iter(self._pages)))
 
     def _remove(self, key: tuple[str, Format]) -> None:
         _since, page = self._pages.pop(key)
-        self._chars -= len(page.text)
+        self._chars -= PAGE_CHARS + len(page.text)

@@ -134,6 +134,8 @@ class Downloader:
         # All of them: a name that points at a public and at a private address is a trap.
         for address in addresses:
             why = refusal(address, allow_private=self._policy.allow_private)
+            if why is None and self._policy.denies(address):  # a name for it, or the same number written otherwise
+                why = f"this server's rules forbid {address}"
             if why is not None:
                 raise PermissionDenied(f"{target.host} may not be visited: {why}")
         if not addresses:

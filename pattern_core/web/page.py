@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 from dataclasses import dataclass, replace
@@ -24,11 +25,15 @@ Format = Literal["markdown", "html", "text"]
 CHILDREN_MAX = 2  # at once, of all constellations
 READ_TIMEOUT_S = 20.0  # of wall time; the child bounds its own processor time
 TEXT_CHARS_MAX = 5_000_000
+TITLE_CHARS_MAX = 300
+KIND_CHARS_MAX = 100
 HTML_BYTES_MAX = 2 * 1024 * 1024  # reading a megabyte of HTML takes seconds; what is beyond is cut
 _CHILD = "pattern_core.web.page_child"
 _ROOT = Path(__file__).resolve().parents[2]
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXTUAL = ("application/json", "application/xml", "application/javascript", "application/yaml", "application/x-ndjson")
+# Encodings that Python knows and no page is in; decoding some of them takes hours for what is long and made for it.
+_NO_TEXT = frozenset(("punycode", "idna", "undefined", "unicode-escape", "raw-unicode-escape"))
 _children: RunVar[trio.CapacityLimiter] = RunVar("pattern_core.web.page.children")
 
 
@@ -51,7 +56,7 @@ async def read_page(download: Download, wanted: Format) -> Page:
     Raises:
         InvalidInput: it holds no text, or cannot be read.
     """
-    kind = download.content_type
+    kind = download.content_type[:KIND_CHARS_MAX]
     try:
         if kind in _HTML or (
             not kind and download.body.lstrip()[:200].lower().startswith((b"<!doctype html", b"<html"))
@@ -72,7 +77,7 @@ async def read_page(download: Download, wanted: Format) -> Page:
         status=download.status,
         content_type=kind or "unknown",
         format=wanted,
-        title=title,
+        title=title if len(title) <= TITLE_CHARS_MAX else title[: TITLE_CHARS_MAX - 1] + "…",
         text=text,
         is_cut=download.is_cut,
     )
@@ -83,7 +88,8 @@ def _decoded(data: bytes, charset: str | None) -> str:
         return ""
     if charset is not None:
         try:
-            return data.decode(charset, errors="replace")
+            if codecs.lookup(charset).name not in _NO_TEXT:
+                return data.decode(charset, errors="replace")
         except (LookupError, ValueError):
             pass  # a name that nobody knows: the bytes tell better
     return read_text(data)

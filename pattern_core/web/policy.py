@@ -42,13 +42,17 @@ class WebPolicy:
         if target.port not in self.ports:
             ports = ", ".join(str(port) for port in self.ports)
             raise PermissionDenied(f"port {target.port} may not be used; allowed are {ports}")
-        if any(_covers(entry, target.host) for entry in self.deny_hosts):
+        if self.denies(target.host):
             raise PermissionDenied(f"{target.host} may not be visited: this server's rules forbid it")
         if self.allow_hosts and not any(_covers(entry, target.host) for entry in self.allow_hosts):
             raise PermissionDenied(
                 f"{target.host} may not be visited: this server allows {', '.join(self.allow_hosts)}"
             )
         return target
+
+    def denies(self, host: str) -> bool:
+        """Whether a name, or an address as text, is one of those that are never visited."""
+        return any(_covers(entry, host) for entry in self.deny_hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,7 @@ def _parsed(url: str) -> Target:
         raise InvalidInput(f"{shown!r} names no host that can be: {host!r}")
     if not host:
         raise InvalidInput(f"{shown!r} names no host; write it whole, such as https://example.org/page")
-    return Target(url=parsed, host=host, port=port or _PORTS[parsed.scheme])
+    return Target(url=parsed, host=host, port=_PORTS[parsed.scheme] if port is None else port)
 
 
 def _covers(entry: str, host: str) -> bool:

@@ -91,7 +91,7 @@ def _finished(ended: Finished, timeout_s: float) -> dict[str, object]:
     if ended.is_timeout:
         words = f"Its {timeout_s:g} seconds were up, so it was ended; what it printed until then is here"
     elif ended.exit_code is None:
-        words = ended.note or "It did not run"
+        words = ended.note
     else:
         words = f"It ended with exit code {ended.exit_code}"
     note = f". {ended.note}" if ended.note and ended.note not in words else ""
@@ -109,6 +109,8 @@ def _output(service: ShellService, task_id: str, agent_id: str, since: int) -> d
     text, lost, position = service.output(task_id, agent_id=agent_id, since=since)
     view: TaskView = service.view(task_id, agent_id=agent_id)
     state = "It runs" if view.is_running else f"It is over, with exit code {view.exit_code}"
+    if not view.is_running and view.exit_code is None:
+        state = view.note.rstrip(".")
     gap = f"; {lost} bytes before this are lost" if lost else ""
     words = f"{state}{gap}; go on with since={position}"
     return done(words, output=_shortened(text), since=position, is_running=view.is_running, exit_code=view.exit_code)

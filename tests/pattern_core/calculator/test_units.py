@@ -51,3 +51,23 @@ def test_bounds_hold() -> None:
         units.to_power(unit("m"), Fraction(21))
     with pytest.raises(InvalidInput, match="exact power"):
         units.to_power(unit("m"), 0.5)
+
+
+def test_logarithms_are_no_factors() -> None:
+    registry = units._registry()
+    logarithmic = {
+        registry.get_name(name)
+        for name, unit in registry._units.items()
+        if getattr(unit.converter, "is_logarithmic", False)
+    }
+    assert logarithmic == units._LOGARITHMIC
+    with pytest.raises(InvalidInput, match="dBm is a logarithm"):
+        units.named("dBm")
+
+
+def test_powers_that_no_number_holds() -> None:
+    alpha = units.to_power(unit("alpha"), Fraction(-20))
+    with pytest.raises(InvalidInput, match="too large"):
+        units.converted(Fraction(10) ** 300, alpha, unit("degree"))
+    with pytest.raises(InvalidInput, match="no real root"):
+        units.converted(ONE, units.to_power(unit("g_e"), Fraction(1, 3)), unit("degree"))

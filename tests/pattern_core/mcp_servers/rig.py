@@ -19,7 +19,7 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext
 
 PROGRAM = Path(__file__).with_name("program.py")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 CONTEXT = cast("ToolContext", SimpleNamespace(idempotency_key="key_1"))
 
 
@@ -36,6 +36,11 @@ class Owned:
     servers: McpServers
     registry: ToolRegistry
     nursery: trio.Nursery
+
+    def give(self, name: str, *, call_timeout_s: float) -> None:
+        """Bound the following calls of a server: what answers is never under the short time of what does not."""
+        server = self.servers._servers[name]
+        server.settings = replace(server.settings, call_timeout_s=call_timeout_s)
 
     async def call(self, name: str, **arguments: object) -> object:
         """Call a tool as an agent does that has all of its server's."""

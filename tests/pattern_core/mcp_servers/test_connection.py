@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 def over_http(url: str, protocol: Protocol) -> McpSettings:
     reach = Streamable(url=url, headers={"Authorization": Secret("Bearer sesame")})
-    return McpSettings(reach=reach, protocol=protocol, call_timeout_s=5)
+    return McpSettings(reach=reach, protocol=protocol, call_timeout_s=60)
 
 
 async def _call_and_leave(it: Owned, is_begun: Callable[[], bool]) -> None:

@@ -66,6 +66,22 @@ def test_a_pattern_is_told_and_not_computed() -> None:
     arguments.check({"a": "a" * 200 + "!"})
 
 
+@pytest.mark.parametrize("ban", ["additionalProperties", "unevaluatedProperties"])
+def test_a_pattern_for_names_is_not_computed_either(ban: str) -> None:
+    named = {
+        "type": "object",
+        "patternProperties": {"^(a+)+$": {}},
+        "properties": {"b": {"type": "string"}},
+        ban: False,
+    }
+    arguments = arguments_of_schema({"type": "object", "properties": {"patternProperties": named}})
+    evil = "a" * 200 + "!"
+    arguments.check({"patternProperties": {evil: 1}})
+    with pytest.raises(InvalidInput, match="not of type 'string'"):
+        arguments.check({"patternProperties": {"b": 1, evil: 1}})
+    arguments_of_schema(named).check({evil: 1})
+
+
 @pytest.mark.parametrize(
     "schema",
     [

@@ -49,4 +49,4 @@ async def test_the_end_does_not_wait_for_those_that_are_about_to_start(tmp_path:
     began = trio.current_time()
     async with owned({"a": program(tmp_path / "log", "slow", lazy=False)}):
         await trio.sleep(0.1)
-    assert trio.current_time() - began < 5
+    assert trio.current_time() - began < 20  # not the half minute that a start may take

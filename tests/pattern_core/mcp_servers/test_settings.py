@@ -30,5 +30,6 @@ def test_effects(
 
 
 def test_a_place_tells_no_secret() -> None:
-    assert McpSettings(reach=Streamable(url="https://a.example/mcp?key=s#x")).place == "https://a.example/mcp"
+    for url in ("https://a.example:8443/s/key/mcp?key=s#x", "https://me:p@ss@a.example:8443/mcp"):
+        assert McpSettings(reach=Streamable(url=url)).place == "https://a.example:8443"
     assert McpSettings(reach=Stdio(command="npx", args=("--token", "s"))).place == "npx"

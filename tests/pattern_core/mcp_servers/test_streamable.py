@@ -42,7 +42,9 @@ async def test_a_document_has_a_bound_and_a_stream_of_events_has_none() -> None:
     ("play", "words"),
     [
         (LONG, "longer than"),
-        (Play(chunks=(b"{}",), status=401, headers={"content-type": "text/plain"}), "error response"),
+        (Play(chunks=(b"{}",), status=500, headers={"content-type": "text/plain"}), "error response"),
+        (Play(status=401), "does not accept the key that it was sent (HTTP status 401)"),
+        (Play(status=403), "HTTP status 403"),
         (Play(status=302, headers={"location": "http://127.0.0.1:9/elsewhere"}), "Redirect to http://127.0.0.1:9"),
         (Play(chunks=(b"<html>",), headers={"content-type": "text/html"}), "text/html"),
     ],

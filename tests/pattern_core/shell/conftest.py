@@ -53,6 +53,6 @@ def living(mark: str) -> list[int]:
 
 async def gone(mark: str) -> None:
     """Wait until no process with the mark lives; fails rather than hang."""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while living(mark):
             await trio.sleep(0.01)

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,13 @@ import pytest
 import trio
 
 from pattern_core.shell.child import Ended, confinement, run_child
+from pattern_core.shell.launcher import THREADS_MAX
 from pattern_core.shell.output import Output
 from pattern_core.shell.places import open_place
-from pattern_core.shell.policy import ShellSettings
+from pattern_core.shell.policy import Means, ShellSettings
 from tests.pattern_core.shell.conftest import CONFINED, gone, living, needs_files, needs_network, needs_proc
 
-PATIENCE_S = 20
+PATIENCE_S = 60.0
 
 
 async def run(command: str, settings: ShellSettings, *, stop: trio.Event | None = None) -> tuple[Ended, str]:
@@ -139,11 +141,23 @@ async def test_output_is_bounded_and_never_stops_a_command(settings: ShellSettin
 
 
 @needs_proc
-async def test_too_many_processes_end_it(settings: ShellSettings) -> None:
+@pytest.mark.parametrize("means", [("namespaces", "landlock"), ("landlock",)])
+async def test_too_many_processes_end_it(means: Sequence[Means], open_settings: ShellSettings) -> None:
     mark = "86463.25"
-    ended, _text = await run(f"for i in {{1..40}}; do sleep {mark} & done; wait", settings)
+    settings = replace(open_settings, means=means)
+    ended, _text = await run(f"for i in {{1..20}}; do sleep {mark} & setsid sleep {mark} & done; wait", settings)
     assert ended.stopped == "processes"
     await gone(mark)
+
+
+@needs_proc
+@pytest.mark.parametrize("means", [("namespaces", "landlock"), ()])
+async def test_what_multiplies_has_a_bound_between_two_looks(
+    means: Sequence[Means], open_settings: ShellSettings
+) -> None:
+    ended, text = await run("ulimit -Su; ulimit -Hu", replace(open_settings, means=means))
+    assert ended.code == 0
+    assert all(line != "unlimited" and int(line) < 10 * THREADS_MAX for line in text.split())
 
 
 @needs_proc

@@ -22,6 +22,12 @@ def test_descendants_are_found() -> None:
     assert launcher._descendants(shell.pid) == []
 
 
+def test_a_chain_of_processes_may_be_long_and_the_table_full() -> None:
+    chain = {pid: pid - 1 for pid in range(2, 50_001)}
+    others = dict.fromkeys(range(50_001, 100_001), 0)
+    assert sorted(launcher._below(1, chain | others)) == list(range(2, 50_001))
+
+
 def test_it_runs_by_its_path_with_the_standard_library_alone(tmp_path: Path) -> None:
     status, told = os.pipe()
     place = os.open(tmp_path, os.O_RDONLY)

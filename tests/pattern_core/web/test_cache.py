@@ -27,6 +27,7 @@ def test_pages_are_kept_by_address_and_form_for_five_minutes() -> None:
 
 def test_the_least_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHARS_MAX", 10)
+    monkeypatch.setattr(module, "PAGE_CHARS", 0)
     cache = PageCache(StoppedClock())
     cache.put("a", page("1234"))
     cache.put("b", page("1234"))
@@ -39,3 +40,11 @@ def test_the_least_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [url for url in "abcd" if cache.get(url, "markdown")] == []
     cache.put("e", page("x" * 10))
     assert cache.get("e", "markdown")
+
+
+def test_pages_without_a_word_have_an_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHARS_MAX", 3 * module.PAGE_CHARS)
+    cache = PageCache(StoppedClock())
+    for url in "abcde":
+        cache.put(url, page(""))
+    assert [url for url in "abcde" if cache.get(url, "markdown")] == ["c", "d", "e"]

@@ -75,6 +75,15 @@ async def test_metadata_is_not_reached_even_at_home() -> None:
             await getter.get(f"http://169.254.169.254:{server.port}/latest/meta-data/")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "another-name.example"])
+async def test_an_address_that_is_denied_is_so_by_any_name(host: str) -> None:
+    async with serve_wire([page("secret")]) as server:
+        getter = Downloader(at_home(server, deny_hosts=("127.0.0.1",)), resolve=Names())
+        with pytest.raises(PermissionDenied, match="rules forbid"):
+            await getter.get(f"http://{host}:{server.port}/")
+        assert server.connections == 0
+
+
 async def test_redirections_are_followed_and_checked() -> None:
     names = Names({"inner.example": [["169.254.169.254"]]})
 
@@ -137,7 +146,8 @@ async def test_silence_and_broken_answers_are_told() -> None:
     async with serve_wire([Play(never_answers=True), page("12345", stops_after=2)]) as server:
         with pytest.raises(Unavailable, match=r"not there within 0\.3 s"):
             await downloader(server, timeout_s=0.3).get(f"http://example.org:{server.port}/")
-        await server.exchanges[0].client_gone.wait()
+        for exchange in server.exchanges:  # none where connecting took that long
+            await exchange.client_gone.wait()
         with pytest.raises(Unavailable, match="broke off"):
             await downloader(server).get(f"http://example.org:{server.port}/")
 

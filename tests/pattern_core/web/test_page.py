@@ -49,6 +49,20 @@ async def test_text_is_shown_as_it_is(body: bytes, content_type: str | None, tex
     assert (await read_page(download(body, content_type), "markdown")).text == text
 
 
+async def test_an_encoding_that_no_page_has_is_not_believed() -> None:
+    # 2 MB of it would be decoded for an hour.
+    made_to_hang = (b"a-" + b"b9c8" * 500_000)[:2_000_000]
+    got = await read_page(download(made_to_hang, "text/plain; charset=Punycode"), "markdown")
+    assert got.text.startswith("a-b9c8")
+    assert (await read_page(download(b"a\\u0062", "text/plain; charset=unicode_escape"), "text")).text == "a\\u0062"
+
+
+async def test_what_a_server_says_of_a_page_is_cut() -> None:
+    page = await read_page(download(b"<title>" + b"x" * 10_000 + b"</title><p>tea", "text/html"), "text")
+    assert len(page.title) == module.TITLE_CHARS_MAX
+    assert len((await read_page(download(b"tea", "text/" + "x" * 10_000), "text")).content_type) < 200
+
+
 async def test_what_is_no_text_is_refused() -> None:
     for body, kind in ((b"\x89PNG", "image/png"), (b"%PDF-1.7", "application/octet-stream")):
         with pytest.raises(InvalidInput, match="no text can be made"):

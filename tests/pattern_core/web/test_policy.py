@@ -50,7 +50,7 @@ def test_what_is_no_address_of_a_page(url: str, words: str) -> None:
 
 
 def test_ports() -> None:
-    for port in (22, 25, 8080, 99999):
+    for port in (0, 22, 25, 8080, 99999):
         with pytest.raises(PermissionDenied, match="allowed are 80, 443"):
             WebPolicy().check(f"http://example.org:{port}/")
     assert WebPolicy(ports=(8080,)).check("http://example.org:8080/").port == 8080
