@@ -32,6 +32,13 @@ from pattern_db.timestamps import iso, unix_ms
 
 EXPIRY_LOOK_S = 3600.0  # how long to wait for an end at most before looking at the clock again
 EXPIRY_STEP_S = 0.01  # and at least: text has milliseconds
+_BECAME = {
+    ApprovalStatus.APPROVED: "somebody agreed",
+    ApprovalStatus.EDITED: "somebody agreed, with other arguments",
+    ApprovalStatus.DENIED: "somebody said no",
+    ApprovalStatus.EXPIRED: "nobody answered in time",
+    ApprovalStatus.CANCELLED: "its turn was stopped",
+}
 
 Approval = ApprovalRow
 Commit = Callable[[UnitOfWork], Awaitable[None]]
@@ -142,7 +149,7 @@ class Approvals:
         known, count = await self._database.read(_open, row.args_hash, row.created_at)
         if known is not None:
             return known
-        self._check(count)
+        self._check_room(count)
         work.store(approvals.insert, row, turn_id=question.turn_id)
         work.event("approval.requested", requested(row))
         work.when_settled(lambda _committed: self._asked.set())
@@ -154,13 +161,13 @@ class Approvals:
         Raises:
             Overloaded: too many questions are open.
         """
-        self._check(await self._database.read(approvals.count_pending) + wanted - 1)
+        self._check_room(await self._database.read(approvals.count_pending) + wanted - 1)
 
     def told(self) -> None:
         """Say that a question was stored by somebody else's transaction: its time runs."""
         self._asked.set()
 
-    def _check(self, count: int) -> None:
+    def _check_room(self, count: int) -> None:
         if count >= self._limits.approvals_pending_max:
             raise Overloaded(f"{count} questions to people are open already; they must answer some of them first")
 
@@ -202,15 +209,16 @@ class Approvals:
         Raises:
             NotFound: there is no such approval.
             Conflict: it was answered already, or its time is over.
-            InvalidInput: the answer's scope or arguments do not fit the question.
+            InvalidInput: the answer's parts do not fit the question or each other.
             PatternError: it cannot be done any more; it stays open, and can still be denied.
         """
-        check_scope(answer.scope, answer.seconds)
         approval = await self.get(approval_id)
         if approval.status is not ApprovalStatus.PENDING:
             raise Conflict(
-                f"the approval {approval_id} is {approval.status.value} already", status=approval.status.value
+                f"the approval {approval_id} can be answered no more: {_BECAME[approval.status]}",
+                status=approval.status.value,
             )
+        _check(approval, answer)
         work, note, finished = UnitOfWork(), "Denied; nothing was done", False
         status = ApprovalStatus.DENIED
         try:
@@ -263,6 +271,31 @@ class Approvals:
             with suppress(storage.Conflict):  # somebody answered in this moment
                 await self._commit(work)
         return await self._database.read(approvals.first_expiry)
+
+
+def _check(approval: Approval, answer: Answer) -> None:
+    """Whether the parts of an answer go together, and with the question.
+
+    Raises:
+        InvalidInput: they do not; the message says what to leave out or to say.
+    """
+    check_scope(answer.scope, answer.seconds)
+    if not answer.approve:
+        if answer.scope != "once" or answer.arguments is not None:
+            raise InvalidInput(
+                "a no is for this question alone: leave out `scope` and `arguments`, and say in `reason` what you want"
+            )
+        return
+    if answer.arguments is None:
+        return
+    if "arguments" not in approval.request:
+        raise InvalidInput(
+            "only the arguments of a tool call can be changed; leave out `arguments`, or deny and say why in `reason`"
+        )
+    if answer.scope == "same":
+        raise InvalidInput(
+            "consent for the same arguments cannot change them: agree once, or for a time or always, which is for any"
+        )
 
 
 def requested(row: ApprovalRow) -> dict[str, object]:

@@ -107,4 +107,4 @@ def check_scope(scope: Scope, seconds: float | None) -> None:
     if scope == "once" and seconds is not None:
         raise InvalidInput("consent for once has no `seconds`; use the scope time, same or always with them")
     if seconds is not None and not 0 < seconds <= SECONDS_MAX:
-        raise InvalidInput(f"`seconds` must be more than 0 and at most {SECONDS_MAX}")
+        raise InvalidInput(f"`seconds` must be more than 0 and at most {SECONDS_MAX} (ten years)")

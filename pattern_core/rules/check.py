@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,8 +40,16 @@ class Verdict:
 RUN = Verdict(kind="run")
 
 
-def check(rules: RuleSet, state: CallState, asked: Asked, *, is_approved: bool = False) -> Verdict:
-    """Judge a call. With `is_approved` somebody has agreed already, now or for longer; all other rules still hold.
+def check(
+    rules: RuleSet,
+    state: CallState,
+    asked: Asked,
+    *,
+    is_approved: bool = False,
+    agreed: Collection[str | None] = (),
+) -> Verdict:
+    """Judge a call. With `is_approved` somebody has agreed to it, and for the scopes `agreed` for longer; all other
+    rules still hold.
 
     The first refusal in the order of judging tells why; nobody is asked about a call that a rule refuses anyway.
     `state.step` is the number of the decision that the call is of.
@@ -52,6 +60,8 @@ def check(rules: RuleSet, state: CallState, asked: Asked, *, is_approved: bool =
         return Verdict(kind="refuse", text=_with_message(text, rule))
     if not is_approved:
         for consent in rules.of_kind(RequiresConsent, asked.tool):
+            if consent.scope in agreed:
+                continue
             why = f" ({consent.scope})." if consent.scope else "."
             text = _with_message(f"`{asked.tool}` needs a person's consent{why}", consent)
             return Verdict(kind="ask", text=text, scope=consent.scope)

@@ -71,6 +71,17 @@ def holds(condition: Condition, calls: Sequence[Call]) -> bool:
             return (all if condition.is_all else any)(holds(one, calls) for one in condition.of)
 
 
+def tools_in(condition: Condition) -> tuple[str, ...]:
+    """The tools, or patterns of them, that the condition asks about, each once."""
+    match condition:
+        case Ran() | ResultContains():
+            return (condition.tool,)
+        case Not():
+            return tools_in(condition.of)
+        case Several():
+            return tuple(dict.fromkeys(tool for one in condition.of for tool in tools_in(one)))
+
+
 def in_words(condition: Condition) -> str:
     """The condition as the end of a sentence that begins with "if"."""
     match condition:

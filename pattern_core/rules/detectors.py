@@ -7,9 +7,9 @@ result that changes is progress, so looking at something until it changes is no 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Literal
 
@@ -23,10 +23,6 @@ from pattern_db.columns import Json
 LEAST = 2  # fewer repetitions are no loop
 MOST = 1_000
 PURE = "pure"
-
-_FRESH_ID = re.compile(
-    r"_(?:[0-9a-hjkmnp-tv-z]{26}|[0-9]{19})\b"
-)  # what follows the prefix, as pattern_core.ids makes it
 
 Name = Literal["identical", "ping_pong", "no_progress", "compactions"]
 
@@ -110,98 +106,106 @@ class Watched:
 def watch(watched: Watched, settings: DetectorSettings) -> Finding | None:
     """The loop that the newest step is part of, None if there is none. Asked once after each step's calls.
 
-    A detector that finds something for the first time in the turn warns; when it finds something again, it stops.
+    A loop that is found for the first time in the turn is warned of; when it is found again, the turn stops.
     """
-    story = _Story.of(watched, settings)
-    hits: dict[Name, list[int]] = {}
-    for step in story.steps:
-        for name in _hits(story, step, settings):
-            hits.setdefault(name, []).append(step)
-    now = {name: found for name, found in hits.items() if found[-1] == story.steps[-1]}
-    stopping = [name for name, found in now.items() if len(found) > 1]
-    for name in (*stopping, *now):
-        words = _WORDS[name].format(tool=story.calls[-1].tool if story.calls else "", count=getattr(settings, name))
-        if name in stopping:
+    found: Counter[_Loop] = Counter()
+    now: list[_Loop] = []
+    rooms, said = Counter(watched.compactions), frozenset(watched.said)
+    look = _Look()
+    for step, calls in _steps(watched, settings):
+        look.take(step, calls, rooms=rooms[step], has_said=step in said)
+        # A step of which nothing is looked at does not find again what the step before it found.
+        now = list(look.loops(settings)) if calls or rooms[step] else []
+        found.update(now)
+    again = [loop for loop in now if found[loop] > 1]
+    for name, _which in (*again, *now):
+        words = _WORDS[name].format(tool="" if look.last is None else look.last.tool, count=getattr(settings, name))
+        if again:
             return Finding(kind="stop", detector=name, text=f"Stopped: {words}, also after a warning.")
         return Finding(kind="warn", detector=name, text=f"Careful: {words}. {_ADVICE[name]}")
     return None
 
 
-Outcome = tuple[str, str, str]  # what was called, its status and its result: equal for a repetition
+def _steps(watched: Watched, settings: DetectorSettings) -> Sequence[tuple[int, Sequence[Call]]]:
+    """The steps in order, each with its calls that count."""
+    steps: dict[int, list[Call]] = {step: [] for step in (*watched.compactions, *watched.said)}
+    for call in watched.calls:
+        calls = steps.setdefault(call.step, [])
+        if not any(covers(name, call.tool) for name in settings.exempt):
+            calls.append(call)
+    return sorted(steps.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Story:
-    """A turn so far: `outcomes` is as long as `calls`; `progress` are the steps that brought something new."""
-
-    steps: Sequence[int]
-    calls: Sequence[Call]
-    outcomes: Sequence[Outcome]
-    progress: Collection[int]
-    compactions: Sequence[int]
-
-    @classmethod
-    def of(cls, watched: Watched, settings: DetectorSettings) -> _Story:
-        calls = [call for call in watched.calls if not any(covers(name, call.tool) for name in settings.exempt)]
-        # Why a call was refused may name a time, which is no news.
-        outcomes = [(call.what, call.status, "" if call.status == REFUSED else _content(call.result)) for call in calls]
-        return cls(
-            steps=sorted({call.step for call in watched.calls} | set(watched.compactions)),
-            calls=calls,
-            outcomes=outcomes,
-            progress=_progress(calls, outcomes) | set(watched.said),
-            compactions=sorted(watched.compactions),
-        )
+_Loop = tuple[Name, Hashable]  # the detector, and which of its loops: another call, or after news, is another loop
 
 
-def _content(result: str) -> str:
-    """A result without the ids that are made anew for each call, such as that of a message or of a long result."""
-    return _FRESH_ID.sub("", result)
+@dataclass(slots=True)
+class _Look:
+    """The turn up to the end of a step, as far as it matters for loops.
 
-
-def _progress(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> set[int]:
-    """The steps with a result that was not seen before, or with a new call that changed something, though it answered
-    as all its like do.
+    `run` is how often the last call was repeated, `turns` how many calls were the last two in turns, `idle` how many
+    steps brought nothing since the step `new`, `rooms` how often room was made since `news`, when a step brought
+    something or said something to the user.
     """
-    steps: set[int] = set()
-    results: set[tuple[str, str]] = set()
-    done: set[str] = set()
-    for call, (what, status, result) in zip(calls, outcomes, strict=True):
-        if status == REFUSED:
-            continue
-        changes = call.ran and call.effect_class != PURE and what not in done
-        if changes or (call.tool, result) not in results:
-            steps.add(call.step)
-        results.add((call.tool, result))
-        done.add(what)
-    return steps
 
+    last: Call | None = None
+    before: Call | None = None
+    run: int = 0
+    turns: int = 0
+    idle: int = 0
+    new: int = 0
+    rooms: int = 0
+    news: int = 0
+    _results: set[tuple[str, str]] = field(default_factory=set)
+    _done: set[str] = field(default_factory=set)
 
-def _hits(story: _Story, step: int, settings: DetectorSettings) -> Iterator[Name]:
-    """The detectors that find a loop in the story up to the end of a step."""
-    ends = story.outcomes[: sum(call.step <= step for call in story.calls)]
-    if settings.identical is not None and _is_run(ends, settings.identical):
-        yield "identical"
-    if settings.ping_pong is not None and _is_ping_pong(ends, settings.ping_pong):
-        yield "ping_pong"
-    if settings.no_progress is not None:
-        newest = sorted({call.step for call in story.calls if call.step <= step})[-settings.no_progress :]
-        if len(newest) == settings.no_progress and not any(one in story.progress for one in newest):
-            yield "no_progress"
-    compactions = [one for one in story.compactions if one <= step]
-    if settings.compactions is not None and len(compactions) >= settings.compactions:
-        first = compactions[-settings.compactions]
-        if not any(first <= one <= step for one in story.progress):
-            yield "compactions"
+    def take(self, step: int, calls: Sequence[Call], *, rooms: int, has_said: bool) -> None:
+        """Go on to the end of a step, which made room so many times and may have said something to the user."""
+        is_new = has_said and bool(calls)
+        for call in calls:
+            is_new = self._is_news(call) or is_new
+            self._follow(call)
+        if is_new:
+            self.new, self.idle = step, 0
+        elif calls:
+            self.idle += 1
+        if is_new or has_said:
+            self.news, self.rooms = step, 0
+        else:
+            self.rooms += rooms
 
+    def _follow(self, call: Call) -> None:
+        is_same = self.last is not None and self.last.outcome == call.outcome
+        self.run = self.run + 1 if is_same else 1
+        if is_same or self.last is None:
+            self.turns = 1
+        else:
+            is_back = self.turns > 1 and self.before is not None and self.before.outcome == call.outcome
+            self.turns = self.turns + 1 if is_back else 2
+        self.before, self.last = self.last, call
 
-def _is_run(ends: Sequence[Outcome], count: int) -> bool:
-    return len(ends) >= count and len(set(ends[-count:])) == 1
+    def _is_news(self, call: Call) -> bool:
+        """Whether a result was not seen before, or a new call changed something, though it answered as its like do."""
+        what, _status, result = call.outcome
+        if call.status == REFUSED:
+            return False
+        changes = call.ran and call.effect_class != PURE and what not in self._done
+        is_unseen = (call.tool, result) not in self._results
+        self._results.add((call.tool, result))
+        self._done.add(what)
+        return changes or is_unseen
 
-
-def _is_ping_pong(ends: Sequence[Outcome], rounds: int) -> bool:
-    tail = ends[-2 * rounds :]
-    return len(tail) == 2 * rounds and len(set(tail[0::2])) == 1 and len(set(tail[1::2])) == 1 and tail[0] != tail[1]
+    def loops(self, settings: DetectorSettings) -> Iterator[_Loop]:
+        """The loops that the step is part of."""
+        ends = [call.outcome for call in (self.last, self.before) if call is not None]
+        if settings.identical is not None and self.run >= settings.identical:
+            yield "identical", ends[0][0]
+        if settings.ping_pong is not None and self.turns >= 2 * settings.ping_pong:
+            yield "ping_pong", frozenset(ends)
+        if settings.no_progress is not None and self.idle >= settings.no_progress:
+            yield "no_progress", self.new
+        if settings.compactions is not None and self.rooms >= settings.compactions:
+            yield "compactions", self.news
 
 
 _WORDS: Mapping[Name, str] = MappingProxyType(

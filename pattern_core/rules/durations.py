@@ -1,4 +1,4 @@
-"""Seconds in words."""
+"""Seconds and numbers of times in words."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def in_words(seconds: float) -> str:
 
 def _counted(count: float, name: str) -> str:
     return f"{count:g} {name}" if count == 1 else f"{count:g} {name}s"
+
+
+def times(count: int) -> str:
+    """How often: `once`, `3 times`."""
+    return "once" if count == 1 else f"{count} times"

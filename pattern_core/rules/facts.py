@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from pattern_core.rules.state import FORCED_PREFIX, RESULT_CHARS_MAX, Call
+from pattern_core.rules.state import FORCED_PREFIX, RESULT_CHARS_MAX, Call, without_note
 from pattern_db.connection import Connection
 from pattern_db.journal import effects
 from pattern_db.timestamps import unix_ms
@@ -29,7 +29,7 @@ def calls_of(connection: Connection, turn: int) -> tuple[Call, ...]:
             tool=row.tool,
             arguments=arguments if isinstance(arguments := json.loads(row.args), dict) else {"invalid": arguments},
             status=row.status,
-            result=row.result or "",
+            result=without_note(row.result or ""),
             step=row.step,
             at_ms=None if row.started_at is None else unix_ms(row.started_at),
             effect_class=row.effect_class,

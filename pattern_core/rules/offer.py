@@ -11,8 +11,7 @@ from pattern_core.rules import operations
 from pattern_core.rules.durations import in_words
 from pattern_core.rules.exits import ForcedCall, is_due
 from pattern_core.rules.narrowing import START_ATTEMPTS, narrowings, passed_over, starter, waiting_starts
-from pattern_core.rules.refusals import named
-from pattern_core.rules.rule import Conditional, Periodic, StartConstraint
+from pattern_core.rules.rule import Conditional, Periodic, StartConstraint, named
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.rules.spent import is_spent
 from pattern_core.rules.state import CallState

@@ -18,6 +18,11 @@ def parameter_of(rule: AllowedOperations, parameters: Mapping[str, Any]) -> str 
     return next((name for name in OPERATION_PARAMETERS if name in properties), None)
 
 
+def _schema_of(name: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    schema = parameters["properties"][name]
+    return schema if isinstance(schema, Mapping) else {}  # `true` is a schema too, of whatever one likes
+
+
 def misfit(rule: AllowedOperations, arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> object | None:
     """The operation of a call if the rule does not allow it, None if it does or there is none to judge.
 
@@ -26,7 +31,7 @@ def misfit(rule: AllowedOperations, arguments: Mapping[str, Any], parameters: Ma
     name = parameter_of(rule, parameters)
     if name is None:
         return None
-    operation = arguments.get(name, parameters["properties"][name].get("default"))
+    operation = arguments.get(name, _schema_of(name, parameters).get("default"))
     return None if operation is None or operation in rule.operations else operation
 
 
@@ -38,7 +43,7 @@ def narrowed(rules: RuleSet, spec: ToolSpec) -> ToolSpec | None:
         name = parameter_of(rule, parameters)
         if name is None:
             continue
-        schema = parameters["properties"][name]
+        schema = _schema_of(name, parameters)
         there = schema.get("enum", [schema["const"]] if "const" in schema else rule.operations)
         left = [one for one in there if one in rule.operations]
         if not left:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pattern_core.rules import operations
-from pattern_core.rules.durations import in_words
+from pattern_core.rules.durations import in_words, times
 from pattern_core.rules.narrowing import Narrowed, narrowings
 from pattern_core.rules.rule import (
+    EVERY,
     AllowedOperations,
     Cooldown,
     ExclusiveGroups,
@@ -20,6 +21,7 @@ from pattern_core.rules.rule import (
     RequiresPreceding,
     Rule,
     StartConstraint,
+    named,
 )
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.rules.spent import chosen, ran, rest_s
@@ -73,14 +75,9 @@ def _narrowed_text(narrowed: Narrowed, tool: str, state: CallState) -> str:
         case StartConstraint():
             return f"{there} must run first in a turn, before `{tool}`."
         case MaxCalls(count=count) as rule:
-            what = "tools run" if rule.tool == "*" else f"`{rule.tool}` runs"
-            return f"{what} at most {count} times in a turn."
+            what = "tools run" if rule.tool == EVERY else f"`{rule.tool}` runs"
+            return f"{what} at most {times(count)} in a turn."
         case Parent() as rule if state.last is None or not rule.covers(state.last.tool):
             return f"it may be called only directly after `{rule.tool}`."
         case rule:
             return f"directly after `{state.last.tool if state.last else rule.tool}` only {there} may be called."
-
-
-def named(tools: Sequence[str]) -> str:
-    """The tools as a list in a sentence; nothing for none."""
-    return ", ".join(f"`{tool}`" for tool in tools)

@@ -5,7 +5,7 @@ Unless a rule says otherwise it is about the calls of one turn. "Ran" means that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -28,6 +28,11 @@ def covers(pattern: str, tool: str) -> bool:
 def is_pattern(name: str) -> bool:
     """Whether a name may stand for several tools."""
     return "*" in name or "?" in name
+
+
+def named(tools: Sequence[str]) -> str:
+    """Tools as a list in a sentence; nothing for none."""
+    return ", ".join(f"`{tool}`" for tool in tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeVar
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules import reading
+from pattern_core.rules import conditions, reading
 from pattern_core.rules.rule import (
     EVERY,
     AllowedOperations,
+    Child,
+    Conditional,
     ContinueLoop,
     Cooldown,
     ExclusiveGroups,
     ExitLoop,
     MaxCalls,
     Needed,
+    Parent,
     Periodic,
     RequiredBeforeExit,
     RequiresFollowing,
@@ -26,6 +29,7 @@ from pattern_core.rules.rule import (
     StartConstraint,
     covers,
     is_pattern,
+    named,
 )
 from pattern_db.columns import Json
 
@@ -69,7 +73,7 @@ class RuleSet:
         Raises:
             InvalidInput: it lacks a needed tool.
         """
-        missing = sorted({rule.tool for rule in self.of_kind(Needed)} - set(enabled))
+        missing = sorted({rule.tool for rule in self.of_kind(Needed) if not _is_enabled(rule.tool, enabled)})
         if missing:
             raise InvalidInput(
                 f"a tool rule needs {', '.join(missing)}: add it to enabled_tools, or remove the rule `needed`"
@@ -84,7 +88,7 @@ class RuleSet:
         """What in the rules contradicts or can never be met, a sentence each; with `enabled`, also what they say of
         tools that the agent does not have.
         """
-        found = [*_of_tools(self), *_of_loops(self), *_of_groups(self), *_of_times(self)]
+        found = [*_of_tools(self), *_of_loops(self), *_of_following(self), *_of_groups(self), *_of_times(self)]
         if enabled:
             found += _of_absent(self, enabled)
         return tuple(dict.fromkeys(found))
@@ -96,20 +100,16 @@ def rank(rule: Rule) -> tuple[int, int, int]:
     return (-rule.priority, breadth, 0 if isinstance(rule, ContinueLoop) else 1)
 
 
+def warnings_of(stored: Json, enabled: Collection[str]) -> tuple[str, ...]:
+    """The warnings of stored rules; of rules that cannot be read, why."""
+    try:
+        return RuleSet.of(stored).warnings(enabled)
+    except InvalidInput as error:
+        return (error.message,)
+
+
 def _of_tools(rules: RuleSet) -> Iterator[str]:
-    starters = {tool for rule in rules.of_kind(StartConstraint) for tool in rule.starters}
-    for before in rules.of_kind(RequiresPreceding):
-        if before.tool in starters:
-            yield f"`{before.tool}` must run first, but may run only after {_named(before.tools)}"
-        if before.tool in before.tools:
-            yield f"`{before.tool}` may run only after itself, so it never runs"
-        for other in rules.of_kind(RequiresPreceding):
-            if other.tool in before.tools and before.tool in other.tools and before.tool < other.tool:
-                yield f"`{before.tool}` and `{other.tool}` each wait for the other, so neither ever runs"
-        for late in rules.of_kind(RequiresFollowing, before.tool):
-            both = set(before.tools) & set(late.tools)
-            if both:
-                yield f"`{before.tool}` may run only after {_named(sorted(both))}, and only before it: it never runs"
+    yield from _of_order(rules)
     for limit in rules.of_kind(MaxCalls):
         if limit.count == 0:
             for tool in sorted(_wanted(rules)):
@@ -119,6 +119,63 @@ def _of_tools(rules: RuleSet) -> Iterator[str]:
         sets = [set(rule.operations) for rule in rules.of_kind(AllowedOperations) if rule.tool == tool]
         if not set.intersection(*sets):
             yield f"the rules allowed_operations of `{tool}` have no operation in common, so it never runs"
+
+
+def _of_order(rules: RuleSet) -> Iterator[str]:
+    """What waits for itself, or for what comes later."""
+    starters = _starters(rules)
+    waits: dict[str, set[str]] = {}
+    for before in rules.of_kind(RequiresPreceding):
+        waits.setdefault(before.tool, set()).update(before.tools)
+        if before.tool in starters:
+            yield f"`{before.tool}` must run first, but may run only after {named(before.tools)}"
+        for late in rules.of_kind(RequiresFollowing, before.tool):
+            both = set(before.tools) & set(late.tools)
+            if both:
+                yield f"`{before.tool}` may run only after {named(sorted(both))}, and only before it: it never runs"
+    for above in rules.of_kind(Parent):
+        for tool in sorted(starters & set(above.children)):
+            yield f"`{tool}` must run first, but may run only directly after `{above.tool}`"
+    stuck = _stuck(waits)
+    for tool in stuck:
+        if tool in waits[tool]:
+            yield f"`{tool}` may run only after itself, so it never runs"
+    others = [tool for tool in stuck if tool not in waits[tool]]
+    if others:
+        yield f"{named(others)} wait for each other, so none of them ever runs"
+
+
+def _stuck(waits: Mapping[str, Collection[str]]) -> list[str]:
+    """The tools that wait in a circle, or for one that does."""
+    left = {tool: set(names) & set(waits) for tool, names in waits.items()}
+    while free := [tool for tool, names in left.items() if not names]:
+        for tool in free:
+            del left[tool]
+        for names in left.values():
+            names.difference_update(free)
+    return sorted(left)
+
+
+def _of_following(rules: RuleSet) -> Iterator[str]:
+    """What must come directly after a tool, and cannot. What patterns mean depends on the tools: they pass."""
+    exact = [rule for rule in rules.of_kind(Child) if not any(map(is_pattern, rule.children))]
+    for first, second in combinations(exact, 2):
+        if first.tool == second.tool and set(first.children).isdisjoint(second.children):
+            both = f"{named(first.children)} and {named(second.children)}"
+            yield f"directly after `{first.tool}` both {both} must follow, so nothing can"
+    starts = {rule.tool for rule in rules.of_kind(StartConstraint) if not rule.alternatives}
+    for rule in exact:
+        late = sorted(starts - {rule.tool, *rule.children})
+        if rule.tool in starts and late:
+            yield f"`{rule.tool}` and {named(late)} must run first, but directly after `{rule.tool}` comes another tool"
+    ending = {rule.tool for rule in rules.of_kind(ExitLoop)}
+    for follow in rules.of_kind(Child):
+        if follow.tool in ending:
+            yield f"the turn ends after `{follow.tool}`, so {named(follow.children)} never can follow it"
+
+
+def _starters(rules: RuleSet) -> set[str]:
+    return {tool for rule in rules.of_kind(StartConstraint) for tool in rule.starters}
 
 
 def _of_loops(rules: RuleSet) -> Iterator[str]:
@@ -136,12 +193,12 @@ def _of_groups(rules: RuleSet) -> Iterator[str]:
             inside = [tool for tool in wanted if any(covers(member, tool) for member in group)]
             for first, second in combinations(inside, 2):
                 yield f"`{first}` and `{second}` must both run, but are in one exclusive group"
-    starters = {tool for rule in rules.of_kind(StartConstraint) for tool in rule.starters}
+    starters = _starters(rules)
     for rule in rules.of_kind(ExclusiveGroups):
         for group in rule.groups:
             for tool in sorted(starters & set(group)):
                 others = [member for member in group if member != tool]
-                yield f"`{tool}` always runs first, so {_named(others)} of its exclusive group never can"
+                yield f"`{tool}` always runs first, so {named(others)} of its exclusive group never can"
 
 
 def _of_times(rules: RuleSet) -> Iterator[str]:
@@ -153,19 +210,47 @@ def _of_times(rules: RuleSet) -> Iterator[str]:
 
 def _of_absent(rules: RuleSet, enabled: Collection[str]) -> Iterator[str]:
     for rule in rules.ordered:
-        if not isinstance(rule, Needed) and not any(rule.covers(tool) for tool in enabled):
-            yield f"the rule {reading.name_of(rule)} is about `{rule.tool}`, which is not enabled"
-        if isinstance(rule, RequiresPreceding) and any(rule.covers(tool) for tool in enabled):
-            missing = [name for name in rule.tools if not any(covers(name, tool) for tool in enabled)]
-            if missing:
-                yield f"`{rule.tool}` may run only after {_named(missing)}, which is not enabled: it never runs"
+        name = reading.name_of(rule)
+        if not _is_enabled(rule.tool, enabled):
+            if not isinstance(rule, Needed):
+                yield f"the rule {name} is about `{rule.tool}`, which is not enabled"
+            continue
+        missing = [other for other in _others(rule) if not _is_enabled(other, enabled)]
+        if not missing:
+            continue
+        are = "which is not enabled" if len(missing) == 1 else "which are not enabled"
+        if isinstance(rule, RequiresPreceding):
+            yield f"`{rule.tool}` may run only after {named(missing)}, {are}: it never runs"
+        else:
+            yield f"the rule {name} of `{rule.tool}` names {named(missing)}, {are}"
+
+
+def _is_enabled(name: str, enabled: Collection[str]) -> bool:
+    """Whether a tool of this name or pattern is enabled, be it with all tools of its server (`server__*`)."""
+    if name in enabled:
+        return True
+    if is_pattern(name):
+        return any(covers(name, tool) or covers(tool, name) for tool in enabled)
+    return any(is_pattern(tool) and covers(tool, name) for tool in enabled)
+
+
+def _others(rule: Rule) -> tuple[str, ...]:
+    """The tools that a rule names beside its own."""
+    match rule:
+        case RequiresPreceding() | RequiresFollowing():
+            return rule.tools
+        case Child() | Parent():
+            return rule.children
+        case Conditional():
+            return (*dict.fromkeys(rule.outputs.values()), *((rule.default,) if rule.default else ()))
+        case StartConstraint():
+            return rule.alternatives
+        case RequiredBeforeExit() if rule.condition is not None:
+            return conditions.tools_in(rule.condition)
+    return ()
 
 
 def _wanted(rules: RuleSet) -> set[str]:
     """The tools that a turn cannot end without."""
     required = {rule.tool for rule in rules.of_kind(RequiredBeforeExit) if rule.condition is None}
     return required | {rule.tool for rule in rules.of_kind(StartConstraint) if not rule.alternatives}
-
-
-def _named(tools: Sequence[str]) -> str:
-    return ", ".join(f"`{tool}`" for tool in tools)

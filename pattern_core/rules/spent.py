@@ -20,10 +20,10 @@ def rest_s(rule: Cooldown, state: CallState) -> float:
     for call in state.calls:
         if rule.covers(call.tool) and (call.ran or call.status in OPEN):
             starts.append(state.now_ms if call.at_ms is None else call.at_ms)
-    if not starts:
-        return 0.0
-    # A clock that was set back must not make the rest longer than it is.
-    return rule.seconds - max(state.now_ms - max(starts), 0) / 1000
+    passed_s = [(state.now_ms - at) / 1000 for at in starts]
+    # A start that lies further ahead than a rest is long was told by a clock that has been set back since.
+    known_s = [one for one in passed_s if one > -rule.seconds]
+    return rule.seconds - max(min(known_s), 0.0) if known_s else 0.0
 
 
 def chosen(rule: ExclusiveGroups, tool: str, calls: Sequence[Call]) -> tuple[tuple[str, ...], str] | None:

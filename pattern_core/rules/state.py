@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,14 @@ OPEN = frozenset({EffectStatus.PLANNED.value, EffectStatus.STARTED.value, Effect
 # What counts against a number of calls: what happened, may have happened, or is about to.
 USED = OPEN | {EffectStatus.DONE.value, EffectStatus.TIMEOUT.value, EffectStatus.IN_DOUBT.value}
 REFUSED = EffectStatus.DENIED.value
+
+# What stands before the result of a call that a person changed before agreeing, in a line of its own.
+EDITED = "[A person agreed to this call with changed arguments: "
+
+Outcome = tuple[str, str, str]  # what was called, its status and its result: equal for a repetition
+
+# What follows the prefix of an id, as `pattern_core.ids` makes it.
+_FRESH_ID = re.compile(r"_(?:[0-9a-hjkmnp-tv-z]{26}|[0-9]{19})\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +41,7 @@ class Call:
     at_ms: int | None = None
     effect_class: str = "unsafe"
     is_forced: bool = False
+    _outcome: Outcome | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def ran(self) -> bool:
@@ -44,9 +54,21 @@ class Call:
         return self.status not in OPEN
 
     @property
-    def what(self) -> str:
-        """The tool with its arguments: the same text for the same call."""
-        return f"{self.tool} {json.dumps(self.arguments, sort_keys=True, ensure_ascii=False, default=str)}"
+    def outcome(self) -> Outcome:
+        """The call with what it came to, without what differs though nothing is new: ids that are made anew for each
+        call, such as that of a message, and why it was refused, which may name a time.
+        """
+        if self._outcome is None:  # made once: detectors look at all calls of a turn after each step
+            what = f"{self.tool} {json.dumps(self.arguments, sort_keys=True, ensure_ascii=False, default=str)}"
+            result = "" if self.status == REFUSED else _FRESH_ID.sub("", self.result)
+            object.__setattr__(self, "_outcome", (what, self.status, result))
+        assert self._outcome is not None
+        return self._outcome
+
+
+def without_note(result: str) -> str:
+    """What a tool returned, as rules read it: without what was put before it."""
+    return result.partition("\n")[2] if result.startswith(EDITED) else result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pattern_core.rules import conditions
-from pattern_core.rules.durations import in_words
-from pattern_core.rules.refusals import named
+from pattern_core.rules.durations import in_words, times
 from pattern_core.rules.rule import (
     EVERY,
     AllowedOperations,
@@ -25,6 +24,7 @@ from pattern_core.rules.rule import (
     Rule,
     StartConstraint,
     is_pattern,
+    named,
 )
 from pattern_core.rules.ruleset import RuleSet
 
@@ -74,8 +74,7 @@ def _limit_line(rule: Rule, tool: str) -> str:
             return f"In one turn use only one tool of each of these groups{among}: {groups}."
         case MaxCalls():
             together = " together" if is_pattern(rule.tool) else ""
-            times = "once" if rule.count == 1 else f"{rule.count} times"
-            return f"Call {tool}{together} at most {times} in a turn."
+            return f"Call {tool}{together} at most {times(rule.count)} in a turn."
         case Cooldown():
             return f"Between two uses of {tool} {in_words(rule.seconds)} must pass."
         case Periodic():

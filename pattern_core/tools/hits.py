@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from pattern_core.search import Hit, SearchResult
+from pattern_db.enums import SearchKind
 
 LIMIT_MAX = 100
 ANSWER_CHARS_MAX = 18_000  # below what a result may hold, so that the JSON is never cut
@@ -59,6 +60,11 @@ def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
         entry["label"] = hit.label
     if hit.session_id is not None:
         entry["session_id"] = hit.session_id
+    if hit.kind is SearchKind.SUMMARY and isinstance(hit.metadata, dict):
+        entry["stands_for"] = (  # the way from what is retold to what was said
+            f"{hit.metadata.get('message_count')} messages from {hit.metadata.get('started_at')} to {hit.created_at};"
+            " search that time (start_time, end_time) for their own words"
+        )
     return entry
 
 

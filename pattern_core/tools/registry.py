@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Collection, Iterable
 
 from pattern_core.errors import NotFound
@@ -90,22 +91,29 @@ class ToolRegistry:
         return bool(mark) and server in self._foreign and f"{server}{FOREIGN}*" in enabled
 
 
-def to_text(result: object, chars_max: int) -> str:
+def to_text(result: object, chars_max: int | None = None) -> str:
     """A tool's result as text: a string as it is, nothing as `done`, anything else as compact JSON.
 
-    A text of more than `chars_max` code points is cut in the middle and says so.
-
-    Raises:
-        TypeError: the result is neither text nor JSON: a mistake in the tool.
+    What JSON has no form for is told in Python's words: the call has happened, so that its tool is written badly must
+    cost neither the result nor the turn. A text of more than `chars_max` code points, if that is given, is cut in the
+    middle and says so.
     """
     if result is None:
         text = "done"
     elif isinstance(result, str):
         text = result
     else:
-        text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+        text = _json(result)
     # A result may hold halves of characters (a file's name, say), which neither storage nor vendors take.
-    return _cut(text.encode(errors="replace").decode(), chars_max)
+    whole = text.encode(errors="replace").decode()
+    return whole if chars_max is None else _cut(whole, chars_max)
+
+
+def _json(result: object) -> str:
+    try:
+        return json.dumps(result, ensure_ascii=False, separators=(",", ":"), default=str)
+    except (TypeError, ValueError, RecursionError):  # keys that are no text, a value within itself, too deep
+        return reprlib.repr(result)
 
 
 def _cut(text: str, chars_max: int) -> str:

@@ -31,6 +31,10 @@ _WANTED = {
     "dict_type": "an object",
     "finite_number": "a finite number",
 }
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second of a dataclass within
+
+# Keywords of a schema whose values are data, not schemas.
+_DATA = ("default", "const", "enum", "examples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +60,8 @@ class Arguments:
             self._refuse([] if self.misfits is None else self.misfits(arguments))
             return dict(arguments)
         try:
-            # As JSON, so that lists and enumerations have the types that JSON can say.
-            checked = self.model.model_validate_json(json.dumps(arguments))
+            # As JSON, so that lists and enumerations have the types that JSON can say; strict and closed also within.
+            checked = self.model.model_validate_json(json.dumps(arguments), strict=True, extra="forbid")
         except ValidationError as error:
             details = error.errors(include_url=False)
             self._refuse([self._misfit(cast("Mapping[str, Any]", detail)) for detail in details])
@@ -79,7 +83,9 @@ class Arguments:
         kind = str(detail["type"])
         if kind == "missing":
             return f"`{place}` is missing"
-        if kind == "extra_forbidden":
+        if kind in _UNKNOWN and len(detail["loc"]) > 1:
+            return f"`{place}` is not known there"
+        if kind in _UNKNOWN:
             properties = cast("Mapping[str, object]", self.schema["properties"])
             known = ", ".join(f"`{name}`" for name in properties) or "none"
             return f"`{place}` is not an argument of this tool (its arguments: {known})"
@@ -156,11 +162,16 @@ def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) 
         key: (
             {name: _inline(item, definitions, inside) for name, item in value.items()}
             if key == "properties"
+            else value
+            if key in _DATA
             else _inline(value, definitions, inside)
         )
         for key, value in node.items()
-        if not (key == "title" and isinstance(value, str))
+        # What tells the choices of a union apart refers to definitions, and each choice says it by itself.
+        if key != "discriminator" and not (key == "title" and isinstance(value, str))
     }
+    if "properties" in plain:
+        plain["additionalProperties"] = False  # as `Arguments.check` has it, also of models that would take more
     return _without_null(plain)
 
 

@@ -11,9 +11,12 @@ reads all three.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
+
+import trio
 
 from pattern_core.clock import Clock
 from pattern_core.ids import Ids
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from pattern_core.memory.store import MemoryStore
     from pattern_core.search import SearchRequest, SearchResult
     from pattern_core.tools.toolbox import Toolbox
+
+_log = logging.getLogger(__name__)
 
 Probe = Literal["done", "absent", "unknown"]
 
@@ -107,9 +112,29 @@ class Tool:
 
         Raises:
             InvalidInput: the arguments do not fit the schema; the message names each misfit.
-            PatternError: what the tool itself refuses.
+            PatternError: what the tool itself refuses, also from a task of its own.
         """
-        return await self.run(context, **self.arguments.check(arguments))
+        checked = self.arguments.check(arguments)
+        try:
+            return await self.run(context, **checked)
+        except BaseExceptionGroup as group:
+            raise _what_counts(group) from None  # else who follows causes would go in circles: the group holds it
+
+
+def _what_counts(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a tool with tasks of its own came to: being cancelled, else its only error, else all of them.
+
+    A task that fails while it is cancelled must not hide that: the call's time is over, or its turn's.
+    """
+    cancelled, rest = group.split(trio.Cancelled)
+    if cancelled is not None and (rest is None or isinstance(rest, ExceptionGroup)):
+        if rest is not None:
+            _log.error("a tool failed while it was cancelled", exc_info=rest)
+        return cancelled
+    only: BaseException = group
+    while isinstance(only, BaseExceptionGroup) and len(only.exceptions) == 1:
+        only = only.exceptions[0]
+    return only
 
 
 def tool(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import trio
@@ -78,7 +79,7 @@ async def test_a_yes_does_it_once() -> None:
         assert decided.approval.status is ApprovalStatus.APPROVED
         assert decided.note == "Changed human"
         assert here.done == [f"user:usr_1 {asked}"]
-        with pytest.raises(Conflict, match="approved already"):
+        with pytest.raises(Conflict, match="somebody agreed"):
             await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_2"))
         assert len(here.done) == 1
         names = [event.name for event in await here.running.events()]
@@ -128,7 +129,7 @@ async def test_the_same_is_not_asked_twice_until_it_is_over() -> None:
         second = await here.ask()
         assert second != first
         assert [one.id for one in await here.approvals.list(10)] == [second]
-        with pytest.raises(Conflict, match="expired already"):
+        with pytest.raises(Conflict, match="nobody answered in time"):
             await here.approvals.decide(first, Answer(approve=YES, by="user:usr_1"))
 
 
@@ -144,3 +145,31 @@ async def test_an_unknown_approval() -> None:
     async with world() as here:
         with pytest.raises(NotFound):
             await here.approvals.decide("apr_nowhere", Answer(approve=YES, by="user:usr_1"))
+
+
+CALL = Question(
+    kind=ApprovalKind.MEMORY,
+    request={"arguments": {"to": "bob"}, "agent_id": "agt_1", "subject": "tool:pay", "digest": "00" * 16},
+    audience="human",
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "said", "says"),
+    [
+        (CALL, {"scope": "same", "arguments": {"to": "eve"}}, "cannot change them"),
+        (CALL, {"approve": NO, "scope": "always"}, "a no is for this question alone"),
+        (CALL, {"approve": NO, "arguments": {}}, "a no is for this question alone"),
+        (CALL, {"scope": "time"}, "needs `seconds`"),
+        (QUESTION, {"arguments": {"text": "Eve"}}, "only the arguments of a tool call"),
+        (QUESTION, {"scope": "always"}, "only be answered for once"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_decides_nothing(question: Question, said: dict[str, Any], says: str) -> None:
+    async with world() as here:
+        asked = await here.ask(question)
+        with pytest.raises(InvalidInput, match=says):
+            await here.approvals.decide(asked, Answer(**{"approve": YES, "by": "user:usr_1", **said}))
+        assert (await here.approvals.get(asked)).status is ApprovalStatus.PENDING
+        assert here.done == []
+        assert await here.approvals.grants.list(9) == []

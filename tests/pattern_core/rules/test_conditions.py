@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.conditions import DEPTH_MAX, holds, in_words, read, to_json
+from pattern_core.rules.conditions import DEPTH_MAX, holds, in_words, read, to_json, tools_in
 from tests.pattern_core.rules.moments import call, ran
 
 CALLS = (ran("web", "An Error occurred"), call("mail", "error", result="no such address"))
@@ -72,3 +72,8 @@ def test_conditions_nest_within_a_bound() -> None:
     read(value)
     with pytest.raises(InvalidInput, match="at most"):
         read({"not": value})
+
+
+def test_the_tools_that_a_condition_asks_about() -> None:
+    either = {"any": [{"tool_called": "b"}, {"not": {"tool_not_called": "a"}}, {"tool_called": "b"}]}
+    assert tools_in(read({"all": [either, {"result_contains": "x"}]})) == ("b", "a", "*")

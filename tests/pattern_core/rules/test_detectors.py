@@ -54,6 +54,25 @@ def test_a_warning_is_heeded() -> None:
     assert look(*again) == ("stop", "identical")
 
 
+def test_another_loop_has_a_warning_of_its_own() -> None:
+    first, second = times(3, "a"), times(3, "b", first=4)
+    assert look(*first, *second) == ("warn", "identical")
+    assert look(*first, *second, *times(1, "b", first=7)) == ("stop", "identical")
+    # Looking at two jobs, long one after the other, is no relapse.
+    assert look(*times(3, arguments={"job": 1}), *times(3, arguments={"job": 2}, first=4)) == ("warn", "identical")
+
+
+def test_no_progress_again_after_progress_has_a_warning_of_its_own() -> None:
+    again = [ran("search", "no hits", step=n, arguments={"q": n}, effect_class="pure") for n in range(9, 15)]
+    assert look(*searches(7), ran("search", "a hit", step=8), *again) == ("warn", "no_progress")
+
+
+def test_a_step_that_makes_no_call_repeats_no_warning() -> None:
+    assert look(*times(3), said=[4]) is None
+    poll = DetectorSettings.of({"exempt": ["poll"]})
+    assert look(*times(3), ran("poll", step=4), said=[4], settings=poll) is None
+
+
 def test_one_decision_with_the_same_call_often_is_one_hit() -> None:
     assert look(*[ran("a", "same", step=1) for _ in range(5)]) == ("warn", "identical")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.rules.durations import in_words
+from pattern_core.rules.durations import in_words, times
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,7 @@ from pattern_core.rules.durations import in_words
 )
 def test_words(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
+
+
+def test_how_often() -> None:
+    assert [times(count) for count in (0, 1, 2)] == ["0 times", "once", "2 times"]

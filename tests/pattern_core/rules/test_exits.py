@@ -78,6 +78,8 @@ def test_what_is_due() -> None:
     due = at_exit(given, after(step=1, now_ms=3_601_000, last_ms=hour_ago))
     assert due.reminder is not None and "every 1 hour" in due.reminder
     assert at_exit(given, after(ran("c"), step=2, now_ms=9_000_000, last_ms=hour_ago)).may_end
+    # The clock was a day ahead when the tool was used, and was set right since.
+    assert not at_exit(given, after(step=1, now_ms=1_000, last_ms={"c": 86_401_000})).may_end
 
 
 def test_a_first_tool_that_was_never_called() -> None:
@@ -107,3 +109,53 @@ def test_a_tool_is_forced_once_for_all_its_rules() -> None:
 )
 def test_attempts_follow_from_the_calls(calls: list[Call], step: int, attempts: int) -> None:
     assert exit_attempts(rules(LEAVE), after(*calls, step=step)) == attempts
+
+
+CHILD = {"tool": "a", "type": "child", "children": ["b"], "args": {"b": {"q": 1}}}
+
+
+def test_what_must_follow_directly_keeps_the_turn_open() -> None:
+    """A vendor that cannot force a call, or a model that answers in words all the same."""
+    given = rules(CHILD)
+    first = at_exit(given, after(ran("a"), step=2))
+    assert first.reminder is not None and first.reminder.endswith("Directly after `a` comes `b`.")
+    third = at_exit(given, after(ran("a"), step=4))
+    assert third.forced_calls == (ForcedCall(tool="b", arguments={"q": 1}),)
+    for status in ("done", "error", "denied"):
+        tried = call("b", status, step=4, is_forced=True)
+        assert at_exit(given, after(ran("a"), tried)).may_end
+    assert at_exit(given, after(ran("b"), step=4)).may_end
+
+
+def test_which_of_several_follows_is_left_to_the_model() -> None:
+    given = rules({**CHILD, "children": ["b", "c"]})
+    assert at_exit(given, after(ran("a"), step=2)).reminder == (
+        "This turn is not finished: call one of `b`, `c` before you end it. Directly after `a` comes one of `b`, `c`."
+    )
+    second = at_exit(given, after(ran("a"), step=3))
+    assert second.reminder is not None and "called for you" not in second.reminder
+    assert at_exit(given, after(ran("a"), step=4)).may_end
+
+
+def test_what_a_result_leads_to_must_follow() -> None:
+    given = rules({"tool": "a", "type": "conditional", "outputs": {"found": "b"}})
+    assert at_exit(given, after(ran("a", "nothing"), step=2)).may_end
+    asked = at_exit(given, after(ran("a", "found"), step=2))
+    assert asked.reminder is not None and asked.reminder.endswith("What `a` returned leads to `b`.")
+
+
+def test_what_follows_directly_is_forced_before_what_is_required() -> None:
+    forced = at_exit(rules({**REQUIRED, "priority": 9}, CHILD), after(ran("a"), step=4)).forced_calls
+    assert [one.tool for one in forced] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [{"tool": "a", "type": "exit_loop"}],  # the turn ended with it
+        [{"tool": "b", "type": "max_calls", "count": 0}],
+        [{"tool": "a", "type": "child", "children": ["c"]}],  # nothing can follow both
+    ],
+)
+def test_what_cannot_follow_keeps_nobody(others: list[dict[str, object]]) -> None:
+    assert at_exit(rules(CHILD, *others), after(ran("a"))).may_end

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pattern_core.rules.operations import narrowed, parameter_of
+from pattern_core.rules.operations import misfit, narrowed, parameter_of
 from pattern_core.rules.rule import AllowedOperations
 from tests.pattern_core.rules.moments import rules, spec
 
@@ -21,10 +21,11 @@ READ = {"tool": "file", "type": "allowed_operations", "operations": ["read", "ap
         ({"enum": ["read", "patch"], "default": "read"}, {"enum": ["read"], "default": "read"}),
         ({"const": "read"}, {"enum": ["read"]}),
         ({"type": "string"}, {"type": "string", "enum": ["read", "append"]}),
+        (True, {"enum": ["read", "append"]}),
         ({"enum": ["patch"]}, None),
     ],
 )
-def test_only_what_is_allowed_is_shown(schema: dict[str, Any], left: dict[str, Any] | None) -> None:
+def test_only_what_is_allowed_is_shown(schema: dict[str, Any] | bool, left: dict[str, Any] | None) -> None:
     given = spec("file", path={"type": "string"}, op=schema)
     found = narrowed(rules(READ), given)
     if left is None:
@@ -54,3 +55,11 @@ def test_which_argument_tells_the_operation() -> None:
     assert parameter_of(AllowedOperations(tool="*", operations=("x",), parameter="mode"), properties) == "mode"
     assert parameter_of(AllowedOperations(tool="*", operations=("x",), parameter="op"), properties) is None
     assert parameter_of(AllowedOperations(tool="*", operations=("x",)), {}) is None
+
+
+def test_a_call_of_a_tool_whose_schema_says_nothing_is_judged() -> None:
+    [rule] = rules(READ).of_kind(AllowedOperations)
+    anything = spec("file", op=True).parameters
+    assert misfit(rule, {"op": "patch"}, anything) == "patch"
+    assert misfit(rule, {"op": "read"}, anything) is None
+    assert misfit(rule, {}, anything) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pattern_core.rules.reading import name_of
-from pattern_core.rules.refusals import Asked, named, refusals
+from pattern_core.rules.refusals import Asked, refusals
 from tests.pattern_core.rules.moments import after, ran, rules
 
 
@@ -18,9 +18,5 @@ def test_every_rule_that_refuses_says_so_in_order() -> None:
     assert found == [
         ("parent", "it may be called only directly after `d`."),
         ("requires_preceding", "`c` must run first."),
-        ("max_calls", "tools run at most 1 times in a turn."),
+        ("max_calls", "tools run at most once in a turn."),
     ]
-
-
-def test_names_in_a_sentence() -> None:
-    assert (named([]), named(["a"]), named(["a", "b"])) == ("", "`a`", "`a`, `b`")

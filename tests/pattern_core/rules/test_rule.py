@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.rules.rule import ExitLoop, covers, is_pattern
+from pattern_core.rules.rule import ExitLoop, covers, is_pattern, named
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,7 @@ def test_names_and_patterns(pattern: str, tool: str, wanted: bool) -> None:
 
 def test_what_is_a_pattern() -> None:
     assert [is_pattern(name) for name in ("a", "*", "a?", "a.b:c")] == [False, True, True, False]
+
+
+def test_names_in_a_sentence() -> None:
+    assert (named([]), named(["a"]), named(["a", "b"])) == ("", "`a`", "`a`, `b`")

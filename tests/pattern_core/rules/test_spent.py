@@ -35,3 +35,10 @@ def test_rest_in_seconds() -> None:
     assert rest_s(rule, after(now_ms=5_000)) == 0
     assert rest_s(rule, after(now_ms=5_000, last_ms={"a": 1_500, "b": 5_000})) == 6.5
     assert rest_s(rule, after(now_ms=50_000, last_ms={"a": 1_500})) < 0
+
+
+def test_a_clock_that_was_set_back_makes_no_rest_longer_than_two() -> None:
+    rule = Cooldown(tool="a*", seconds=10)
+    assert rest_s(rule, after(now_ms=50_000, last_ms={"a": 51_000})) == 10  # by a second
+    assert rest_s(rule, after(now_ms=50_000, last_ms={"a": 90_000_000})) == 0  # by a day
+    assert rest_s(rule, after(now_ms=50_000, last_ms={"a": 90_000_000, "ab": 44_000})) == 4

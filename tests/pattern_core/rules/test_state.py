@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pattern_core.rules import Call, CallState
 from pattern_db.enums import EffectStatus
 from tests.pattern_core.rules.moments import after, call, ran
@@ -24,7 +26,8 @@ def test_what_has_ended() -> None:
     assert ended == {"done", "error", "timeout", "cancelled", "denied", "in_doubt"}
 
 
-def test_equal_calls_are_called_the_same() -> None:
-    first = Call(tool="a", arguments={"x": 1, "y": [2]})
-    assert first.what == Call(tool="a", arguments={"y": [2], "x": 1}, status="done").what
-    assert first.what != Call(tool="a", arguments={"x": 2, "y": [2]}).what
+def test_equal_calls_come_to_the_same() -> None:
+    first = Call(tool="a", arguments={"x": 1, "y": [2]}, status="done", result="fine")
+    assert first.outcome == replace(first, arguments={"y": [2], "x": 1}).outcome
+    for other in ({"arguments": {"x": 2, "y": [2]}}, {"status": "error"}, {"result": "good"}):
+        assert first.outcome != replace(first, **other).outcome

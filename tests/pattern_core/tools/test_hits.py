@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.search import Hit, SearchResult
-from pattern_core.tools.hits import ANSWER_CHARS_MAX, clamp, excerpt, found
+from pattern_core.tools.hits import ANSWER_CHARS_MAX, clamp, excerpt, found, shown_hit
+from pattern_db.columns import Json
 from pattern_db.enums import Role, SearchKind
 
 
@@ -42,6 +44,14 @@ def test_a_hit_as_the_model_sees_it() -> None:
             }
         ],
     }
+
+
+def test_a_summary_says_where_its_messages_are() -> None:
+    metadata: Json = {"message_count": 12, "started_at": "2026-11-20T00:00:00.000Z"}
+    summary = replace(hit(), kind=SearchKind.SUMMARY, role=None, metadata=metadata)
+    entry = shown_hit(summary, 100)
+    assert "12 messages from 2026-11-20T00:00:00.000Z to 2026-11-21T22:24:40.123Z" in str(entry["stands_for"])
+    assert "stands_for" not in shown_hit(hit(), 100)
 
 
 def test_the_first_are_shown_at_length_and_the_rest_shorter() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 from hypothesis import given
@@ -99,8 +100,19 @@ def test_results_become_text() -> None:
     assert to_text(None, 100) == "done"
     assert to_text({"a": ["ü", 1, None]}, 100) == '{"a":["ü",1,null]}'
     assert to_text("half \ud800", 100) == "half ?"
-    with pytest.raises(TypeError):
-        to_text(object(), 100)
+
+
+def test_what_json_cannot_say_is_told_all_the_same() -> None:
+    assert to_text({"at": date(2026, 11, 22)}, 100) == '{"at":"2026-11-22"}'
+    assert to_text({1, 2}, 100) == '"{1, 2}"'
+    assert to_text({(1, 2): 3}, 100) == "{(1, 2): 3}"
+    within: list[object] = []
+    within.append(within)
+    deep: list[object] = []
+    for _ in range(10_000):
+        deep = [deep]
+    for endless in (within, deep):
+        assert to_text(endless, 100).startswith("[[[[")
 
 
 def test_a_long_result_keeps_both_ends_and_says_so() -> None:

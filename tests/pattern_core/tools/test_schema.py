@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from pattern_core.errors import InvalidInput
 from pattern_core.tools.schema import Arguments, arguments_of
@@ -74,6 +76,7 @@ def test_schema_is_plain_json_schema_without_references() -> None:
                         "near": {"type": "array", "items": {"type": "string"}, "default": []},
                     },
                     "required": ["title"],
+                    "additionalProperties": False,
                 },
             },
             "wet": {"type": "boolean", "default": False},
@@ -108,6 +111,7 @@ def test_check_fills_defaults_and_types() -> None:
         ({"label": "x", "colour": "pink"}, "`colour` must be 'red' or 'blue'"),
         ({"label": "x", "size": 1}, "`size` is not an argument of this tool (its arguments: `label`, `mode`"),
         ({"label": "x", "places": [{"title": 1}]}, "`places.0.title` must be text"),
+        ({"label": "x", "places": [{"title": "y", "far": 1}]}, "`places.0.far` is not known there"),
         ({"label": "x", "share": float("nan")}, "`share` must be a finite number"),
         ({"label": "\ud800"}, "not valid Unicode"),
         ({"label": object()}, "not JSON"),
@@ -186,3 +190,54 @@ def test_whatever_a_model_sends_is_checked_or_refused(arguments: dict[str, objec
         assert error.message
     else:
         assert isinstance(checked["label"], str)
+
+
+@dataclass
+class Point:
+    """A nested dataclass."""
+
+    x: int
+    y: int = 0
+
+
+class Round(BaseModel):
+    """One of two shapes."""
+
+    kind: Literal["round"]
+    radius: int
+
+
+class Square(BaseModel):
+    """The other one."""
+
+    kind: Literal["square"]
+    side: int
+
+
+async def draw(
+    context: object,
+    shape: Annotated[Round | Square, Field(discriminator="kind")],
+    at: Point | None = None,
+    names: dict[str, str] = {"title": "t"},  # noqa: B006 - never changed
+) -> str:
+    """Draw."""
+    return "drawn"
+
+
+def test_what_is_within_is_as_plain_and_as_closed() -> None:
+    schema = arguments_of(draw).schema
+    assert "#/$defs" not in json.dumps(schema)
+    properties = cast("Mapping[str, Any]", schema["properties"])
+    assert properties["names"]["default"] == {"title": "t"}
+    assert [one["additionalProperties"] for one in properties["shape"]["oneOf"]] == [False, False]
+    assert properties["at"]["required"] == ["x"]
+    square = {"kind": "square", "side": 2}
+    checked = arguments_of(draw).check({"shape": square, "at": {"x": 1}})
+    assert checked == {"shape": Square(kind="square", side=2), "at": Point(1, 0), "names": {"title": "t"}}
+    for arguments, words in (
+        ({"shape": square, "at": {"x": "1"}}, "`at.x` must be a whole number"),
+        ({"shape": square, "at": {"x": 1, "z": 1}}, "`at.z` is not known there"),
+        ({"shape": {**square, "radius": 1}}, "`shape.square.radius` is not known there"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            arguments_of(draw).check(arguments)

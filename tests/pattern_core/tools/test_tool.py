@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, cast
 
 import pytest
+import trio
 
+from pattern_core.errors import InvalidInput
 from pattern_core.tools.tool import Probe, ToolContext, tool
 from pattern_db.enums import EffectClass
 
@@ -61,3 +64,47 @@ def test_a_verifiable_tool_needs_a_probe_and_no_other_has_one() -> None:
     with pytest.raises(ValueError, match="probe"):
         tool(effect=EffectClass.UNSAFE, probe=probe)(act)
     assert tool(effect=EffectClass.VERIFIABLE, probe=probe)(act).probe is probe
+
+
+NOBODY = cast("ToolContext", None)
+
+
+async def in_tasks(*tasks: Callable[[], Awaitable[None]]) -> object:
+    """Call a tool that does all this at once."""
+
+    @tool(effect=EffectClass.PURE)
+    async def several(_context: ToolContext) -> str:
+        """Do several things at once."""
+        async with trio.open_nursery() as nursery:
+            for task in tasks:
+                nursery.start_soon(task)
+        return "done"
+
+    return await several.call(NOBODY, {})
+
+
+async def refuses() -> None:
+    raise InvalidInput("send another one")
+
+
+async def test_what_one_of_its_tasks_refuses_is_what_the_tool_refuses() -> None:
+    with pytest.raises(InvalidInput, match="send another one") as refused:
+        await in_tasks(refuses)
+    assert refused.value.__suppress_context__
+    with pytest.raises(ExceptionGroup) as both:
+        await in_tasks(refuses, refuses)
+    assert len(both.value.exceptions) == 2
+
+
+async def test_a_task_that_fails_while_it_is_cancelled_does_not_hide_that(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ZeroDivisionError("on its way out")
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await in_tasks(fails, trio.sleep_forever)
+    assert scope.cancelled_caught
+    assert "failed while it was cancelled" in caplog.text
