@@ -52,6 +52,11 @@ def ulid(now_ms: int, entropy: int) -> str:
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
+def earliest_position(now_ms: int) -> str:
+    """The first position of that millisecond: what is said later has a greater one."""
+    return f"{max(now_ms - SNOWFLAKE_EPOCH_MS, 0) << SEQUENCE_BITS:0{POSITION_DIGITS}d}"
+
+
 class Ids:
     """Makes ids and positions for one constellation.
 

@@ -227,8 +227,7 @@ class SearchKind(StrEnum):
     SUMMARY = "summary"
 
 
-# Summaries are found by their words: what they tell of has vectors of its own.
-EMBEDDED = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.FILE)
+EMBEDDED = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.FILE, SearchKind.SUMMARY)
 
 
 class IndexState(StrEnum):

@@ -18,6 +18,7 @@ from pattern_db.vectors import Condition
 
 SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)
 _CJK_INDEX = "cjk_fts"
+_CJK_READ = 500  # places of two characters that are read, beside two for each row that may be found
 _LAST_CHARACTER = "\U0010ffff"
 
 
@@ -26,9 +27,10 @@ class Filters:
     """What a hit must satisfy; None means: whatever.
 
     `agents`: owners of messages, blocks and entries; blocks lent to them and files of folders attached to them count
-    too. `roles` and `sessions` hold for messages; with `sessions` nothing else is found. `since` (included), `until`
-    (excluded) and `now` are column times. `tags`: at least one of them; a file has its folder's name. `workspace` is
-    what the row was tagged with. Superseded entries (whose validity ended before `now`) are left out unless asked for.
+    too. `roles`, `sessions` and `before` (a position, excluded) hold for messages; with `sessions` nothing else is
+    found. `since` (included), `until` (excluded) and `now` are column times. `tags`: at least one of them; a file has
+    its folder's name. `workspace` is what the row was tagged with. Superseded entries (whose validity ended before
+    `now`) are left out unless asked for.
     """
 
     agents: Sequence[str] | None = None
@@ -38,6 +40,7 @@ class Filters:
     tags: Sequence[str] | None = None
     workspace: str | None = None
     sessions: Sequence[str] | None = None
+    before: str | None = None
     include_archived: bool = True
     include_superseded: bool = False
     now: str | None = None
@@ -117,6 +120,7 @@ _PLACES = {
             "tags": f"EXISTS (SELECT 1 FROM json_each(m.source_metadata, '$.tags') WHERE value IN {_TAGS})",
             "workspace": "m.workspace = :workspace",
             "sessions": "m.session_id IN (SELECT value FROM json_each(:sessions))",
+            "before": "m.position < :before",
             "archived": "m.is_archived = 0",
         },
     ),
@@ -289,6 +293,22 @@ def rows(connection: Connection, kind: SearchKind, numbers: Sequence[int], filte
     return _rows(connection, kind, f"{_PLACES[kind].row} IN (SELECT value FROM json_each(:among))", numbers, filters)
 
 
+def first_rows(
+    connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters, limit: int
+) -> dict[int, Row]:
+    """The first `limit` of the rows that fit the filters; those after them are not looked at."""
+    # A cross join goes through the numbers in their order. To ask for that order would have all of them sorted first.
+    place = _PLACES[kind]
+    allowed, values = _allowed(kind, filters)
+    found = _query(
+        connection,
+        f"SELECT {place.row}, {place.details} FROM json_each(:among) CROSS JOIN {place.tables} ON {place.row} = value"
+        f" WHERE {allowed} LIMIT :limit",
+        {**values, "among": to_json(list(numbers)), "limit": limit},
+    )
+    return {values[0]: _row(kind, values) for values in found}
+
+
 def rows_of_refs(connection: Connection, kind: SearchKind, refs: Sequence[str], filters: Filters) -> dict[int, Row]:
     """Those of the rows with these refs that fit the filters, by number."""
     return _rows(connection, kind, f"{_PLACES[kind].ref} IN (SELECT value FROM json_each(:among))", refs, filters)
@@ -364,8 +384,8 @@ def _source(kind: SearchKind, term: Term) -> tuple[str, dict[str, Json]]:
         )
     if term.cjk is not None:
         return (
-            "(SELECT DISTINCT doc / 4 AS found FROM cjk_vocab WHERE term >= :cjk AND term < :beyond"
-            f" AND doc % 4 = {place.number})",
+            "(SELECT DISTINCT doc / 4 AS found FROM (SELECT doc FROM cjk_vocab WHERE term >= :cjk AND term < :beyond"
+            f" AND doc % 4 = {place.number} LIMIT 2 * :limit + {_CJK_READ}))",
             {"cjk": term.cjk, "beyond": term.cjk + _LAST_CHARACTER},
         )
     if not term.match:
@@ -384,6 +404,7 @@ def _allowed(kind: SearchKind, filters: Filters) -> tuple[str, dict[str, Json]]:
         "tags": _array(filters.tags),
         "workspace": filters.workspace,
         "sessions": _array(filters.sessions),
+        "before": filters.before,
     }
     names = ["", *(name for name, value in values.items() if value is not None)]
     if not filters.include_archived:

@@ -48,6 +48,9 @@ _LAYOUTS = {
         partition="folder_id",
         columns=(("passage_id", "TEXT", _REF), ("file_id", "TEXT", "parent")),
     ),
+    SearchKind.SUMMARY: _Layout(
+        table="summary_embeddings", partition="agent_id", columns=(("summary_id", "TEXT", _REF), _CHUNK, _HASH)
+    ),
 }
 TABLES = {kind: layout.table for kind, layout in _LAYOUTS.items()}
 

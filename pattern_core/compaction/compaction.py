@@ -21,19 +21,21 @@ from pattern_core.compaction.choose import Choice, choose, drop_oldest
 from pattern_core.compaction.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
 from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.compaction.shorten import shortened
-from pattern_core.compaction.storing import Archived, Leaving, Sizes, store
-from pattern_core.compaction.summariser import FreePurse, Purse, Summariser, Writer
+from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
+from pattern_core.compaction.summariser import Purse, Summariser, Writer
 from pattern_core.compaction.transcript import count_text, stub_text
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
 from pattern_core.ids import Ids
-from pattern_core.limits import Limits
+from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
 from pattern_core.models.model import Usage
+from pattern_core.prompts.sampling import WINDOW_MAX, window_of
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.journal import turns
 from pattern_db.tables import messages, summaries
+from pattern_db.tables.summaries import SummaryRow
 
 OPENING_SHARE = 4  # the opening takes at most one part in so many of the room
 OPENING_TOKENS_MIN = 120
@@ -41,8 +43,8 @@ OPENING_STEP = 64
 COMPACTIONS_MAX = 3  # in one turn by the agent's strategy; then by what needs no model
 UNREAD_AT_ONCE = 1_000  # messages that leave unread in one transaction …
 UNREAD_ROUNDS_MAX = 20  # … and how many of those one compaction makes
+EARLIER_SHARE = 2  # earlier summaries take at most one part in so many of what a model can read
 TIME_SHARE = 0.5  # of a turn's remaining time that summaries may take
-_FREE = FreePurse()
 
 Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaitable[Archived]]
 
@@ -127,8 +129,9 @@ class Compaction:
         self._commit = commit
         self._forget = forget
         self._summariser = summariser
+        self._by_hand: set[str] = set()  # agents whose conversations people have compacted right now
 
-    async def make_room(self, turn: ActiveTurn, *, room: int, purse: Purse = _FREE) -> Made:
+    async def make_room(self, turn: ActiveTurn, *, room: int, purse: Purse) -> Made:
         """See to it that `turn.history.tokens <= room`; cheap where there is room enough.
 
         Cancelled at any point, or killed, it leaves the conversation as it was before a step or as it is after it.
@@ -162,31 +165,35 @@ class Compaction:
             history.compacted_at = history.cursor
         return job.made()
 
-    async def by_hand(self, agent: Agent, *, purse: Purse = _FREE) -> Made:
+    async def by_hand(self, agent: Agent, *, purse: Purse) -> Made:
         """Let the agent's strategy work now, whether or not there is room, while no turn runs.
 
         Raises:
-            Conflict: the agent is at work.
+            Conflict: the agent is at work, or somebody else is at this already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         settings = CompactionSettings.of(agent.config.get("compaction"))
-        history = await self._database.read(load_history, agent.id, self._limits.prompt, active=None)
-        job = _Job(
-            agent=agent,
-            history=history,
-            settings=settings,
-            purse=purse,
-            turn=None,
-            running_from="~",
-            room=max(history.tokens, 1),
-            deadline=trio.current_time() + self._limits.turn.turn_timeout_s,
-            tokens_before=history.tokens,
-        )
+        if agent.id in self._by_hand:
+            raise Conflict("the conversation is being compacted already; wait until that is done")
+        self._by_hand.add(agent.id)
         try:
+            history = await self._database.read(_at_rest, agent.id, self._limits.prompt)
+            job = _Job(
+                agent=agent,
+                history=history,
+                settings=settings,
+                purse=purse,
+                turn=None,
+                running_from="~",
+                room=max(history.tokens, 1),
+                deadline=trio.current_time() + self._limits.turn.turn_timeout_s,
+                tokens_before=history.tokens,
+            )
             if history.opening.unloaded:
                 await self._leave_unread(job)
             await self._by_strategy(job)
         finally:
+            self._by_hand.discard(agent.id)
             self._forget(agent.id)
         return job.made()
 
@@ -194,7 +201,9 @@ class Compaction:
         """Let go what the strategy chooses, with a summary where it wants one and a model can write it."""
         history, settings = job.history, job.settings
         exchanges = await self._exchanges(job)
-        target = max(int(job.room * (1 - settings.percentage)) - _grown(job, settings.summary_tokens), 0)
+        writer = _writer(job)
+        summary_tokens = self._summariser.summary_tokens(writer)
+        target = max(int(job.room * (1 - settings.percentage)) - _grown(job, summary_tokens), 0)
         places = choose(Choice(exchanges=exchanges, target=target, now_ms=self._clock.now_ms()), settings)
         leaving = [exchanges[place] for place in places]
         if not leaving:
@@ -202,31 +211,23 @@ class Compaction:
         if not settings.summarises:
             await self._archive(job, leaving)
             return
-        provider, model = settings.model(job.agent.model_provider, job.agent.model_name)
-        writer = Writer(
-            agent_id=job.agent.id,
-            turn=None if job.turn is None else job.turn[0],
-            provider=provider,
-            model=model,
-            settings=settings,
-            purse=job.purse,
-            deadline=job.deadline,
-        )
-        unread, read = _split(leaving, self._summariser.reach(writer))
+        reach = self._summariser.reach(writer)
+        chain = history.opening.chain
+        rows = [row for row in (*chain.head, *chain.tail) if not row.is_stub]
+        merges = bool(rows) and (settings.type == "recursive_summarization" or _is_long(job, summary_tokens))
+        earlier = _bounded(rows, reach // EARLIER_SHARE) if merges else []
+        unread, read = _split(leaving, reach - sum(row.tokens for row in earlier))
         if unread:
             await self._archive(job, unread)
         if read:
-            chain = history.opening.chain
-            rows = [row for row in (*chain.head, *chain.tail) if not row.is_stub]
-            merges = bool(rows) and (settings.type == "recursive_summarization" or _is_long(job))
             text = await self._summariser.summarise(
                 writer,
                 _messages(read),
-                earlier=[row.summary for row in rows] if merges else (),
+                earlier=[row.summary for row in earlier],
                 told="" if merges or not rows else rows[-1].summary,
             )
             job.usage += writer.usage
-            await self._archive(job, read, text, model=f"{provider}/{model}", merges=merges)
+            await self._archive(job, read, text, model=f"{writer.provider}/{writer.model}", merges=merges)
         job.trouble = writer.trouble
 
     async def _exchanges(self, job: _Job) -> list[Exchange]:
@@ -281,7 +282,7 @@ class Compaction:
     async def _leave_unread(self, job: _Job) -> None:
         """Let go what is too old to be read at once, portion by portion, each under a stub."""
         history = job.history
-        held = await self._database.read(_held, job.agent.id)
+        held = await self._database.read(_held, job.agent.id, job.running_from)
         for _round in range(UNREAD_ROUNDS_MAX):
             found = await self._database.read(
                 messages.first_shown, job.agent.id, UNREAD_AT_ONCE + len(held), before=history.loaded_from
@@ -324,9 +325,38 @@ class Compaction:
         return stored
 
 
-def _held(connection: Connection, agent_id: str) -> frozenset[str]:
-    """Positions of the messages of turns that wait for a person: they go on, and need what was said in them."""
+def _at_rest(connection: Connection, agent_id: str, limits: PromptLimits) -> History:
+    """The conversation of an agent that does nothing; asked before a model is, so that nobody pays for nothing.
+
+    Raises:
+        Conflict: it is at work.
+    """
+    refuse_at_work(connection, agent_id)
+    return load_history(connection, agent_id, limits, active=None)
+
+
+def _writer(job: _Job) -> Writer:
+    """Whoever summarises for this agent, within the window that its owner allows."""
+    provider, model = job.settings.model(job.agent.model_provider, job.agent.model_name)
+    return Writer(
+        agent_id=job.agent.id,
+        turn=None if job.turn is None else job.turn[0],
+        provider=provider,
+        model=model,
+        settings=job.settings,
+        purse=job.purse,
+        deadline=job.deadline,
+        window_max=window_of(job.agent.config, WINDOW_MAX),
+    )
+
+
+def _held(connection: Connection, agent_id: str, running: str | None = None) -> frozenset[str]:
+    """Positions of the messages of turns that wait for a person: they go on, and need what was said in them. So does
+    the batch `running`, which may have waited until now.
+    """
     batches = turns.waiting_batches(connection, agent_id)
+    if running is not None:
+        batches.append(running)
     return frozenset(messages.positions_of(connection, agent_id, batches)) if batches else frozenset()
 
 
@@ -343,13 +373,21 @@ def _grown(job: _Job, tokens: int) -> int:
     return min(job.history.opening_tokens + tokens + OPENING_TOKENS_MIN, job.opening_max)
 
 
-def _is_long(job: _Job) -> bool:
+def _is_long(job: _Job, summary_tokens: int) -> bool:
     """Whether the chain of summaries has become too long to be shown whole."""
     chain = job.history.opening.chain
     rows = [*chain.head, *chain.tail]
     told = sum(row.tokens for row in rows if not row.is_stub)
     is_full = len(rows) >= HEAD_SHOWN + TAIL_SHOWN
-    return is_full or told + job.settings.summary_tokens > job.opening_max
+    return is_full or told + summary_tokens > job.opening_max
+
+
+def _bounded(rows: Sequence[SummaryRow], tokens_max: int) -> list[SummaryRow]:
+    """Earlier summaries to be retold, as many as a model can read beside what leaves; those in the middle give way."""
+    kept = list(rows)
+    while kept and sum(row.tokens for row in kept) > tokens_max:
+        kept.pop(len(kept) // 2)
+    return kept
 
 
 def _split(leaving: Sequence[Exchange], reach: int) -> tuple[list[Exchange], list[Exchange]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pattern_core.compaction.clip import clip
 from pattern_core.messages import Message, Text
 from pattern_core.models.tokens import TOKENS_PER_MESSAGE, estimate_text
+from pattern_core.prompts.foreign import escaped
 from pattern_db.tables.summaries import Chain, SummaryRow
 
 OPENING_ID = "opening"  # the id of the message; no stored message has it
@@ -117,7 +118,8 @@ def _retold(rows: Sequence[SummaryRow]) -> list[tuple[str, int]]:
             continue
         lines += _stubs(run)
         run = []
-        lines.append((f"[{_period(row.started_at, row.ended_at)}] {row.summary}", row.message_count))
+        # Retold words may hold what was meant to pass for one of our tags.
+        lines.append((f"[{_period(row.started_at, row.ended_at)}] {escaped(row.summary)}", row.message_count))
     return lines + _stubs(run)
 
 

@@ -59,8 +59,8 @@ class _Work:
 
     def cut_result(self, place: int, tokens_max: int) -> None:
         """Show beginning and end of a result, if that saves anything and is needed."""
-        message = self._shown[place]
-        if self.missing <= 0 or message is None or message.role != "tool":
+        message = self._originals[place]  # what was cut already would keep the note of its first cut
+        if self.missing <= 0 or self._shown[place] is None or message.role != "tool":
             return
         result = message.parts[0]
         if isinstance(result, ToolResult) and estimate_text(result.content) > tokens_max:

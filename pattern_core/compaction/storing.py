@@ -65,8 +65,8 @@ def store(
     Raises:
         Conflict: they were archived meanwhile; or the agent began a turn while a person compacts.
     """
-    if leaving.turn is None and turns.unfinished(connection, leaving.agent_id) is not None:
-        raise Conflict("the agent is at work; compact its conversation when its turn has ended")
+    if leaving.turn is None:
+        refuse_at_work(connection, leaving.agent_id)
     first, last = min(leaving.positions), max(leaving.positions)
     count = messages.archive(connection, leaving.agent_id, leaving.positions)
     if count == 0:
@@ -93,10 +93,22 @@ def store(
     return Archived(messages=count, summary_id=summary_id, opening=opening), told
 
 
+def refuse_at_work(connection: Connection, agent_id: str) -> None:
+    """Let a person's compaction go on only while the agent rests.
+
+    Raises:
+        Conflict: a turn of it is under way.
+    """
+    if turns.unfinished(connection, agent_id) is not None:
+        raise Conflict("the agent is at work; compact its conversation when its turn has ended")
+
+
 def _row(connection: Connection, leaving: Leaving, count: int, summary_id: str, now: str) -> SummaryRow:
     before = summaries.newest(connection, leaving.agent_id)
     chain = leaving.chain
-    covered = (*chain.head, *chain.tail) if leaving.merges else ()
+    known = (*chain.head, *chain.tail)
+    # A summary that was added since the chain was read is not retold in this one, which must not hide it then.
+    covered = known if leaving.merges and before is not None and known[-1:] and known[-1].id == before.id else ()
     return SummaryRow(
         id=summary_id,
         agent_id=leaving.agent_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from pattern_core.compaction.clip import clip, clip_middle
@@ -15,6 +16,12 @@ ARGUMENTS_TOKENS_MAX = 150
 LEFT_OUT = " […] "
 QUOTE_TOKENS_MAX = 30
 OPEN, CLOSE = "<record>", "</record>"
+_MARKS = re.compile(r"<(?=\s*/?\s*record\b)", re.IGNORECASE)  # as a text could write them
+
+
+def inside(text: str) -> str:
+    """The text with nothing in it that could pass for an end or a beginning of the record."""
+    return _MARKS.sub("&lt;", text)
 
 
 def lines_of(messages: Sequence[Message], tokens_max: int) -> list[str]:
@@ -66,8 +73,7 @@ def _minute(time: str) -> str:
 
 def _line(message: Message, tokens_max: int) -> str:
     body = " ".join(filter(None, (_part(part, tokens_max) for part in message.parts)))
-    line = f"[{_minute(message.created_at)}] {message.role}: {body}"
-    return line.replace(CLOSE, "</ record>").replace(OPEN, "< record>")
+    return inside(f"[{_minute(message.created_at)}] {message.role}: {body}")
 
 
 def _part(part: Part, tokens_max: int) -> str:

@@ -24,7 +24,7 @@ from pattern_db.vectors import Embedding
 BATCH_ROWS = 32  # rows that one batch looks at
 BATCH_PIECES = 64  # pieces after which it takes no further row; a single long text may have more
 # The past, worked off one kind after the other: what agents keep before what they said.
-_PAST = (SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.MESSAGE, SearchKind.FILE)
+_PAST = (SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.SUMMARY, SearchKind.MESSAGE, SearchKind.FILE)
 
 Ref = tuple[SearchKind, str]
 

@@ -6,25 +6,32 @@ Half and half is what did best on collections of documents (Cranfield: recall@10
 
 from __future__ import annotations
 
+from pattern_core.search.candidates import fitting
 from pattern_core.search.meaning import Meanings, compare
 from pattern_core.search.plan import Plan, Selection, selection
+from pattern_core.search.postings import bits
 from pattern_core.search.ranked import Ranked, ranked
 from pattern_db import search as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
+from pattern_db.search import Row
 
-CANDIDATES = 200
-COMPARED = 100
 MEANING_SHARE = 0.5
 SPECIAL_ROWS_MAX = 2_000
+SATURATION, LENGTH_SHARE = 1.2, 0.75  # as bm25 has them
 
 
 def rank(connection: Connection, plan: Plan, kind: SearchKind) -> tuple[list[Ranked], Meanings]:
     """The rows of `kind` that speak to the query, best first, and how near the nearest are in meaning."""
     chosen = selection(connection, plan, kind)
-    words = _words(connection, plan, kind, chosen) if plan.compares_words else {}
-    meanings = compare(connection, plan, kind, COMPARED)
-    rows = storage.rows(connection, kind, list(words), plan.filters)
+    rows: dict[int, Row] = {}
+    words: dict[int, float] = {}
+    if plan.compares_words and plan.breadth.is_bounded:
+        rows, words = _bounded(connection, plan, kind)
+    elif plan.compares_words:
+        words = _words(connection, plan, kind, chosen)
+        rows = storage.rows(connection, kind, list(words), plan.filters)
+    meanings = compare(connection, plan, kind, plan.breadth.compared)
     rows |= storage.rows_of_refs(connection, kind, list(meanings.nearness), plan.filters)
     share = MEANING_SHARE if plan.compares_words else 1.0
     share = share if meanings.nearness else 0.0
@@ -44,11 +51,30 @@ def rank(connection: Connection, plan: Plan, kind: SearchKind) -> tuple[list[Ran
     return sorted(best.values(), key=lambda found: -found.value), meanings
 
 
+def _bounded(connection: Connection, plan: Plan, kind: SearchKind) -> tuple[dict[int, Row], dict[int, float]]:
+    """Some rows that hold the most telling terms, and how well the words of each fit, 1.0 the best.
+
+    By bm25 as if each row held a term once and were to be compared with these rows alone: FTS5's own reads all rows of
+    all terms.
+    """
+    postings, rows = fitting(connection, plan, kind, max(plan.breadth.documents, plan.request.limit))
+    masks = postings.masks(rows)
+    usual = sum(len(row.content) for row in rows.values()) / max(len(rows), 1) or 1.0
+    values: dict[int, float] = {}
+    for number, row in rows.items():
+        longer = 1 - LENGTH_SHARE + LENGTH_SHARE * len(row.content) / usual
+        values[number] = sum(plan.weights[term] for term in bits(masks[number])) / (1 + SATURATION * longer)
+    greatest = max(values.values(), default=0.0) or 1.0
+    return rows, {number: value / greatest for number, value in values.items()}
+
+
 def _words(connection: Connection, plan: Plan, kind: SearchKind, chosen: Selection) -> dict[int, float]:
     """How well each row's words fit, 1.0 the best."""
     terms = plan.wanted.terms
     plain = [term for term in terms if term.match and term.literal is None]
-    goodness = dict(storage.best(connection, kind, plain, max(CANDIDATES, 2 * plan.request.limit), plan.filters))
+    goodness = dict(
+        storage.best(connection, kind, plain, max(plan.breadth.documents, 2 * plan.request.limit), plan.filters)
+    )
     greatest = max(goodness.values(), default=0.0)
     # A word that most texts hold weighs nothing; then all that hold it are equally good.
     values = {row: value / greatest if greatest > 1e-6 else 1.0 for row, value in goodness.items()}

@@ -13,7 +13,7 @@ from pattern_core.search.plan import Plan, plan
 from pattern_core.search.ranked import Ranked, reason
 from pattern_core.search.request import GroupBy, Hit, Mode, SearchRequest, SearchResult, check
 from pattern_core.search.sessions import by_session
-from pattern_core.search.snippets import CHARS_MAX, pattern_of, snippet
+from pattern_core.search.snippets import holds, snippet, stems_of
 from pattern_db import search as storage
 from pattern_db.columns import from_json
 from pattern_db.connection import Connection
@@ -122,7 +122,7 @@ def find(connection: Connection, request: SearchRequest, filters: storage.Filter
 
 def _by_kind(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[list[Ranked], Meanings]:
     if kind is SearchKind.MESSAGE:
-        return messages.rank(connection, searched)
+        return messages.rank(connection, searched, searched.request.limit)
     return documents.rank(connection, searched, kind)
 
 
@@ -144,8 +144,7 @@ def _strength(searched: Plan, best: Ranked, meanings: Meanings) -> float:
     text = f"{best.row.label or ''} {best.row.content}"
     held = 0.0
     for term, weight in zip(searched.wanted.terms, searched.weights, strict=True):
-        pattern = pattern_of(term.words)
-        held += weight if pattern is not None and pattern.search(text) else 0.0
+        held += weight if holds(text, stems_of(term.words)) else 0.0
     coverage = held / total if total > 0 else 0.0
     # What was found by its surroundings alone holds none of the words, and still is a find.
     coverage = max(coverage, 0.1)
@@ -154,16 +153,14 @@ def _strength(searched: Plan, best: Ranked, meanings: Meanings) -> float:
 
 def _hits(searched: Plan, found: Sequence[tuple[float, Ranked, int]]) -> list[Hit]:
     best = found[0][0] if found and found[0][0] > 0 else 1.0
-    is_any_long = any(len(one.row.content) > CHARS_MAX for _value, one, _count in found)
-    # Of short texts all is shown; to make the pattern takes as long as the rest here.
-    pattern = pattern_of([word for term in searched.wanted.terms for word in term.words]) if is_any_long else None
+    stems = stems_of([word for term in searched.wanted.terms for word in term.words])
     return [
         Hit(
             kind=one.row.kind,
             id=one.row.id,
             agent_id=one.row.agent_id,
             content=one.row.content,
-            snippet=snippet(one.row.content, pattern),
+            snippet=snippet(one.row.content, stems),
             score=value / best,
             parts=_rounded(one),
             reason=reason(one),

@@ -33,8 +33,8 @@ def compare(connection: Connection, plan: Plan, kind: SearchKind, count: int) ->
     if plan.vector is None or kind not in EMBEDDED:
         return NOTHING
     # Vectors of blocks and files are under their owner and folder; who may see them is a matter of the rows.
-    owned = kind in (SearchKind.MESSAGE, SearchKind.ARCHIVAL)
-    narrow = storage.is_narrow(plan.filters) or kind is not SearchKind.MESSAGE
+    owned = kind in (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.SUMMARY)
+    narrow = storage.is_narrow(plan.filters) or plan.filters.before is not None or kind is not SearchKind.MESSAGE
     if vectors.dimension_of(connection) != len(plan.vector) // 4:
         return NOTHING  # another model's index became the active one while the query was made a vector: words answer
     found = vectors.nearest(

@@ -7,33 +7,27 @@ weights: `python -m tests.bench.locomo`.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nlargest
+from operator import itemgetter
 
+from pattern_core.search.candidates import fitting, posted
 from pattern_core.search.dates import nearness
 from pattern_core.search.meaning import Meanings, compare
-from pattern_core.search.plan import SPREAD_MAX, Plan, Selection, selection
+from pattern_core.search.plan import Plan, Selection, selection
 from pattern_core.search.postings import Postings, bits, gather
-from pattern_core.search.ranked import Ranked, ranked
-from pattern_core.search.request import GroupBy
+from pattern_core.search.ranked import Ranked, ranked, worth
 from pattern_db import search as storage
-from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Row, Surroundings
 
-CANDIDATES = 50  # messages whose own words fit best; never fewer than are asked for
-NEAREST = 40  # messages nearest in meaning; the last of them sets the scale of nearness
-SESSION_CANDIDATES = 150  # of either sort, where conversations are ranked by their best messages
-LEADERS = 20  # of these, the best: what stands beside them is looked at too
 BATCHES_MAX = 10  # of candidates that the filters may leave out
 FITTING_MIN = 0.1  # of a batch; with fewer the rest is not looked at: it is faster to filter all
-POSTINGS_MAX = 40_000  # rows looked at for all terms together, those of rare terms first
 
 # How much a word counts that stands so many messages before or after, and how fast further ones count less.
 BEFORE = (0.7, 0.49, 0.34)
@@ -76,60 +70,41 @@ class _Pool:
     heard: dict[int, Sequence[tuple[int, float]]] = field(default_factory=dict)  # in and around: term, how much
 
 
-def rank(connection: Connection, plan: Plan) -> tuple[list[Ranked], Meanings]:
-    """The messages that speak to the query, best first, and how near the nearest are in meaning."""
+def rank(connection: Connection, plan: Plan, most: int | None = None) -> tuple[list[Ranked], Meanings]:
+    """The messages that speak to the query (the first `most` of them), best first, and how near the nearest are in
+    meaning.
+    """
     chosen = selection(connection, plan, SearchKind.MESSAGE)
-    meanings = compare(connection, plan, SearchKind.MESSAGE, _breadth(plan, NEAREST))
+    meanings = compare(connection, plan, SearchKind.MESSAGE, _at_least(plan, plan.breadth.nearest))
     pool = _by_own_words(connection, plan, chosen)
     named = storage.rows_of_refs(connection, SearchKind.MESSAGE, list(meanings.nearness), plan.filters)
-    _keep(plan, pool, chosen, named.values())
+    _keep(pool, chosen, named.values())
     pool.near = {number: meanings.nearness[row.ref] for number, row in named.items()}
     _look_around(connection, pool, list(pool.rows))
     if plan.takes_neighbours:
         _add_neighbours(connection, plan, pool, chosen)
-    return _ranked(plan, pool), meanings
+    return _ranked(plan, pool, most), meanings
 
 
 def _by_own_words(connection: Connection, plan: Plan, chosen: Selection) -> _Pool:
     """A pool with the messages whose own words fit best."""
     if not plan.compares_words:
         return _Pool(gather([]))
+    if plan.breadth.is_bounded:
+        postings, rows = fitting(connection, plan, SearchKind.MESSAGE, _at_least(plan, plan.breadth.candidates))
+        return _Pool(postings, rows)
     is_narrow = storage.is_narrow(plan.filters)
-    if is_narrow and plan.posted:
+    if is_narrow and plan.posted[SearchKind.MESSAGE]:
         # Most filters leave a good part: taking the best that fit is then much faster than to filter all there are.
-        posted, is_complete = _posted(connection, plan, chosen, None)
-        pool = _Pool(gather(posted))
+        found, is_complete = posted(connection, plan, SearchKind.MESSAGE, chosen)
+        pool = _Pool(gather(found))
         if _fill(connection, plan, pool, chosen, is_complete=is_complete, fitting_min=FITTING_MIN):
             return pool
-    posted, is_complete = _posted(connection, plan, chosen, plan.filters if is_narrow else None)
-    pool = _Pool(gather(posted))
+    filters = plan.filters if is_narrow else None
+    found, is_complete = posted(connection, plan, SearchKind.MESSAGE, chosen, filters)
+    pool = _Pool(gather(found))
     _fill(connection, plan, pool, chosen, is_complete=is_complete)
     return pool
-
-
-def _posted(
-    connection: Connection, plan: Plan, chosen: Selection, filters: storage.Filters | None
-) -> tuple[list[tuple[int, str]], bool]:
-    """The messages that hold each term, and whether these are all. Of very common terms only the newest count."""
-    spreads = plan.spreads[SearchKind.MESSAGE]
-    found: list[tuple[int, str]] = []
-    left = POSTINGS_MAX
-    is_complete = True
-    for number in sorted(range(len(spreads)), key=lambda number: spreads[number]):
-        most = min(left, SPREAD_MAX)
-        is_complete = is_complete and spreads[number] < most
-        if spreads[number] <= 0 or most <= 0:
-            continue
-        if number in plan.posted and filters is None:
-            posted = storage.newest_posted(plan.posted[number], most)
-        else:
-            term = plan.wanted.terms[number]
-            posted = storage.posted(connection, SearchKind.MESSAGE, term, most, filters=filters)
-        left -= storage.count_posted(posted)
-        if chosen.required is not None or chosen.excluded:
-            posted = to_json([row for row in json.loads(posted) if chosen.holds(row)])
-        found.append((number, posted))
-    return found, is_complete
 
 
 def _look_around(connection: Connection, pool: _Pool, numbers: Sequence[int]) -> None:
@@ -148,13 +123,13 @@ def _fill(
     """Take the best that fit into the pool. False if others may fit that are not among them, and as soon as a smaller
     share than `fitting_min` fits.
     """
-    count = _breadth(plan, CANDIDATES)
+    count = _at_least(plan, plan.breadth.candidates)
     ordered = pool.postings.best(plan.weights, count * BATCHES_MAX)
     are_all = is_complete and len(ordered) < count * BATCHES_MAX
     for at in range(0, len(ordered), count):
         before = len(pool.rows)
         found = storage.rows(connection, SearchKind.MESSAGE, ordered[at : at + count], plan.filters)
-        _keep(plan, pool, chosen, found.values())
+        _keep(pool, chosen, found.values())
         if len(pool.rows) >= count:
             return True
         if not are_all and len(pool.rows) - before < count * fitting_min:
@@ -162,10 +137,8 @@ def _fill(
     return are_all
 
 
-def _breadth(plan: Plan, least: int) -> int:
+def _at_least(plan: Plan, least: int) -> int:
     """How many messages are compared where `least` would do for a few hits."""
-    if plan.request.group_by is GroupBy.SESSION:
-        least = SESSION_CANDIDATES
     return max(least, plan.request.limit)
 
 
@@ -174,39 +147,58 @@ def _add_neighbours(connection: Connection, plan: Plan, pool: _Pool, chosen: Sel
     words = _windows(pool, plan.weights)
     greatest = max(words.values(), default=0.0) or 1.0
     value = {number: words[number] / greatest + WEIGHTS.meaning * pool.near.get(number, 0.0) for number in pool.rows}
-    leaders = [pool.around[number] for number in nlargest(LEADERS, value, key=value.__getitem__)]
-    beside = {row for around in leaders for row in (*around.before[:1], *around.after[:1])}
+    leaders = nlargest(plan.breadth.leaders, value, key=value.__getitem__)
+    beside = {row for leader in leaders for row in (*pool.around[leader].before[:1], *pool.around[leader].after[:1])}
     found = storage.rows(connection, SearchKind.MESSAGE, sorted(beside - pool.rows.keys()), plan.filters)
-    _keep(plan, pool, chosen, found.values())
-    _look_around(connection, pool, [number for number in found if number in pool.rows])
+    _keep(pool, chosen, found.values())
+    new = [number for number in found if number in pool.rows]
+    if plan.breadth.is_bounded:
+        _look_around_known(pool, leaders, new)
+    else:
+        _look_around(connection, pool, new)
 
 
-def _keep(plan: Plan, pool: _Pool, chosen: Selection, rows: Iterable[Row]) -> None:
-    before = plan.request.before
+def _look_around_known(pool: _Pool, leaders: Sequence[int], numbers: Sequence[int]) -> None:
+    """The same for messages beside these leaders, from what stands around the leaders: all but what is furthest off."""
+    for leader in leaders:
+        around = pool.around[leader]
+        for row in around.before[:1]:
+            pool.around.setdefault(row, Surroundings(before=around.before[1:], after=(leader, *around.after[:-1])))
+        for row in around.after[:1]:
+            pool.around.setdefault(row, Surroundings(before=(leader, *around.before[:-1]), after=around.after[1:]))
+    pool.masks |= pool.postings.masks(set(numbers) - pool.masks.keys())
+    for number in numbers:
+        pool.heard[number] = _heard(number, pool)
+
+
+def _keep(pool: _Pool, chosen: Selection, rows: Iterable[Row]) -> None:
     for row in rows:
-        is_too_new = before is not None and row.position is not None and row.position >= before
-        if chosen.holds(row.row) and not is_too_new:
+        if chosen.holds(row.row):
             pool.rows[row.row] = row
 
 
-def _ranked(plan: Plan, pool: _Pool) -> list[Ranked]:
+def _ranked(plan: Plan, pool: _Pool, most: int | None) -> list[Ranked]:
     asked = {word for term in plan.wanted.terms for part in term.words for word in _WORD.findall(part)}
     speakers = {number: speaker(row) for number, row in pool.rows.items()}
     names = {word for name in set(speakers.values()) for word in name_words(name)}
     weights = _without_names(plan, names)
     words = _windows(pool, weights)
     greatest = max(words.values(), default=0.0) or 1.0
-    found: list[Ranked] = []
+    found: list[tuple[float, int, dict[str, float], float]] = []
     for number, row in pool.rows.items():
         parts = _meaning(plan, pool, number)
         if words[number] > 0:
             parts["words"] = words[number] / greatest
         if parts:
-            is_named = bool(asked & name_words(speakers[number]))
+            is_named = bool(asked) and not asked.isdisjoint(name_words(speakers[number]))
             factor = TOOL_RESULT_FACTOR if row.role is Role.TOOL else 1.0
             parts |= _priors(plan, row, is_named=is_named)
-            found.append(ranked(row, parts, factor, held=bits(pool.masks.get(number, 0))))
-    return sorted(found, key=lambda one: (-one.value, -one.row.row))
+            found.append((-worth(parts, factor), -number, parts, factor))
+    found.sort(key=itemgetter(0, 1))
+    return [
+        ranked(pool.rows[-less], parts, factor, held=bits(pool.masks.get(-less, 0)))
+        for _value, less, parts, factor in found[:most]
+    ]
 
 
 def _meaning(plan: Plan, pool: _Pool, number: int) -> dict[str, float]:
@@ -236,15 +228,14 @@ def _priors(plan: Plan, row: Row, *, is_named: bool) -> dict[str, float]:
 
 def _heard(number: int, pool: _Pool) -> Sequence[tuple[int, float]]:
     """The terms in the message and around it, and how much each counts: less with every time that it recurs."""
-    counts: dict[int, float] = {}
     masks = pool.masks
-    for term in bits(masks.get(number, 0)):
-        counts[term] = 1.0
-    around = pool.around.get(number)
+    own, around = masks.get(number), pool.around.get(number)
+    counts = dict.fromkeys(bits(own), 1.0) if own else {}
     if around is not None:
-        for shares, rows in ((BEFORE, around.before), (AFTER, around.after)):
-            for share, row in zip(shares, rows, strict=False):
-                for term in bits(masks.get(row, 0)):
+        for share, row in (*zip(BEFORE, around.before, strict=False), *zip(AFTER, around.after, strict=False)):
+            mask = masks.get(row)
+            if mask:
+                for term in bits(mask):
                     counts[term] = counts.get(term, 0.0) + share
     if not counts:
         return ()

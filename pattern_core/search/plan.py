@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pattern_core.search.breadth import Breadth, breadth
 from pattern_core.search.dates import NamedDate, named_dates
 from pattern_core.search.request import Mode, SearchRequest
 from pattern_db import search as storage
@@ -13,7 +14,6 @@ from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from pattern_db.search_terms import Term, Wanted, parse
 
-SPREAD_MAX = 20_000  # rows that hold a term are not counted beyond this: it tells next to nothing then
 POSTED_MAX = 16  # terms whose messages are read at once; of more, those of common ones would be read for nothing
 SELECTED_MAX = 200_000  # rows with a required or excluded term
 
@@ -33,16 +33,17 @@ class Selection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`weights` says how telling each of `wanted.terms` is (its inverse document frequency), `spreads` how many rows
-    of a kind hold it. `vector` is None where meaning is not compared. `posted` are the newest messages that
-    hold a term, newest first, as a JSON array of rows by the term's number; whatever the filters; not of all terms.
+    of a kind hold it. `vector` is None where meaning is not compared. `posted` are a kind's newest rows that hold a
+    term, newest first, as a JSON array by the term's number; whatever the filters; not of all kinds and terms.
     """
 
     request: SearchRequest
     filters: storage.Filters
+    breadth: Breadth
     wanted: Wanted
     weights: Sequence[float]
     spreads: Mapping[SearchKind, Sequence[int]]
-    posted: Mapping[int, str]
+    posted: Mapping[SearchKind, Mapping[int, str]]
     dates: Sequence[NamedDate]
     vector: bytes | None
 
@@ -59,23 +60,26 @@ class Plan:
 
 def plan(connection: Connection, request: SearchRequest, filters: storage.Filters, vector: bytes | None) -> Plan:
     """Read the query and look up how common its terms are."""
-    wanted = parse(request.query)
+    wide = breadth(request)
+    wanted = _plain(parse(request.query)) if wide.is_bounded else parse(request.query)
     kinds = list(dict.fromkeys(request.kinds))
-    posted = _posted(connection, wanted, request) if SearchKind.MESSAGE in kinds else {}
+    posted = {kind: _posted(connection, kind, wanted, request, wide) for kind in kinds}
+    sizes = {kind: storage.size(connection, kind) for kind in kinds}
     spreads = {
         kind: [
-            storage.count_posted(posted[number])
-            if kind is SearchKind.MESSAGE and number in posted
-            else storage.spread(connection, kind, term, SPREAD_MAX)
+            _spread(posted[kind][number], wide.posted, sizes[kind])
+            if number in posted[kind]
+            else storage.spread(connection, kind, term, wide.posted)
             for number, term in enumerate(wanted.terms)
         ]
         for kind in kinds
     }
-    total = sum(storage.size(connection, kind) for kind in kinds)
+    total = sum(sizes.values())
     weights = [_weight(sum(spreads[kind][number] for kind in kinds), total) for number in range(len(wanted.terms))]
     return Plan(
         request=request,
         filters=filters,
+        breadth=wide,
         wanted=wanted,
         weights=weights,
         spreads=spreads,
@@ -95,15 +99,34 @@ def selection(connection: Connection, plan: Plan, kind: SearchKind) -> Selection
     return Selection(required, frozenset().union(*excluded))
 
 
-def _posted(connection: Connection, wanted: Wanted, request: SearchRequest) -> dict[int, str]:
-    """The messages of each term, where counting them takes half as long as reading them, and both are needed."""
-    if request.mode is Mode.MEANING or len(wanted.terms) > POSTED_MAX:
+def _plain(wanted: Wanted) -> Wanted:
+    """The terms that an index answers alone, and no others: for those all rows that may fit would have to be read."""
+    return Wanted(terms=tuple(term for term in wanted.terms if term.literal is None)[:POSTED_MAX])
+
+
+def _posted(
+    connection: Connection, kind: SearchKind, wanted: Wanted, request: SearchRequest, wide: Breadth
+) -> dict[int, str]:
+    """The rows of each term, where counting them takes half as long as reading them, and both are needed."""
+    is_needed = kind is SearchKind.MESSAGE or wide.is_bounded
+    if not is_needed or request.mode is Mode.MEANING or len(wanted.terms) > POSTED_MAX:
         return {}
     return {
-        number: storage.posted(connection, SearchKind.MESSAGE, term, SPREAD_MAX)
+        number: storage.posted(connection, kind, term, wide.posted)
         for number, term in enumerate(wanted.terms)
         if term.literal is None
     }
+
+
+def _spread(posted: str, limit: int, size: int) -> int:
+    """How many of `size` rows hold a term of which these were read, newest first: told by how close they are if there
+    may be more than the limit.
+    """
+    count = storage.count_posted(posted)
+    if count < limit:
+        return count
+    oldest = int(posted[posted.rfind(",") + 1 : -1].strip("[]"))
+    return max(count, count * size // max(size - oldest + 1, 1))
 
 
 def _rows(connection: Connection, kind: SearchKind, term: Term) -> frozenset[int]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+SPARSE = 10  # times as many rows as hold a term: then only those have a place
 FEW = 1_000  # rows of all terms together that are put together without numpy
 
 
@@ -80,40 +81,54 @@ class Few:
 
 
 class Many:
-    """An array with a place for each row that there may be: 16 bytes a row while a search lasts."""
+    """An array with a place for each row that there may be, 16 bytes a row while a search lasts; if only few of them
+    hold a term, with a place for each of those.
+    """
 
     def __init__(self, posted: Sequence[tuple[int, str]]) -> None:
         import numpy as np  # 0.1 s and 20 MB that a small constellation never needs
 
         self._np = np
-        self._found: list[tuple[int, NDArray[np.int64]]] = [
-            (number, np.fromstring(text[1:-1], dtype="i8", sep=",")) for number, text in posted if len(text) > 2
-        ]
-        self._masks: NDArray[np.uint64] = np.zeros(
-            max((int(rows.max()) for _number, rows in self._found), default=0) + 1, "u8"
+        rows = [(number, np.fromstring(text[1:-1], dtype="i8", sep=",")) for number, text in posted if len(text) > 2]
+        last = max((int(some.max()) for _number, some in rows), default=0)
+        is_sparse = last > SPARSE * sum(len(some) for _number, some in rows)
+        self._own: NDArray[np.int64] | None = (
+            np.unique(np.concatenate([some for _, some in rows])) if is_sparse else None
         )
-        for number, rows in self._found:
-            self._masks[rows] |= np.uint64(1 << number)
+        self._found: list[tuple[int, NDArray[np.int64]]] = [(number, self._places(some)) for number, some in rows]
+        self._masks: NDArray[np.uint64] = np.zeros(last + 1 if self._own is None else len(self._own), "u8")
+        for number, places in self._found:
+            self._masks[places] |= np.uint64(1 << number)
 
     def masks(self, rows: Iterable[int]) -> dict[int, int]:
         """See `Postings`."""
-        wanted = [row for row in rows if row < len(self._masks)]
-        masks: list[int] = self._masks[wanted].tolist() if wanted else []
+        if self._own is None:
+            wanted = [row for row in rows if row < len(self._masks)]
+            places: Sequence[int] | NDArray[np.int64] = wanted
+        else:
+            asked = self._np.array(list(rows), "i8")
+            there = asked[self._np.isin(asked, self._own)]
+            wanted, places = there.tolist(), self._places(there)
+        masks: list[int] = self._masks[places].tolist() if wanted else []
         return {row: mask for row, mask in zip(wanted, masks, strict=True) if mask}
 
     def best(self, weights: Sequence[float], most: int) -> list[int]:
         """See `Postings`."""
         np = self._np
         values = np.zeros(len(self._masks), "f8")
-        for number, rows in sorted(self._found, key=lambda pair: pair[0]):
-            values[rows] += weights[number]
-        rows = self._masks.nonzero()[0]
-        found = values[rows]
-        if len(rows) > most:
+        for number, places in sorted(self._found, key=lambda pair: pair[0]):
+            values[places] += weights[number]
+        there = self._masks.nonzero()[0]
+        found = values[there]
+        if len(there) > most:
             is_good = found >= np.partition(found, len(found) - most)[len(found) - most]
-            rows, found = rows[is_good], found[is_good]
-        ordered: list[int] = rows[np.lexsort((-rows, -found))][:most].tolist()
+            there, found = there[is_good], found[is_good]
+        chosen = there[np.lexsort((-there, -found))][:most]
+        ordered: list[int] = (chosen if self._own is None else self._own[chosen]).tolist()
         return ordered
+
+    def _places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rows if self._own is None else self._own.searchsorted(rows)
 
 
 @lru_cache(maxsize=4096)

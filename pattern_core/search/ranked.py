@@ -22,10 +22,14 @@ class Ranked:
     held: Sequence[int] = ()
 
 
+def worth(parts: Mapping[str, float], factor: float = 1.0) -> float:
+    """What these parts are worth together, never less than nothing."""
+    return max(sum(parts.values()), 0.0) * factor
+
+
 def ranked(row: Row, parts: Mapping[str, float], factor: float = 1.0, held: Sequence[int] = ()) -> Ranked:
     """The row with its value."""
-    value = max(sum(parts.values()), 0.0) * factor
-    return Ranked(row=row, value=value, parts=parts, factor=factor, held=held)
+    return Ranked(row=row, value=worth(parts, factor), parts=parts, factor=factor, held=held)
 
 
 _WORDS = {

@@ -42,7 +42,7 @@ class SearchRequest:
     what tools answered. `since` (included) and `until` (excluded) are RFC 3339 times with an offset. `tags`: at least
     one of them. `before` leaves out messages from that position on. `now` is a column time: entries that were
     superseded by then are left out, without it all superseded ones. `group_by` session ranks conversations: each hit
-    is the best message of one.
+    is the best message of one. `is_quick`: the work is bounded, whatever there is (`breadth.QUICK`).
     """
 
     query: str
@@ -60,6 +60,7 @@ class SearchRequest:
     now: str | None = None
     limit: int = 20
     mode: Mode = Mode.HYBRID
+    is_quick: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,7 @@ def check(request: SearchRequest) -> storage.Filters:
         tags=request.tags,
         workspace=request.workspace,
         sessions=request.sessions,
+        before=request.before,
         include_superseded=request.include_superseded,
         now=request.now,
     )

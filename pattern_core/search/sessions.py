@@ -1,6 +1,6 @@
 """Ranking conversations by their messages. Pure.
 
-The work is bounded by the messages that were compared (`messages.SESSION_CANDIDATES`), however many conversations
+The work is bounded by the messages that were compared (`breadth.SESSIONS`), however many conversations
 there are: only those that one of these messages belongs to are ranked. What a conversation is worth comes from its best
 messages, from how much of it is near in meaning, and from how many of the query's terms it holds altogether. The
 last two find conversations where the answer is spread over several messages. Figures: `python -m tests.bench locomo`.

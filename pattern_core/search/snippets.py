@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 CHARS_MAX = 220
 _ELLIPSIS = "…"
 _MATCHES_MAX = 200  # beyond this the best place among the first ones is good enough
 _STEM_MIN = 4
+_WORD_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 
 
-def pattern_of(words: Sequence[str]) -> re.Pattern[str] | None:
-    """What finds any of the words in a text, in any form; None without words."""
-    alternatives = sorted({re.escape(_stem(word)) for word in words if word}, key=len, reverse=True)
-    # Within a word only where there are no blanks between words.
-    return re.compile(rf"(?<![a-z0-9])(?:{'|'.join(alternatives)})", re.IGNORECASE) if alternatives else None
+def stems_of(words: Sequence[str]) -> tuple[str, ...]:
+    """What to look for in a text to find any form of the words, in lower case; the longest first."""
+    return tuple(sorted({_stem(word.lower()) for word in words if word}, key=lambda stem: (-len(stem), stem)))
 
 
-def snippet(text: str, pattern: re.Pattern[str] | None) -> str:
+def holds(text: str, stems: Sequence[str]) -> bool:
+    """True if any of the words of `stems_of` stands in the text."""
+    return bool(_places(text, stems))
+
+
+def snippet(text: str, stems: Sequence[str]) -> str:
     """At most about 220 characters of `text` around the place with the most different matches; its beginning if there
     is none.
     """
     if len(text) <= CHARS_MAX:
         return " ".join(text.split())
-    places = _places(text, pattern)
+    places = _places(text, stems)
     middle = _densest(places) if places else 0
     start = min(max(middle - CHARS_MAX // 2, 0), len(text) - CHARS_MAX)
     start = _word_begin(text, start) if start > 0 else 0
@@ -40,15 +43,22 @@ def _stem(word: str) -> str:
     return word if len(word) <= _STEM_MIN else word[: max(_STEM_MIN, len(word) - 2)]
 
 
-def _places(text: str, pattern: re.Pattern[str] | None) -> list[tuple[int, str]]:
-    if pattern is None:
-        return []
-    places: list[tuple[int, str]] = []
-    for found in pattern.finditer(text):
-        places.append((found.start(), found[0].lower()))
-        if len(places) >= _MATCHES_MAX:
-            break
-    return places
+def _places(text: str, stems: Sequence[str]) -> list[tuple[int, str]]:
+    """Where which stems stand, in order, the longest of those at one place; within a word only where there are no
+    blanks between words. To make one expression of all words takes longer than a search's other work on its hits.
+    """
+    low = text.lower()
+    if len(low) != len(text):
+        low = text  # a few letters become two; then only what is written the same is found
+    places: dict[int, str] = {}
+    for stem in stems:
+        at, count = low.find(stem), 0
+        while at >= 0 and count < _MATCHES_MAX:
+            if at == 0 or low[at - 1] not in _WORD_CHARACTERS:
+                places.setdefault(at, stem)
+                count += 1
+            at = low.find(stem, at + 1)
+    return sorted(places.items())[:_MATCHES_MAX]
 
 
 def _densest(places: Sequence[tuple[int, str]]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pattern_db import vectors
 from pattern_db.columns import Json, from_json, to_json, to_json_or_null
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import NotFound
 
@@ -83,6 +83,11 @@ def find(connection: Connection, id_or_name: str) -> AgentRow:
 def list_all(connection: Connection, *, status: AgentStatus | None = None) -> list[AgentRow]:
     """All agents (of one status), by name."""
     return _select(connection, "WHERE ?1 IS NULL OR status = ?1 ORDER BY name", (status,))
+
+
+def count(connection: Connection) -> int:
+    """How many agents there are, of whatever status; reads an index and no agent."""
+    return int(fetch_all(connection, "SELECT count(*) FROM agents")[0][0])
 
 
 def update(connection: Connection, row: AgentRow) -> None:

@@ -15,6 +15,7 @@ SOURCES = {
     SearchKind.BLOCK: "memory_blocks",
     SearchKind.ARCHIVAL: "archival_entries",
     SearchKind.FILE: "file_passages",
+    SearchKind.SUMMARY: "archive_summaries",
 }
 
 

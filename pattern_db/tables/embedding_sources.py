@@ -1,4 +1,4 @@
-"""The texts that can be embedded, as they are stored: messages, blocks, archival entries and passages of files."""
+"""The texts that can be embedded, as they are stored: messages, blocks, entries, passages of files and summaries."""
 
 from __future__ import annotations
 
@@ -130,11 +130,20 @@ def _passage(connection: Connection, ref: str) -> Source | None:
     return Source(kind=SearchKind.FILE, ref=ref, scope=folder, parent=file, title=title, text=content)
 
 
+def _summary(connection: Connection, ref: str) -> Source | None:
+    """Stubs have no vectors: they tell of no matter, and all of them would be near to each other."""
+    row = connection.execute(
+        "SELECT agent_id, summary FROM archive_summaries WHERE id = ? AND is_stub = 0", (ref,)
+    ).fetchone()
+    return None if row is None else Source(kind=SearchKind.SUMMARY, ref=ref, scope=row[0], text=row[1])
+
+
 _READERS: dict[SearchKind, Callable[[Connection, str], Source | None]] = {
     SearchKind.MESSAGE: _message,
     SearchKind.BLOCK: _block,
     SearchKind.ARCHIVAL: _entry,
     SearchKind.FILE: _passage,
+    SearchKind.SUMMARY: _summary,
 }
 
 

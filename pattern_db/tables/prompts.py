@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,18 @@ class StepPrompt:
     shown: ShownRow | None
     counted: int | None
     cached: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """What a prompt could show beside memory and conversation: kinds to search, open tasks, noted events, and
+    whether there are other agents.
+    """
+
+    findable: Sequence[SearchKind]
+    tasks: bool
+    noted: bool
+    others: bool
 
 
 def remember(connection: Connection, turn: int, logged: LoggedParts) -> None:
@@ -113,16 +126,27 @@ def text_of(connection: Connection, ref: str) -> str | None:
     return None if row is None else row[0]
 
 
-def findable(connection: Connection, agent_id: str, before: str) -> list[SearchKind]:
-    """The kinds of which the agent has anything beyond its prompt: messages at positions smaller than `before` (empty:
-    the prompt shows none), archive entries, passages of attached files. Looks at one row of each.
+def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Beyond:
+    """What there is for the agent beyond its prompt: messages at positions smaller than `before` (empty: the prompt
+    shows none), archive entries, passages of attached files, open tasks, events noted from `since` on, other agents.
+    Looks at one row of each.
     """
     row = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND (?2 = '' OR position < ?2)),"
+        "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND position < ?2),"
         " EXISTS (SELECT 1 FROM archival_entries WHERE agent_id IN (?1, ?3)),"
         " EXISTS (SELECT 1 FROM folder_attachments AS a JOIN folder_files AS f ON f.folder_id = a.folder_id"
-        " WHERE a.agent_id = ?1)",
-        (agent_id, before, CONSTELLATION_OWNER),
+        " WHERE a.agent_id = ?1),"
+        " EXISTS (SELECT 1 FROM tasks WHERE agent_id = ?1 AND status IN ('pending', 'in_progress'))"
+        " OR EXISTS (SELECT 1 FROM tasks WHERE agent_id IS NULL AND status IN ('pending', 'in_progress')),"
+        " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4),"
+        " EXISTS (SELECT 1 FROM agents WHERE id <> ?1)",
+        (agent_id, before or "~", CONSTELLATION_OWNER, since),  # '~' is beyond all digits
     ).fetchone()
+    *found, has_tasks, has_noted, has_others = row or (False,) * 6
     kinds = (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.FILE)
-    return [] if row is None else [kind for kind, there in zip(kinds, row, strict=True) if there]
+    return Beyond(
+        findable=tuple(kind for kind, is_there in zip(kinds, found, strict=True) if is_there),
+        tasks=bool(has_tasks),
+        noted=bool(has_noted),
+        others=bool(has_others),
+    )

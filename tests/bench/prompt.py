@@ -16,7 +16,7 @@ from pattern_core.agents.services import TurnServices
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
-from pattern_core.models.providers.openai import encode
+from pattern_core.models.providers.openai_chat import Server, encode
 from pattern_core.testing.model import calls
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.connection import Connection
@@ -171,7 +171,7 @@ async def prefixes() -> list[Figure]:
 
 def _sent(request: ModelRequest) -> str:
     """What a vendor compares: tools, then messages, in order."""
-    body = encode(request, is_openai=True)
+    body = encode(request, Server(name="openai", is_own=True))
     return json.dumps(body.get("tools", []), ensure_ascii=False) + json.dumps(body["messages"], ensure_ascii=False)
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pattern_core.prompts.recalled import CANDIDATES, query_of
+from pattern_core.prompts.settings import ContextSettings
 from pattern_core.search.find import find
 from pattern_core.search.request import Mode, SearchRequest, check
 from pattern_db import search as storage
@@ -36,6 +38,8 @@ SIZES = {10_000: 10.0, 100_000: 40.0}  # messages → milliseconds that 95 of 10
 DIMENSION = 384
 WORDS = 20_000
 QUERIES = 60
+RECALL_MS = 2.0  # of CPU, whatever there is
+IN_VIEW = 100  # newest messages that a prompt shows anyway
 NEAREST = 40  # vectors that a search of messages compares
 BATCH = 1_000
 INGESTED_PER_S_MIN = 500.0
@@ -159,6 +163,10 @@ def _compared(
     def agents_own(number: int) -> None:
         hybrid(number, ["agt"])
 
+    def recalled(number: int) -> None:
+        request = _of_a_turn(questions[number] + " " + questions[number - 1], size)
+        find(connection, request, check(request), None)
+
     def words(number: int) -> None:
         request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, mode=Mode.WORDS)
         find(connection, request, check(request), None)
@@ -183,6 +191,7 @@ def _compared(
     return [
         *_figures(f"hybrid search, {size} messages", _times(hybrid), most=p95_ms_most, baseline=plain),
         *_figures(f"hybrid search of one agent's, {size} messages", _times(agents_own), baseline=plain),
+        *_figures(f"what a turn recalls by words, {size} messages", _times(recalled), cpu_most=RECALL_MS),
         *_figures(f"search by words, {size} messages", _times(words), baseline=_at(fts[0], 0.95)),
         *_figures(f"nearest {NEAREST} vectors, {size} messages", _times(meaning), baseline=_at(scan[0], 0.95)),
         Figure(
@@ -196,21 +205,36 @@ def _compared(
     ]
 
 
+def _of_a_turn(message: str, size: int) -> SearchRequest:
+    """What a turn that answers the message looks for, with `size` messages before it."""
+    return SearchRequest(
+        query=query_of(message),
+        kinds=[SearchKind.MESSAGE],
+        agents=["agt"],
+        before=f"{size - IN_VIEW:019}",
+        limit=CANDIDATES * ContextSettings().recall_max,
+        is_quick=True,
+    )
+
+
 def _figures(
     name: str,
     times: tuple[Sequence[float], Sequence[float]],
     *,
     most: float | None = None,
+    cpu_most: float | None = None,
     baseline: float | None = None,
 ) -> list[Figure]:
-    """Time passed and CPU time; the time that 95 of 100 take is what a target is for."""
+    """Time passed and CPU time. A target is for the time that 95 of 100 take (`most`) or for the median of the CPU time
+    (`cpu_most`).
+    """
     wall, cpu = times
     note = f"load {os.getloadavg()[0]:.1f}"
     return [
         Figure(name=f"{name}: p95", unit="ms", values=[_at(wall, 0.95)], most=most, baseline=baseline, note=note),
         Figure(name=f"{name}: all", unit="ms", values=wall),
         Figure(name=f"{name}: CPU p95", unit="ms", values=[_at(cpu, 0.95)]),
-        Figure(name=f"{name}: CPU", unit="ms", values=cpu),
+        Figure(name=f"{name}: CPU", unit="ms", values=cpu, most=cpu_most),
     ]
 
 

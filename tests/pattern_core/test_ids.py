@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.ids import (
+    POSITION_DIGITS,
     SEQUENCE_BITS,
     SNOWFLAKE_EPOCH_MS,
     Ids,
+    earliest_position,
     message_id,
     seeded_randomness,
     system_randomness,
@@ -112,3 +114,12 @@ def test_seeds_fit_a_column() -> None:
 
 def test_chance_of_the_system_differs() -> None:
     assert system_randomness().getrandbits(80) != system_randomness().getrandbits(80)
+
+
+def test_the_earliest_position_of_a_moment_is_below_what_is_given_out_then() -> None:
+    clock = StoppedClock()
+    ids = Ids(clock, seeded_randomness(1))
+    before = ids.position()
+    clock.advance(1)
+    assert before < earliest_position(clock.now_ms()) <= ids.position()
+    assert earliest_position(0) == "0" * POSITION_DIGITS

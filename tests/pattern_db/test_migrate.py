@@ -8,6 +8,7 @@ import pytest
 
 from pattern_db import backup, template, vectors
 from pattern_db.connection import Connection, fetch_all, open_connection
+from pattern_db.enums import SearchKind
 from pattern_db.errors import (
     Conflict,
     MigrationEdited,
@@ -17,7 +18,9 @@ from pattern_db.errors import (
     SchemaTooNew,
 )
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
-from pattern_db.tables.embedding_indexes import IndexRow
+from pattern_db.tables import agents, embedding_indexes, embedding_sources
+from pattern_db.tables.embedding_indexes import Cursor, IndexRow
+from tests.pattern_db.conftest import make_agent
 
 NOW = "2026-11-21T22:24:40.123Z"
 FIRST = """
@@ -209,6 +212,66 @@ def test_a_database_without_a_ledger_is_at_version_0(db: Connection, tmp_path: P
         migrations_of("constellation").check(connection)
     connection.close()
     migrations_of("constellation").check(db)
+
+
+def test_summaries_from_before_get_vectors_and_the_others_keep_theirs(
+    tmp_path: Path, begin_index: Callable[..., IndexRow]
+) -> None:
+    shipped = migrations_of("constellation")
+    (change,) = (migration for migration in shipped.all if migration.name == "summary_vectors")
+    for migration in shipped.all[: change.version - 1]:
+        (tmp_path / migration.file).write_text(migration.sql)
+    path = tmp_path / "pattern.db"
+    template.create(path, Migrations(tmp_path), now=NOW)
+    connection = open_connection(path)
+    agents.create(connection, make_agent("ada"))
+    connection.execute(
+        "INSERT INTO archive_summaries (id, agent_id, summary, start_position, end_position, message_count, started_at,"
+        f" ended_at, created_at) VALUES ('sum_1', 'agt_ada', 'tea', '{1:019d}', '{1:019d}', 1, ?1, ?1, ?1)",
+        (NOW,),
+    )
+    connection.execute(
+        "INSERT INTO embedding_indexes (fingerprint, provider, model, dimension, state, suffix, created_at) VALUES"
+        " ('f', 'test', 'm', 4, 'active', '', ?1), ('g', 'test', 'n', 4, 'retired', '_2', ?1)",
+        (NOW,),
+    )
+    connection.execute("INSERT INTO embedding_cursors (kind, index_id, low, high) VALUES ('message', 1, 2, 7)")
+    connection.execute("INSERT INTO embedding_changes (index_id, kind, ref) VALUES (1, 'message', 'msg_1')")
+    connection.execute("INSERT INTO embedding_refusals VALUES (1, 'block', 'blk_1', 'h', 'agt_ada', 'no')")
+    connection.execute(
+        "INSERT INTO embeddings (id, index_id, kind, ref, scope, content_hash, dimension, created_at, vector)"
+        " VALUES (41, 1, 'message', 'msg_2', 'agt_ada', 'h', 4, ?, ?)",
+        (NOW, vectors.packed([1, 0, 0, 0])),
+    )
+    connection.close()
+    (tmp_path / change.file).write_text(change.sql)
+    Migrations(tmp_path).migrate(path, backup_to=tmp_path / "b.db", now=NOW)
+    connection = open_connection(path)
+    assert embedding_indexes.cursors(connection, 1) == {
+        SearchKind.MESSAGE: Cursor(kind=SearchKind.MESSAGE, low=2, high=7),
+        SearchKind.SUMMARY: Cursor(kind=SearchKind.SUMMARY, low=1, high=1),
+    }
+    assert embedding_indexes.cursors(connection, 2) == {}
+    assert embedding_indexes.changes(connection, 1, 9) == [(SearchKind.MESSAGE, "msg_1")]
+    assert fetch_all(connection, "SELECT reason FROM embedding_refusals") == [("no",)]
+    assert embedding_sources.older(connection, SearchKind.SUMMARY, 1, 9) == [(1, "sum_1")]
+    near = vectors.nearest(connection, SearchKind.MESSAGE, vectors.packed([1, 0, 0, 0]), None, 1)
+    assert [neighbour.ref for neighbour in near] == ["msg_2"]
+    vectors.insert(
+        connection,
+        vectors.Embedding(
+            kind=SearchKind.SUMMARY,
+            ref="sum_1",
+            scope="agt_ada",
+            vector=vectors.packed([0, 1, 0, 0]),
+            content_hash="s",
+            created_at=NOW,
+        ),
+    )
+    assert fetch_all(connection, "SELECT rowid, summary_id FROM summary_embeddings") == [(42, "sum_1")]
+    connection.execute("DELETE FROM archive_summaries")
+    assert (SearchKind.SUMMARY, "sum_1") in embedding_indexes.changes(connection, 1, 9)
+    connection.close()
 
 
 def test_vectors_are_there_after_a_migration(tmp_path: Path, begin_index: Callable[[Connection], IndexRow]) -> None:

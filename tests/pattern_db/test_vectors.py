@@ -49,6 +49,7 @@ def test_the_nearest_come_first(db: Connection) -> None:
         SearchKind.BLOCK: 1,
         SearchKind.ARCHIVAL: 0,
         SearchKind.FILE: 0,
+        SearchKind.SUMMARY: 0,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from pattern_core.compaction.opening import OPENING_ID
 from pattern_core.compaction.storing import Archived
-from pattern_core.errors import LimitReached
+from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
 from pattern_core.messages import Text, ToolCall, ToolResult
 from pattern_core.models.errors import ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.models.tokens import message_tokens
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, says
 from pattern_db.connection import Connection
 from pattern_db.journal import inbox, turns
@@ -45,7 +46,7 @@ async def test_where_there_is_room_nothing_happens() -> None:
     async with stage() as world:
         await world.said(5)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=10_000)
+        made = await world.compaction.make_room(world.turn, room=10_000, purse=world.purse)
         assert (made.messages, made.summary_ids, world.provider.asked) == (0, (), 0)
         assert await world.summaries() == []
 
@@ -76,7 +77,7 @@ async def test_a_new_process_sees_the_same_conversation() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=2_000)
+        await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
         before = world.history.messages[:-1]  # the turn's own message was not stored
         await world.reload()
         assert world.history.messages == before
@@ -104,7 +105,7 @@ async def test_a_summary_longer_than_what_it_is_of_is_refused() -> None:
     async with stage(otherwise=long, config={"summary_tokens": 2_000}, window=60_000) as world:
         await world.said(12)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=1_000)
+        made = await world.compaction.make_room(world.turn, room=1_000, purse=world.purse)
         assert made.trouble == "the summary was longer than what it was of"
         assert [row.is_stub for row in await world.summaries()] == [True]
         assert world.history.tokens <= 1_000
@@ -128,7 +129,7 @@ async def test_a_record_that_is_too_long_is_halved() -> None:
     async with stage(otherwise=picky) as world:
         await world.said(12)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=1_000)
+        await world.compaction.make_room(world.turn, room=1_000, purse=world.purse)
         assert [row.summary for row in await world.summaries()] == [SUMMARY]
         assert world.provider.asked <= 6
         await assert_nothing_lost(world, 24)
@@ -141,12 +142,12 @@ async def test_cancelled_in_the_middle_everything_is_as_before(autojump_clock: o
         await world.begin()
         before = world.history.messages
         with trio.move_on_after(1):
-            await world.compaction.make_room(world.turn, room=2_000)
+            await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
         assert world.history.messages == before
         assert await world.summaries() == []
         assert not any(row.is_archived for row in await world.rows())
         gate.set()
-        await world.compaction.make_room(world.turn, room=2_000)  # and works the next time
+        await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)  # and works the next time
         assert world.history.tokens <= 2_000
         await assert_nothing_lost(world, 60)
 
@@ -164,11 +165,11 @@ async def test_a_process_that_dies_at_the_commit_loses_nothing(dies: str) -> Non
             raise Died
 
         with pytest.raises(Died):
-            await world.remade(dying).make_room(world.turn, room=2_000)
+            await world.remade(dying).make_room(world.turn, room=2_000, purse=world.purse)
         assert world.history.messages == before
         await world.begin()  # as the next process does
         await assert_nothing_lost(world, 60)
-        made = await world.compaction.make_room(world.turn, room=2_000)
+        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
         assert made.messages == 0 if dies == "after" else made.messages > 0
         assert world.history.tokens <= 2_000
         await assert_nothing_lost(world, 60)
@@ -183,7 +184,7 @@ async def test_a_slow_summary_takes_half_of_the_turns_time(autojump_clock: objec
         await world.said(30)
         await world.begin()
         world.turn.deadline = trio.current_time() + 60
-        made = await world.compaction.make_room(world.turn, room=2_000)
+        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
         assert trio.current_time() <= world.turn.deadline - 30
         assert made.trouble
         await assert_nothing_lost(world, 60)
@@ -193,9 +194,9 @@ async def test_twice_without_a_new_message_no_model_is_asked() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=2_000)
+        await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
         asked = world.provider.asked
-        await world.compaction.make_room(world.turn, room=700)
+        await world.compaction.make_room(world.turn, room=700, purse=world.purse)
         assert world.provider.asked == asked
         assert world.history.tokens <= 700
         await assert_nothing_lost(world, 60)
@@ -207,7 +208,7 @@ async def test_one_turn_does_not_compact_without_end() -> None:
         await world.begin()
         for room in (5_000, 2_800, 1_200, 400, 200):
             world.history.append(world.new("user", Text(text="more")))
-            await world.compaction.make_room(world.turn, room=room)
+            await world.compaction.make_room(world.turn, room=room, purse=world.purse)
             assert world.history.tokens <= room
         assert [row.is_stub for row in await world.summaries()] == [False, False, False, True, True]
 
@@ -219,7 +220,7 @@ async def test_summaries_follow_one_another_and_are_merged_when_there_are_many()
             await world.said(14)
             total += 28
             await world.begin()
-            await world.compaction.make_room(world.turn, room=1_500)
+            await world.compaction.make_room(world.turn, room=1_500, purse=world.purse)
             assert world.history.tokens <= 1_500
         await assert_nothing_lost_of_merged(world, total)
         rows = await world.summaries()
@@ -251,7 +252,7 @@ async def test_the_recursive_strategy_has_one_summary_that_grows_deeper() -> Non
         for _round in range(3):
             await world.said(10)
             await world.begin()
-            await world.compaction.make_room(world.turn, room=1_100)
+            await world.compaction.make_room(world.turn, room=1_100, purse=world.purse)
         assert [row.depth for row in await world.summaries()] == [0, 1, 2]
         assert (await world.summaries())[-1].message_count == sum(row.is_archived for row in await world.rows())
         assert world.history.messages[0].text.count(SUMMARY) == 1
@@ -264,7 +265,7 @@ async def test_strategies_without_a_model_ask_none(type_: str) -> None:
     async with stage(config={"type": type_, "keep_recent": 6, "min_keep_recent": 6}) as world:
         await world.said(30, tools=2)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=1_500)
+        await world.compaction.make_room(world.turn, room=1_500, purse=world.purse)
         assert world.history.tokens <= 1_500
         await assert_nothing_lost(world, 180)
 
@@ -276,7 +277,7 @@ async def test_ten_thousand_imported_messages_leave_in_portions() -> None:
         assert world.history.opening.unloaded == 9_500
         assert "9500 messages" in world.history.messages[0].text
         assert len(world.history.messages) == 502
-        made = await world.compaction.make_room(world.turn, room=1_500)
+        made = await world.compaction.make_room(world.turn, room=1_500, purse=world.purse)
         assert world.history.tokens <= 1_500
         assert world.history.opening.unloaded == 0
         assert len(made.summary_ids) == 10 + 1
@@ -290,7 +291,7 @@ async def test_imported_words_of_tools_leave_with_the_others() -> None:
         await world.imported(200, role="tool")
         await world.said(20)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=600)
+        await world.compaction.make_room(world.turn, room=600, purse=world.purse)
         rows = await world.rows()
         assert sum(not row.is_archived for row in rows) == len(world.history.messages) - 2  # opening, turn
 
@@ -309,7 +310,7 @@ async def test_a_turn_that_waits_for_a_person_stays(read_max: int) -> None:
         assert waiting.batch_id is not None
         await world.database.write(_wait, waiting.batch_id)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=1_000)
+        await world.compaction.make_room(world.turn, room=1_000, purse=world.purse)
         kept = [row for row in await world.rows() if not row.is_archived]
         assert {waiting.batch_id} <= {row.batch_id for row in kept}
         assert len([row for row in kept if row.batch_id == waiting.batch_id]) == 2
@@ -326,7 +327,7 @@ async def test_a_turn_of_many_calls_is_shown_shorter_and_stays_whole() -> None:
             world.history.append(world.new("assistant", Text(text="look"), call))
             content = f"result {number} " + "data " * 800
             world.history.append(world.new("tool", ToolResult(call_id=f"r{number}", tool="read", content=content)))
-            made = await world.compaction.make_room(world.turn, room=3_000)
+            made = await world.compaction.make_room(world.turn, room=3_000, purse=world.purse)
             assert world.history.tokens <= 3_000
             assert loose_ends(world.history.messages) == []
             assert world.history.messages[-1].role == "tool"
@@ -340,7 +341,7 @@ async def test_a_message_that_is_too_long_by_itself_says_so() -> None:
         await world.said(3)
         await world.begin("word " * 2_000)
         with pytest.raises(LimitReached, match="shorter message"):
-            await world.compaction.make_room(world.turn, room=1_000)
+            await world.compaction.make_room(world.turn, room=1_000, purse=world.purse)
         assert len(await world.rows()) == 6
 
 
@@ -348,13 +349,13 @@ async def test_a_model_that_cannot_write_is_not_asked() -> None:
     async with stage(config={"summarization_model": "embedded/rules"}) as world:
         await world.said(30)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=2_000)
+        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
         assert made.trouble == "embedded models do not write summaries"
         await assert_nothing_lost(world, 60)
     async with stage(window=500) as world:
         await world.said(30)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=400)
+        made = await world.compaction.make_room(world.turn, room=400, purse=world.purse)
         assert "too small" in str(made.trouble)
         await assert_nothing_lost(world, 60)
 
@@ -370,13 +371,38 @@ async def test_by_hand_the_strategy_works_where_there_is_room_and_no_turn() -> N
         await assert_nothing_lost(world, 60)
 
 
+async def test_by_hand_nothing_is_asked_while_the_agent_is_at_work() -> None:
+    async with stage(otherwise=says(SUMMARY)) as world:
+        await world.said(30)
+        await world.database.write(turns.start, 1, batch_id="1", epoch=1, started_at=START, deadline_at=START)
+        with pytest.raises(Conflict, match="at work"):
+            await world.compaction.by_hand(world.turn.agent, purse=world.purse)
+        assert (world.provider.asked, world.purse.reserved) == (0, [])
+
+
+async def test_two_people_do_not_compact_at_once() -> None:
+    gate = trio.Event()
+    async with stage(otherwise=Paced(answer=says(SUMMARY), gate=gate)) as world:
+        await world.said(30)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(world.compaction.by_hand, world.turn.agent, purse=world.purse))
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(Conflict, match="already"):
+                await world.compaction.by_hand(world.turn.agent, purse=world.purse)
+            gate.set()
+        assert world.provider.asked == 1
+        assert len(await world.summaries()) == 1
+        await world.said(3)
+        assert (await world.compaction.by_hand(world.turn.agent, purse=world.purse)).messages > 0
+
+
 async def test_what_a_person_archived_meanwhile_is_not_archived_twice() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
         await world.begin()
-        await world.compaction.by_hand(world.turn.agent)
+        await world.compaction.by_hand(world.turn.agent, purse=world.purse)
         before = len(await world.summaries())
-        await world.compaction.make_room(world.turn, room=2_500)
+        await world.compaction.make_room(world.turn, room=2_500, purse=world.purse)
         assert world.history.tokens <= 2_500
         rows = await world.rows()
         assert len(rows) == 60
@@ -401,24 +427,31 @@ ANSWERS = st.sampled_from([says(SUMMARY), says("la " * 200), GARBAGE, BROKEN, TO
     st.integers(60, 3_000),
     st.sampled_from(["sliding_window", "truncate", "importance_based", "recursive_summarization", "time_decay"]),
     st.lists(ANSWERS, min_size=30, max_size=30),
+    st.sampled_from([600, 2_000, 8_192]),
 )
 def test_whatever_is_said_it_fits_and_nothing_is_lost(
-    turns: list[Turn], room: int, type_: str, answers: list[Answer]
+    turns: list[Turn], room: int, type_: str, answers: list[Answer], window: int
 ) -> None:
     async def live() -> None:
         config = {"type": type_, "keep_recent": 4, "keep_important": 4, "min_keep_recent": 4, "summary_tokens": 60}
-        async with stage(answers, otherwise=BROKEN, config=config) as world:
+        async with stage(answers, otherwise=BROKEN, config=config, window=window) as world:
             stored = 0
             for one in turns:
-                await world.begin("word " * one.words)
-                with suppress(LimitReached):
-                    await world.compaction.make_room(world.turn, room=room)
+                asked = await world.begin("word " * one.words)
+                try:
+                    await world.compaction.make_room(world.turn, room=room, purse=world.purse)
                     assert world.history.tokens <= room
+                except LimitReached as error:  # nothing but the question is left, and it alone is too long
+                    assert message_tokens(asked) > room
+                    assert str(message_tokens(asked)) in error.message
+                    assert [message.id for message in world.history.messages if message.position] == [asked.id]
                 rows = await world.rows()
                 assert len(rows) == stored
                 shown = {message.id for message in world.history.messages}
                 assert all(row.is_archived != (row.id in shown) for row in rows)
                 assert loose_ends(world.history.messages) == []
+                positions = [message.position for message in world.history.messages if message.position]
+                assert positions == sorted(positions)
                 stored += await world.turn_of(one.words, one.results)
 
     trio.run(live)

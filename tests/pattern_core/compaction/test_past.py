@@ -12,7 +12,7 @@ async def test_summaries_newest_first_and_by_pages() -> None:
         for _round in range(3):
             await world.said(20)
             await world.begin()
-            await world.compaction.make_room(world.turn, room=2_000)
+            await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
         ids = [row.id for row in await world.summaries()]
         assert len(ids) == 3
         first = await list_summaries(world.database, ADA.id, limit=2)

@@ -87,6 +87,29 @@ async def test_nothing_is_archived_twice() -> None:
         assert len(await world.summaries()) == len(await world.events()) == 1
 
 
+async def test_one_that_was_added_meanwhile_is_not_hidden_by_one_that_does_not_retell_it() -> None:
+    async with stage() as world:
+        await world.said(4)
+        first = replace(await leaving(world, 2), model="m")
+        archived, _ = await world.database.write(partial(store, summary_id="sum_1", now=START), first, SIZES)
+        rest = await leaving(world, 8)
+        merging = replace(rest, chain=archived.opening.chain, merges=True, model="m", summary="all of it")
+        meanwhile = replace(rest, positions=rest.positions[2:4], chain=archived.opening.chain, model="m")
+        await world.database.write(partial(store, summary_id="sum_2", now=START), meanwhile, SIZES)
+        late, _ = await world.database.write(partial(store, summary_id="sum_3", now=START), merging, SIZES)
+        assert [row.id for row in late.opening.chain.head] == ["sum_1", "sum_2", "sum_3"]
+        assert sum(row.message_count for row in await world.summaries()) == 8
+        merging = replace(merging, chain=late.opening.chain, positions=[(await leave_one_more(world))])
+        merged, _ = await world.database.write(partial(store, summary_id="sum_4", now=START), merging, SIZES)
+        assert [(row.id, row.message_count) for row in merged.opening.chain.head] == [("sum_4", 9)]
+
+
+async def leave_one_more(world: Stage) -> str:
+    """The position of another message."""
+    await world.imported(1)
+    return (await world.rows())[-1].position
+
+
 def _start(connection: Connection) -> None:
     inbox.take_first(connection, ADA.id, 1)
     turns.start(connection, 1, batch_id="0" * 19, epoch=1, started_at=START, deadline_at=START)

@@ -18,11 +18,20 @@ from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, Role, SearchKind
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import agents, archival, embedding_indexes, embedding_sources, memory_blocks, messages
+from pattern_db.tables import (
+    agents,
+    archival,
+    embedding_indexes,
+    embedding_sources,
+    memory_blocks,
+    messages,
+    summaries,
+)
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.summaries import SummaryRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -74,6 +83,26 @@ def note(db: Connection, label: str, content: str) -> str:
         updated_at=NOW,
     )
     memory_blocks.create(db, row)
+    return row.id
+
+
+def summarise(db: Connection, number: int, content: str, *, is_stub: bool = False) -> str:
+    """Store a summary; return its id."""
+    position = f"{number:019d}"
+    row = SummaryRow(
+        id=f"sum_{number}",
+        agent_id="agt_ada",
+        summary=content,
+        start_position=position,
+        end_position=position,
+        message_count=1,
+        strategy="truncate",
+        started_at=NOW,
+        ended_at=NOW,
+        created_at=NOW,
+        is_stub=is_stub,
+    )
+    summaries.insert(db, row)
     return row.id
 
 

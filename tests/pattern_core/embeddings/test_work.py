@@ -13,7 +13,7 @@ from pattern_core.testing.embedder import hashed_words
 from pattern_db import maintenance, vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import IndexState, Role, SearchKind
-from pattern_db.tables import archival, embedding_indexes, memory_blocks, messages
+from pattern_db.tables import agents, archival, embedding_indexes, memory_blocks, messages
 from pattern_db.tables.embedding_indexes import IndexRow
 from tests.pattern_core.embeddings import stage
 
@@ -127,6 +127,26 @@ def test_another_owner_of_the_same_text_takes_its_vectors_along(db: Connection) 
     assert [neighbour.ref for neighbour in near] == ["blk_shared"]
 
 
+def test_summaries_are_embedded_and_stubs_are_not(db: Connection) -> None:
+    stage.summarise(db, 1, "before there was a model")
+    stage.summarise(db, 2, "3 messages were archived", is_stub=True)
+    index = switch.begin_first(db, INFO, stage.NOW)
+    stage.summarise(db, 3, "while there is one")
+    assert work.coverage(db, index) == work.Coverage(0, 3)
+    assert finish(db, index) == 2
+    assert work.coverage(db, index) == work.Coverage(3, 3)
+    assert {ref for _kind, ref, *_ in stage.stored(db)} == {"sum_1", "sum_3"}
+    near = vectors.nearest(db, SearchKind.SUMMARY, hashed_words("before a model", 64), ["agt_ada"], 1)
+    assert [neighbour.ref for neighbour in near] == ["sum_1"]
+    db.execute("UPDATE archive_summaries SET summary = 'another' WHERE id = 'sum_1'")
+    db.execute("DELETE FROM archive_summaries WHERE id = 'sum_3'")
+    assert finish(db, index) == 1
+    assert {ref for _kind, ref, *_ in stage.stored(db)} == {"sum_1"}
+    agents.delete(db, "agt_ada")
+    assert stage.stored(db) == set()
+    assert maintenance.check(db) == []
+
+
 def test_what_one_model_refuses_keeps_the_vector_of_the_other(db: Connection) -> None:
     stage.keep(db, 1, "poison")
     finish(db, switch.begin_first(db, INFO, stage.NOW))
@@ -171,6 +191,16 @@ class Lives(RuleBasedStateMachine):
     def note(self, text: str) -> None:
         self.number += 1
         stage.note(self.db, f"note{self.number}", text)
+
+    @rule(text=st.sampled_from(["red", "green"]), is_stub=st.booleans())
+    def summarise(self, text: str, is_stub: bool) -> None:
+        self.number += 1
+        stage.summarise(self.db, self.number, text, is_stub=is_stub)
+
+    @rule(chance=st.integers(0, 1_000))
+    def remove_a_summary(self, chance: int) -> None:
+        if found := self._ids("archive_summaries"):
+            self.db.execute("DELETE FROM archive_summaries WHERE id = ?", (found[chance % len(found)],))
 
     @rule(chance=st.integers(0, 1_000))
     def remove_a_message(self, chance: int) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -52,8 +52,8 @@ class Answer:
     fingerprint: str | None = None
 
 
-async def embed(past: ToolRig, ref: str, text: str) -> None:
-    """Store a vector for a message."""
+async def embed(past: ToolRig, ref: str, text: str, *, kind: SearchKind = SearchKind.MESSAGE, scope: str = ADA) -> None:
+    """Store a vector for a message, or for another text."""
 
     def store(connection: Connection) -> None:
         if embedding_indexes.active(connection) is None:
@@ -61,20 +61,20 @@ async def embed(past: ToolRig, ref: str, text: str) -> None:
             embedding_indexes.begin(connection, new, IndexState.ACTIVE)
             vector_tables.ensure(connection)
         vector = hashed_words(text, DIMENSION)
-        row = Embedding(kind=SearchKind.MESSAGE, ref=ref, scope=ADA, vector=vector, content_hash=ref, created_at=NOW)
+        row = Embedding(kind=kind, ref=ref, scope=scope, vector=vector, content_hash=ref, created_at=NOW)
         vectors.insert(connection, row)
 
     await past.rig.database.write(store)
 
 
-async def test_summaries_are_found_by_words_beside_the_messages(past: ToolRig) -> None:
-    said = await past.said("green tea")
+async def summarise(past: ToolRig, agent: str = ADA) -> None:
+    """Store a summary of the newest message, for an agent."""
 
     def store(connection: Connection) -> None:
         row = messages.recent(connection, ADA, 1)[0]
         summary = SummaryRow(
-            id="sum_1",
-            agent_id=ADA,
+            id=f"sum_{agent}",
+            agent_id=agent,
             summary="They spoke of green tea, at length.",
             start_position=row.position,
             end_position=row.position,
@@ -87,6 +87,11 @@ async def test_summaries_are_found_by_words_beside_the_messages(past: ToolRig) -
         summaries.insert(connection, summary)
 
     await past.rig.database.write(store)
+
+
+async def test_summaries_are_found_beside_their_messages(past: ToolRig) -> None:
+    said = await past.said("green tea")
+    await summarise(past)
     result = await search(past.rig.database, SearchRequest(query="green tea", mode=Mode.WORDS))
     assert {hit.kind for hit in result.hits} == {SearchKind.MESSAGE, SearchKind.SUMMARY}
     await embed(past, said, "green tea")
@@ -94,6 +99,21 @@ async def test_summaries_are_found_by_words_beside_the_messages(past: ToolRig) -
     assert [hit.kind for hit in both.hits] == [SearchKind.MESSAGE, SearchKind.SUMMARY]
     meant = await search(past.rig.database, SearchRequest(query="green tea", mode=Mode.MEANING), Vectors())
     assert [hit.kind for hit in meant.hits] == [SearchKind.MESSAGE]
+    await embed(past, f"sum_{ADA}", "drinks talked over", kind=SearchKind.SUMMARY)
+    # No word of the question stands in the summary or the message.
+    meant = await search(past.rig.database, SearchRequest(query="which drinks?", mode=Mode.MEANING), Vectors())
+    assert [hit.kind for hit in meant.hits] == [SearchKind.SUMMARY, SearchKind.MESSAGE]
+    assert meant.hits[1].id == said
+
+
+async def test_nobody_finds_the_summaries_of_others(past: ToolRig) -> None:
+    await past.said("green tea")
+    await summarise(past, BOB)
+    await embed(past, f"sum_{BOB}", "drinks talked over", kind=SearchKind.SUMMARY, scope=BOB)
+    asked = SearchRequest(query="which drinks?", mode=Mode.MEANING, kinds=[SearchKind.SUMMARY], agents=[ADA])
+    assert (await search(past.rig.database, asked, Vectors())).hits == []
+    asked = replace(asked, agents=[BOB])
+    assert [hit.id for hit in (await search(past.rig.database, asked, Vectors())).hits] == [f"sum_{BOB}"]
 
 
 async def test_hits_say_why_and_the_best_has_one(past: ToolRig) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pattern_core.search import messages
+from pattern_core.search import breadth
 from pattern_core.search.messages import is_question, rank, speaker
 from pattern_core.search.plan import plan
 from pattern_core.search.request import Mode, check
@@ -85,7 +87,7 @@ def test_of_very_common_words_the_newest_messages_count(monkeypatch: pytest.Monk
     old = rig.say("tea of old", session="a")
     for number in range(6):
         rig.say("tea", session=f"s{number}")
-    monkeypatch.setattr(messages, "POSTINGS_MAX", 3)
+    monkeypatch.setattr(breadth, "FULL", replace(breadth.FULL, together=3))
     found = ranking(rig, "tea", mode=Mode.WORDS)
     assert len(found) == 3
     assert old not in found
@@ -127,5 +129,5 @@ def test_what_a_filter_leaves_is_found_however_many_others_fit_better() -> None:
     assert [one.row.id for one in found] == [wanted]
     half = asked("pottery market", sessions=[f"other {number}" for number in range(4)])
     found, _ = rank(rig.connection, plan(rig.connection, half, check(half), None))
-    assert len(found) >= messages.CANDIDATES
+    assert len(found) >= breadth.FULL.candidates
     assert {one.row.session_id for one in found} <= set(half.sessions or [])

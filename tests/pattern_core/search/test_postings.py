@@ -14,16 +14,19 @@ TERMS = st.lists(st.lists(st.integers(1, 30), unique=True), min_size=1, max_size
     terms=TERMS,
     weights=st.lists(st.sampled_from([0.0, 0.1, 0.7, 2.0]), min_size=5, max_size=5),
     most=st.integers(1, 12),
+    apart=st.sampled_from([1, 1_000]),
 )
 @settings(max_examples=60, deadline=None)
-def test_both_ways_find_the_same(terms: list[list[int]], weights: list[float], most: int) -> None:
+def test_both_ways_find_the_same(terms: list[list[int]], weights: list[float], most: int, apart: int) -> None:
+    terms = [[apart * row for row in rows] for rows in terms]
     few = Few(list(enumerate(terms)))
     many = Many([(number, json.dumps(rows)) for number, rows in enumerate(terms)])
     values = {row: sum([weights[n] for n, rows in enumerate(terms) if row in rows]) for rows in terms for row in rows}
     expected = sorted(values, key=lambda row: (-values[row], -row))[:most]
     assert few.best(weights, most) == many.best(weights, most) == expected
     masks = {row: sum(1 << n for n, rows in enumerate(terms) if row in rows) for row in values}
-    assert few.masks(range(40)) == many.masks(range(40)) == masks
+    looked = [*range(40), *(apart * row for row in range(40))]
+    assert few.masks(looked) == many.masks(looked) == masks
 
 
 def test_sixty_four_terms_are_told_apart() -> None:

@@ -53,6 +53,7 @@ def test_names_are_unique(db: Connection) -> None:
 def test_list_by_name_and_status(db: Connection) -> None:
     agents.create(db, ROW)
     assert [row.name for row in agents.list_all(db)] == ["ada", "bob", "eve"]
+    assert agents.count(db) == 3
     assert agents.list_all(db, status=AgentStatus.HIBERNATED) == [ROW]
 
 

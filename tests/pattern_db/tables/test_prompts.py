@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pattern_db.connection import Connection, fetch_all
@@ -71,17 +72,43 @@ def test_what_the_vendor_counted_is_told_and_an_estimate_is_not(db: Connection) 
 
 
 def test_what_can_be_found_beyond_the_prompt_is_told_by_kind(db: Connection) -> None:
-    assert prompts.findable(db, "agt_ada", "") == []
+    assert findable(db, "agt_ada", "") == ()
     row = MessageRow(
         id="msg_5", agent_id="agt_ada", position="5".zfill(19), role=Role.USER, created_at=NOW, content="x"
     )
     messages.append(db, [row])
-    assert prompts.findable(db, "agt_ada", "5".zfill(19)) == []
-    assert prompts.findable(db, "agt_ada", "6".zfill(19)) == [SearchKind.MESSAGE]
-    assert prompts.findable(db, "agt_ada", "") == [SearchKind.MESSAGE]
-    assert prompts.findable(db, "agt_bob", "") == []
+    assert findable(db, "agt_ada", "5".zfill(19)) == ()
+    assert findable(db, "agt_ada", "6".zfill(19)) == (SearchKind.MESSAGE,)
+    assert findable(db, "agt_ada", "") == (SearchKind.MESSAGE,)
+    assert findable(db, "agt_bob", "") == ()
     archival.insert(db, ArchivalRow(id="arc_1", agent_id=CONSTELLATION_OWNER, content="fact", created_at=NOW))
-    assert prompts.findable(db, "agt_bob", "") == [SearchKind.ARCHIVAL]
+    assert findable(db, "agt_bob", "") == (SearchKind.ARCHIVAL,)
+
+
+def findable(db: Connection, agent_id: str, before: str) -> Sequence[SearchKind]:
+    return prompts.beyond(db, agent_id, before, NOW).findable
+
+
+def test_what_others_left_is_asked_for_only_if_there_is_any(db: Connection) -> None:
+    def told(agent_id: str, since: str = NOW) -> tuple[bool, bool, bool]:
+        there = prompts.beyond(db, agent_id, "", since)
+        return there.tasks, there.noted, there.others
+
+    assert told("agt_ada") == (False, False, True)  # there is bob
+    db.execute("DELETE FROM agents WHERE id = 'agt_bob'")
+    assert told("agt_ada") == (False, False, False)
+    db.execute(
+        "INSERT INTO activity_events (id, event_type, details, timestamp) VALUES ('evt_1', 'noted', '{}', ?)", (NOW,)
+    )
+    assert told("agt_ada") == (False, True, False)
+    assert told("agt_ada", since=NOW[:-1] + "a") == (False, False, False)
+    task = "INSERT INTO tasks (id, agent_id, title, status, created_at, updated_at) VALUES (?, ?, 't', ?, ?, ?)"
+    db.execute(task, ("task_1", "agt_ada", "completed", NOW, NOW))
+    assert not told("agt_ada")[0]
+    db.execute(task, ("task_2", "agt_ada", "pending", NOW, NOW))
+    assert (told("agt_ada")[0], told("agt_cleo")[0]) == (True, False)
+    db.execute(task, ("task_3", None, "in_progress", NOW, NOW))
+    assert told("agt_cleo")[0]
 
 
 def test_texts_are_found_by_their_ids(db: Connection) -> None:

@@ -88,7 +88,7 @@ async def test_the_child_ends_with_its_parent() -> None:
         process = await nursery.start(start)
         pid = int(await process.stdout.receive_some(100))
         process.kill()
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while is_running(pid):
                 await trio.sleep(0.05)
 

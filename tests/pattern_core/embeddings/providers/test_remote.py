@@ -168,11 +168,11 @@ async def test_vectors_of_another_length_are_never_handed_on() -> None:
 async def test_silence_is_given_up_and_nobody_else_waits_for_it() -> None:
     limits = RemoteLimits(timeout_s=0.2, attempts_max={"query": 1, "passage": 1})
     silent = Play(never_answers=True)
-    async with served(otherwise=silent, limits=limits, retry=RetryPolicy(base_s=30)) as (embedder, server):
-        for _ in range(3):  # the service is left alone for half a minute, and whoever asks is told at once
+    async with served(otherwise=silent, limits=limits, retry=RetryPolicy(base_s=60)) as (embedder, server):
+        for _ in range(3):  # the service is left alone for a minute, and whoever asks is told at once
             with pytest.raises(EmbedderUnavailable, match=r"did not answer within 0\.2 s") as caught:
                 await embedder.embed(["a"], purpose="query")
-            assert 20 < float(str(caught.value.details["retry_after_s"])) <= 30
+            assert 20 < float(str(caught.value.details["retry_after_s"])) <= 60
         assert len(server.requests) <= 1  # none where loading the client took that long
 
 
@@ -187,10 +187,10 @@ async def test_nobody_there_is_told_with_the_address() -> None:
 
 
 async def test_a_query_does_not_wait_for_a_long_wish_of_the_service() -> None:
-    async with served(refusal(429, "slow down", headers={"retry-after": "20"})) as (embedder, server):
-        with trio.fail_after(10), pytest.raises(EmbedderUnavailable) as caught:
+    async with served(refusal(429, "slow down", headers={"retry-after": "60"})) as (embedder, server):
+        with trio.fail_after(30), pytest.raises(EmbedderUnavailable) as caught:
             await embedder.embed(["a"], purpose="query")
-        assert 19 < float(str(caught.value.details["retry_after_s"])) <= 20
+        assert 20 < float(str(caught.value.details["retry_after_s"])) <= 60
         assert len(server.requests) == 1
 
 
@@ -220,7 +220,7 @@ async def test_a_cancelled_question_closes_its_socket() -> None:
             nursery.start_soon(partial(embedder.embed, ["a"], purpose="query"))
             exchange = await server.arrived()
             nursery.cancel_scope.cancel()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await exchange.client_gone.wait()
         assert len(await embedder.embed(["a"], purpose="query")) == 1
 
@@ -228,13 +228,13 @@ async def test_a_cancelled_question_closes_its_socket() -> None:
 async def test_queries_do_not_stand_behind_passages() -> None:
     slow = Play(never_answers=True)
     async with (
-        served(slow, slow, limits=RemoteLimits(timeout_s=30)) as (embedder, server),
+        served(slow, slow, limits=RemoteLimits(timeout_s=120)) as (embedder, server),
         trio.open_nursery() as tasks,
     ):
         for _ in range(3):  # two are asked at once, the third waits
             tasks.start_soon(partial(embedder.embed, ["passage"], purpose="passage"))
         await server.arrived(2)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             assert len(await embedder.embed(["query"], purpose="query")) == 1
         assert len(server.requests) == 3
         tasks.cancel_scope.cancel()
