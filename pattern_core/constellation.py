@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -15,6 +16,7 @@ from pattern_core.agents.consent import ToolConsent
 from pattern_core.agents.imported import HistoryImports
 from pattern_core.agents.journal import Journal
 from pattern_core.agents.opening import NextTurn
+from pattern_core.agents.purse import compact
 from pattern_core.agents.recovery import cancelled
 from pattern_core.agents.roster import Roster
 from pattern_core.agents.rows import turn_ended
@@ -31,6 +33,7 @@ from pattern_core.events import Event, EventLog, append
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, HaltRow
 from pattern_core.ids import Ids
+from pattern_core.image_sweep import ImageSweep
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.past.history import BlockHistory
@@ -122,6 +125,7 @@ class Constellation:
             nursery.start_soon(self.folders.run, name="folders")
             nursery.start_soon(self.approvals.run, name="approvals")
             nursery.start_soon(self.halt.run, self._obey, name="halt")
+            nursery.start_soon(self.image_sweep.run, name="unused images")
             nursery.start_soon(self.mcp.run, name="MCP servers")
             if self._toolbox.shell is not None:
                 await nursery.start(self._toolbox.shell.run, name="shell")
@@ -176,9 +180,11 @@ class Constellation:
             commit=self._journal.commit,
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
+        self.image_sweep = ImageSweep(database=database, clock=clock, commit=self._journal.commit)
         self._toolbox = _toolbox(runtime, database, ids, commit, opened.halt)
         self.halt = self._toolbox.halt
         self._services = self._turn_services(ids)
+        self.compact = partial(compact, self._services)
 
     def _turn_services(self, ids: Ids) -> TurnServices:
         database, clock = self.database, self._runtime.clock
@@ -192,7 +198,7 @@ class Constellation:
             compaction=self.compaction,
             toolbox=self._toolbox,
             mcp=self.mcp,
-            consent=ToolConsent(self.approvals, self._tools, lambda agent_id: self._actors.wake(agent_id)),
+            consent=ToolConsent(self.approvals, self._tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
             memory=self.memory,
             sharing=self.sharing,
             revisions=self.revisions,

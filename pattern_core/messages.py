@@ -74,13 +74,17 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One utterance. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts."""
+    """One utterance. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts.
+
+    `is_imported`: it was said elsewhere and brought here, so that nobody here asked or answered it.
+    """
 
     role: Role
     parts: tuple[Part, ...]
     id: str = ""
     position: str = ""
     created_at: str = ""
+    is_imported: bool = False
 
     @property
     def text(self) -> str:

@@ -97,6 +97,8 @@ def _prepared(connection: Connection, *, readonly: bool, in_file: bool) -> Conne
         _pragma(connection, "recursive_triggers", 1)
         _pragma(connection, "query_only", 1 if readonly else 0)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        # What was read of the schema is parsed by now: its pages, a tenth of what an idle file costs, are done with.
+        connection.release_memory()
     except BaseException:
         connection.close(True)
         raise

@@ -18,6 +18,7 @@ from pattern_core.constellation import Constellation
 from pattern_core.events import Event, read
 from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits
+from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
 from pattern_core.models.retry import RetryPolicy
@@ -36,7 +37,7 @@ from pattern_db.tables import meta
 
 START = "2026-01-01T00:00:00.000Z"  # where StoppedClock begins
 USER = "user:usr_ada"
-PATIENCE_S = 20.0  # a turn that takes longer than this hangs
+PATIENCE_S = 60.0  # a turn that takes longer than this hangs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,7 @@ async def running(
     clock: Clock | None = None,
     seed: int = 1,
     budgets: Sequence[Budget] = (),
+    catalogue: Catalogue | None = None,
 ) -> AsyncIterator[Running]:
     """Start a constellation, and stop it as a crash does at the end of the block: what is unfinished stays so.
 
@@ -111,7 +113,8 @@ async def running(
         await database.write(meta.next_epoch)
         registry = ToolRegistry(tools)
         providers: dict[str, Provider] = {one.name: one for one in (provider, *others)}
-        models = ModelClient(providers, retry or RetryPolicy(attempts_max=1), limits.turn, runtime.randomness)
+        retry = retry or RetryPolicy(attempts_max=1)
+        models = ModelClient(providers, retry, limits.turn, runtime.randomness, catalogue=catalogue)
         constellation = Constellation(
             id="cst_test",
             name="test",

@@ -10,6 +10,7 @@ import trio
 from pattern_core.agents import pauses
 from pattern_core.agents.active import COMPLETED, ActiveTurn, Finished
 from pattern_core.agents.calls import WAITING, Planned, forced, run
+from pattern_core.agents.consent import AGREED
 from pattern_core.agents.judging import Border, TurnStopped, at_border, judge, note_finished, note_refused, state_of
 from pattern_core.agents.prompting import fits, make_fitting_prompt, make_prompt
 from pattern_core.agents.services import TurnServices
@@ -18,14 +19,13 @@ from pattern_core.prompts.prompt import Prompt
 from pattern_core.rules.check import in_order
 from pattern_core.rules.refusals import Asked
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.enums import ApprovalKind, ApprovalStatus, EffectClass
+from pattern_db.enums import ApprovalKind
 from pattern_db.errors import Conflict, DatabaseError, StorageFailed
 from pattern_db.journal import inbox
 from pattern_db.journal.approvals import ApprovalRow
 
 JOIN_ATTEMPTS = 8
 REPEATS_IN_DOUBT = "an identical call of this turn was cut off, and nobody knows whether it happened"
-AGREED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.EDITED})
 
 
 async def act(services: TurnServices, turn: ActiveTurn, planned: Sequence[Planned]) -> Prompt | None:
@@ -75,9 +75,12 @@ async def _together(
 
 async def _judged(services: TurnServices, turn: ActiveTurn, group: Sequence[Planned]) -> list[Planned]:
     """The calls as the agent's rules leave them: refused ones will not run, and people are asked about some (T4)."""
-    judged = []
+    judged: list[Planned] = []
     for one in group:
         verdict = await _one_judged(services, turn, one)
+        if verdict.question is not None:
+            asked = sum(other.question is not None for other in judged)
+            verdict = await _if_room(services, verdict, asked + 1)
         if verdict.is_forbidden:
             note_refused(turn, verdict.row)  # so that it does not count against those after it
         judged.append(verdict)
@@ -94,17 +97,24 @@ async def _one_judged(services: TurnServices, turn: ActiveTurn, planned: Planned
         return planned
     is_approved = planned.answered is not None and planned.answered.status in AGREED
     asked = Asked(tool=tool.name, arguments=planned.arguments, parameters=tool.spec.parameters)
-    verdict = judge(turn, row, tool, asked, services.clock.now_ms(), is_approved=is_approved)
+    now_ms, agreed = services.clock.now_ms(), set[str | None]()
+    while True:  # several rules may ask, each for a scope of its own
+        verdict = judge(turn, row, asked, now_ms, is_approved=is_approved, agreed=agreed)
+        if verdict.kind != "ask" or not await services.consent.is_standing(turn.agent.id, row, verdict.scope):
+            break
+        agreed.add(verdict.scope)
     if verdict.kind == "refuse":
         return replace(planned, refusal=f"Not run: {verdict.text}", is_forbidden=True)
     if is_approved:
         return planned
-    if row.effect_class == EffectClass.UNSAFE.value and row.args_hash in turn.in_doubt:
-        return await _asked(services, turn, planned, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY)
-    reason = verdict.text if verdict.kind == "ask" else _own_reason(planned)
-    if reason is None or await services.consent.is_standing(turn.agent.id, row, verdict.scope):
+    if row.args_hash in turn.in_doubt:
+        return _asked(services, turn, planned, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY)
+    if verdict.kind == "ask":
+        return _asked(services, turn, planned, verdict.text, scope=verdict.scope)
+    reason = _own_reason(planned)
+    if reason is None or await services.consent.is_standing(turn.agent.id, row, None):
         return planned
-    return await _asked(services, turn, planned, reason, scope=verdict.scope)
+    return _asked(services, turn, planned, reason)
 
 
 def _own_reason(planned: Planned) -> str | None:
@@ -119,7 +129,7 @@ def _own_reason(planned: Planned) -> str | None:
     return tool.consent(planned.arguments)
 
 
-async def _asked(
+def _asked(
     services: TurnServices,
     turn: ActiveTurn,
     planned: Planned,
@@ -128,12 +138,17 @@ async def _asked(
     kind: ApprovalKind = ApprovalKind.TOOL,
     scope: str | None = None,
 ) -> Planned:
-    full = await services.consent.room(1)
-    if full is not None:
-        why = f"Not run: it needs a person's consent, and {full}."
-        return replace(planned, refusal=why, is_forbidden=True)
     question: ApprovalRow = services.consent.question(turn, planned.row, reason, kind=kind, scope=scope)
     return replace(planned, question=question)
+
+
+async def _if_room(services: TurnServices, planned: Planned, wanted: int) -> Planned:
+    """The call with its question, if so many more may be asked; else refused."""
+    full = await services.consent.room(wanted)
+    if full is None:
+        return planned
+    why = f"Not run: it needs a person's consent, and {full}."
+    return replace(planned, question=None, refusal=why, is_forbidden=True)
 
 
 async def _go_on(services: TurnServices, turn: ActiveTurn) -> Prompt | None:
@@ -148,16 +163,17 @@ async def _go_on(services: TurnServices, turn: ActiveTurn) -> Prompt | None:
                 if turn.is_waiting:
                     return None
             continue
-        if await _joined(services, turn) or not border.ends:
+        await _join(services, turn)
+        if turn.is_addressed or not border.ends:
             return await _open_next(services, turn, border)
         await services.journal.end(turn, COMPLETED)
         return None
 
 
-async def _joined(services: TurnServices, turn: ActiveTurn) -> bool:
-    """Take in the messages that shall join the turn; whether there were any."""
+async def _join(services: TurnServices, turn: ActiveTurn) -> None:
+    """Take in the messages that shall join the turn; those that cannot be had are turns of their own."""
     if not turn.wishes.joins:
-        return False
+        return
     turn.wishes.joins = False
     for _attempt in range(JOIN_ATTEMPTS):
         joining = await services.database.read(inbox.steering, turn.agent.id)
@@ -165,8 +181,8 @@ async def _joined(services: TurnServices, turn: ActiveTurn) -> bool:
             await pauses.join(services.journal, turn, joining)
         except Conflict:
             continue  # one of them was cancelled in this moment
-        return bool(joining)
-    return False  # they are turns of their own, then
+        turn.is_addressed = turn.is_addressed or bool(joining)
+        return
 
 
 async def open_first(services: TurnServices, turn: ActiveTurn) -> Prompt:
@@ -184,7 +200,7 @@ async def open_first(services: TurnServices, turn: ActiveTurn) -> Prompt:
 async def _open_next(services: TurnServices, turn: ActiveTurn, border: Border) -> Prompt:
     turn.notes = border.notes
     prompt = await make_fitting_prompt(services, turn, step=turn.step + 1)
-    turn.step, turn.attempt = turn.step + 1, 1
+    turn.step, turn.attempt, turn.is_addressed = turn.step + 1, 1, False
     await services.journal.open_step(turn, prompt)
     return prompt
 
@@ -252,6 +268,7 @@ def _following(services: TurnServices, turn: ActiveTurn) -> Callable[[], Awaitab
     turn.notes = border.notes
 
     async def prompt() -> Prompt | None:
+        """The next step's, if the conversation fits; else room is made once the call is stored."""
         made = await make_prompt(services, turn, step=turn.step + 1)
         return made if fits(turn, made) else None
 

@@ -78,8 +78,10 @@ class ActiveTurn:
     the step that is open or was last; `asking` is of whom that step asks, and what that may cost at most. `in_doubt`
     holds the argument digests of unsafe calls whose outcome nobody knows. `tools` are the names of those it may call,
     `log` its calls in order, `said` the steps whose decision said something, `compactions` the steps that room was made
-    for, `notes` what the next prompt says at its end. `source` is where the message came from: `user`, `agent`, or what
-    its sender named.
+    for, `notes` what the next prompt says at its end. `is_addressed` says that somebody
+    joined it since the newest decision, so that it cannot end with that; `may_hold` that something of a budget may be
+    held for its calls; `is_blind` that its model refused its images and is shown none. `source` is where the message
+    came from: `user`, `agent`, or what its sender named.
     """
 
     key: int
@@ -95,10 +97,12 @@ class ActiveTurn:
     step: int = 1
     attempt: int = 1
     sequence: int = 0
-    calls: int = 0
     is_streamed: bool = False
     is_waiting: bool = False
     has_waited: bool = False
+    is_addressed: bool = False
+    may_hold: bool = True
+    is_blind: bool = False
     in_doubt: set[bytes] = field(default_factory=set)
     settings: AgentSettings = field(default_factory=AgentSettings)
     tools: Sequence[str] = ()

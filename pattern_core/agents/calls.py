@@ -22,8 +22,8 @@ from pattern_core.messages import ToolCall
 from pattern_core.rules.exits import ForcedCall
 from pattern_core.rules.state import FORCED_PREFIX
 from pattern_core.tools.registry import to_text
-from pattern_core.tools.results import READER, STORED_CHARS_MAX, Origin
-from pattern_core.tools.tool import Tool, ToolContext
+from pattern_core.tools.results import READER, Origin
+from pattern_core.tools.tool import Probe, Tool, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
 from pattern_db.errors import DatabaseError, StorageFailed
@@ -34,7 +34,8 @@ _log = logging.getLogger(__name__)
 WAITING = EffectStatus.AWAITING_APPROVAL.value
 _DENIED = EffectStatus.DENIED.value
 _INNER = frozenset({EffectClass.PURE.value, EffectClass.LOCAL.value})
-INVALID_JSON = "The arguments are not a JSON object, so nothing was run. Send the call again with valid JSON: "
+NO_TOOL = ""  # the key of a call that no tool took: nothing ever runs under it
+INVALID_JSON = "The arguments are no JSON object or were cut off, so nothing was run. Send the call again, whole: "
 IN_DOUBT = (
     "Outcome unknown: the call was started, and cut off before its result was recorded. It may or may not have"
     " happened. Find out or ask before you do it again; it will not be repeated by itself."
@@ -46,7 +47,8 @@ class Planned:
     """A decided call: its row, its parsed arguments, and its tool, or why none will run.
 
     `question` is what a person must answer before it runs, `answered` the approval that let it run or kept it from it;
-    `is_forbidden` that a rule keeps it from running, for the reason in `refusal`.
+    `is_forbidden` that a rule keeps it from running, for the reason in `refusal`; `is_gone` that its tool is no more,
+    and was there when it was decided on.
     """
 
     row: EffectRow
@@ -56,6 +58,7 @@ class Planned:
     question: ApprovalRow | None = None
     answered: ApprovalRow | None = None
     is_forbidden: bool = False
+    is_gone: bool = False
 
     @property
     def is_inner(self) -> bool:
@@ -77,7 +80,12 @@ def plan(services: TurnServices, turn: ActiveTurn, calls: Sequence[ToolCall]) ->
         return []
     found = [_find(services, turn, call) for call in calls]
     classes = [EffectClass.PURE if tool is None else tool.effect for tool, _refusal in found]
-    rows = effect_rows(turn, calls, classes, services.constellation_id)
+    rows = [
+        row if tool is not None else replace(row, idempotency_key=NO_TOOL)
+        for row, (tool, _refusal) in zip(
+            effect_rows(turn, calls, classes, services.constellation_id), found, strict=True
+        )
+    ]
     note_planned(turn, rows, [call.arguments if call.invalid is None else call.invalid for call in calls])
     return [
         Planned(row=row, arguments=call.arguments, tool=tool, refusal=refusal)
@@ -113,7 +121,10 @@ def plan_again(
         invalid=stored if isinstance(stored, str) else None,
     )
     tool, refusal = _find(services, turn, call)
-    return Planned(row=row, arguments=call.arguments, tool=tool, refusal=refusal, answered=answered)
+    if row.idempotency_key == NO_TOOL and tool is not None:  # it has come since; what was decided on stays a refusal
+        tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
+    is_gone = tool is None and call.invalid is None and row.idempotency_key != NO_TOOL
+    return Planned(row=row, arguments=call.arguments, tool=tool, refusal=refusal, answered=answered, is_gone=is_gone)
 
 
 def _find(services: TurnServices, turn: ActiveTurn, call: ToolCall) -> tuple[Tool | None, str | None]:
@@ -132,10 +143,6 @@ async def run(services: TurnServices, turn: ActiveTurn, planned: Planned, work: 
         return _denied(planned)
     if tool is None:
         return Finished(row=row, status="error", content=planned.refusal or "Not run.")
-    if row.status == "started":
-        known = await _probe(row, tool)
-        if known is not None:
-            return known
     timeout_s = tool.timeout_s or services.limits.turn.tool_timeout_s
     with trio.move_on_after(timeout_s) as scope:
         result = await outcome.acapture(tool.call, _context(services, turn, row, work), planned.arguments)
@@ -157,15 +164,28 @@ def _denied(planned: Planned) -> Finished:
     return Finished(row=planned.row, status=_DENIED, content=denial(answered))
 
 
-async def _probe(row: EffectRow, tool: Tool) -> Finished | None:
-    """After a restart, what a call that was started came to; None if it should run (again)."""
-    if tool.probe is None:
-        return None  # idempotent: running it again under the same key is harmless
-    answer = await tool.probe(row.idempotency_key)
+async def probed(services: TurnServices, planned: Planned) -> Finished | None:
+    """What a verifiable call that was started before came to, as its tool finds out: done, or in doubt where the tool
+    cannot tell, fails at it or does not answer in its time; None if it did not happen.
+    """
+    row, tool = planned.row, planned.tool
+    assert tool is not None
+    assert tool.probe is not None
+    limits = services.limits.turn
+    result: outcome.Outcome[Probe | tuple[Probe, str]] = outcome.Value("unknown")
+    with trio.move_on_after(tool.timeout_s or limits.tool_timeout_s):
+        result = await outcome.acapture(tool.probe, row.idempotency_key)
+        if isinstance(result, outcome.Error) and not isinstance(result.error, Exception):
+            raise result.error
+    if isinstance(result, outcome.Error):
+        _log.error("the probe of the tool %s failed", row.tool, exc_info=result.error)
+        result = outcome.Value("unknown")
+    answer = result.unwrap()
     verdict, text = answer if isinstance(answer, tuple) else (answer, "Done before the interruption.")
     match verdict:
         case "done":
-            return Finished(row=row, status="done", content=text)
+            content = edited_note(planned.answered, row) + to_text(text, limits.tool_result_chars_max)
+            return Finished(row=row, status="done", content=content)
         case "absent":
             return None
         case "unknown":
@@ -183,7 +203,7 @@ async def _finished(
             call_id=row.call_id,
             can_read_on=READER in turn.agent.enabled_tools,
         )
-        whole = to_text(result.value, STORED_CHARS_MAX)
+        whole = to_text(result.value)
         text = await services.toolbox.results.shorten(whole, limit=limit, origin=origin, work=work)
         return Finished(row=row, status="done", content=text)
     error = cast("outcome.Error", result).error
@@ -204,6 +224,7 @@ def _timeout_text(row: EffectRow, timeout_s: float) -> str:
 
 def _context(services: TurnServices, turn: ActiveTurn, row: EffectRow, work: UnitOfWork) -> ToolContext:
     async def deliver(work: UnitOfWork, *, target: str, content: str) -> str:
+        """As `Deliver` says, for the turn that calls."""
         return await services.deliver(turn, work, target, content)
 
     return ToolContext(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import attrgetter
 
 from pattern_core.compaction.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, beginning, opening_message
 from pattern_core.ids import message_id
@@ -20,6 +21,7 @@ from pattern_db.tables.messages import MessageRow
 WAITING_RESULT = "There is no result yet: a person has been asked whether this may run, and has not answered."
 LOST_RESULT = "There is no result: the call was cut off before it was recorded."
 IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if nobody speaks among them
+IMPORTED = "import"  # source of what was said elsewhere; no turn has it
 SENT_BY_TOOL = "send_message"  # source of words that a tool call said; the call itself is what a prompt shows
 
 
@@ -82,6 +84,7 @@ def from_row(row: MessageRow) -> Message:
         id=row.id,
         position=row.position,
         created_at=row.created_at,
+        is_imported=row.batch_id is None and row.source == IMPORTED,
     )
 
 
@@ -350,14 +353,11 @@ def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *,
     """The agent's newest messages that are not archived, as the model is shown them, repaired; and what opens them.
 
     What is beyond the bound is counted, and the opening says so. `active` is the batch of the turn under way, if there
-    is one: the calls of its last decision are not repaired away, since their results follow.
+    is one: it is read whole, however many turns overtook it while it waited, and the calls of its last decision are not
+    repaired away, since their results follow.
     """
     limit = limits.history_messages_max
-    rows = messages.shown(connection, agent_id, limit)[::-1]
-    begin = 0 if len(rows) < limit else _whole_from(rows)
-    rows = rows[begin:]
-    loaded_from = rows[0].position if rows else ""
-    unloaded = messages.count_shown(connection, agent_id, before=loaded_from) if begin or len(rows) == limit else 0
+    rows, loaded_from, unloaded = _read(connection, agent_id, limit, active)
     ordered = keep_turns_whole(rows, active=active)
     conversation = [from_row(row) for row in ordered if row.source != SENT_BY_TOOL]
     own = {row.id for row in ordered if active is not None and row.batch_id == active}
@@ -377,9 +377,26 @@ def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *,
     )
 
 
+def _read(connection: Connection, agent_id: str, limit: int, active: str | None) -> tuple[list[MessageRow], str, int]:
+    """The newest `limit` messages without a turn that would be cut, and all of the turn under way, oldest first; where
+    the others begin; and how many were not read.
+    """
+    newest = messages.shown(connection, agent_id, limit)[::-1]
+    if len(newest) < limit:
+        return newest, newest[0].position if newest else "", 0
+    others = [row for row in newest if active is None or row.batch_id != active]
+    others = others[_whole_from(others) :]
+    loaded_from = (others or newest)[0].position
+    own = [] if active is None else messages.by_batch(connection, agent_id, active)
+    own = [row for row in own if not row.is_archived]
+    before = sum(row.position < loaded_from for row in own)
+    unloaded = messages.count_shown(connection, agent_id, before=loaded_from) - before
+    return sorted([*others, *own], key=attrgetter("position")), loaded_from, unloaded
+
+
 def _whole_from(rows: Sequence[MessageRow]) -> int:
     """Where the first turn begins that was read whole; 0 if the first one is, or is the only one."""
-    batch = rows[0].batch_id
+    batch = rows[0].batch_id if rows else None
     if batch is None or batch == rows[0].position:
         return 0
     last = max(index for index, row in enumerate(rows) if row.batch_id == batch)

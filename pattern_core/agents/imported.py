@@ -14,6 +14,7 @@ from hashlib import blake2b
 import trio
 
 from pattern_core.admission import DIGEST_BYTES, KEY_CHARS_MAX
+from pattern_core.agents.history import IMPORTED
 from pattern_core.agents.roster import Roster
 from pattern_core.clock import Clock
 from pattern_core.errors import IdempotencyMismatch, InvalidInput
@@ -29,7 +30,7 @@ from pattern_db.tables.history_imports import ImportRow
 from pattern_db.tables.messages import MessageRow
 from pattern_db.timestamps import iso
 
-SOURCE = "import"
+SOURCE = IMPORTED
 MESSAGES_MAX = 10_000  # of one import; they are stored in one transaction
 NAME_CHARS_MAX = 500  # of a session, a workspace, a speaker
 CHECKED_AT_ONCE = 500  # messages between two looks at what else is to do

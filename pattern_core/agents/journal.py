@@ -59,6 +59,8 @@ from pattern_db.journal.steps import StepRow
 from pattern_db.tables import messages
 from pattern_db.timestamps import iso
 
+LOGGED_MAX = 4_096  # prompt logs that are known to be stored
+
 T = TypeVar("T")
 Told = list[Event]
 
@@ -86,6 +88,7 @@ class Journal:
         self._events = events
         self._clock = clock
         self._ids = ids
+        self._logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are stored, by agent
         self._after_commit: Callable[[], None] = lambda: None
 
     def when_committed(self, fn: Callable[[], None]) -> None:
@@ -162,24 +165,39 @@ class Journal:
                 started_at=now,
                 deadline_at=turn.deadline_at,
             )
-            ledger.open_turn(connection, turn.key, turn.settings.limits, self.budgets)
+            is_bounded = ledger.open_turn(connection, turn.key, turn.settings.limits, self.budgets)
             messages.append(connection, [row])
-            if step is None or not self._may_open(connection, turn, step, now):
-                return False, add_events(connection, turn, [started], now)
-            return True, add_events(connection, turn, [started, step_started(step)], now)
+            opens = step is not None and self._may_open(connection, turn, step, now, is_bounded=is_bounded)
+            begun = [step_started(step)] if opens and step is not None else []
+            return opens, add_events(connection, turn, [started, *begun], now)
 
-        return await self.commit(store)
+        opened = await self.commit(store)
+        self._note_logs(turn, step if opened else None)
+        return opened
 
-    def _may_open(self, connection: Connection, turn: ActiveTurn, step: StepRow, now: str) -> bool:
+    def _note_logs(self, turn: ActiveTurn, step: StepRow | None) -> None:
+        """What the step shows is stored: only what was told to be committed counts as known."""
+        if step is None or step.shown is None:
+            return
+        if sum(map(len, self._logged.values())) >= LOGGED_MAX:
+            self._logged.clear()  # rare, and costs a look into the table for each
+        logged = self._logged.setdefault(turn.agent.id, set())
+        logged.update((step.shown.stable.digest, step.shown.volatile.digest))
+
+    def _may_open(
+        self, connection: Connection, turn: ActiveTurn, step: StepRow, now: str, *, is_bounded: bool = True
+    ) -> bool:
         """Open a step unless a budget forbids it; whoever asks for it alone is told why."""
         try:
-            self._open(connection, turn, step, now)
+            self._open(connection, turn, step, now, is_bounded=is_bounded)
         except LimitReached:
             return False
         return True
 
-    def _open(self, connection: Connection, turn: ActiveTurn, step: StepRow, now: str) -> None:
-        """T2, with what the call may cost at most held back.
+    def _open(
+        self, connection: Connection, turn: ActiveTurn, step: StepRow, now: str, *, is_bounded: bool = True
+    ) -> None:
+        """T2, with what the call may cost at most held back, unless it is known that nothing bounds it.
 
         Raises:
             LimitReached: a budget might be passed; nothing is stored.
@@ -193,8 +211,9 @@ class Journal:
             provider=asking.first.provider,
             model=asking.first.model,
         )
-        ledger.reserve(connection, call, asking.worst, now=now, configured=self.budgets)
-        steps.open_step(connection, step)
+        if is_bounded and ledger.reserve(connection, call, asking.worst, now=now, configured=self.budgets) is not None:
+            turn.may_hold = True
+        steps.open_step(connection, step, self._logged.get(turn.agent.id, ()))
 
     async def open_step(
         self, turn: ActiveTurn, prompt: Prompt, *, dead: StepRow | None = None, spent: Usage | None = None
@@ -215,6 +234,7 @@ class Journal:
             return None, add_events(connection, turn, drafts, now)
 
         await self.commit(store)
+        self._note_logs(turn, step)
 
     async def stream(self, turn: ActiveTurn, drafts: Sequence[Draft]) -> None:
         """T2′: store pieces of an answer that is still arriving."""
@@ -262,7 +282,7 @@ class Journal:
                 answered=(link.provider, link.model),
             )
             messages.append(connection, [row])
-            ledger.settle(connection, spent)
+            ledger.settle(connection, spent, may_hold=turn.may_hold)
             if planned:
                 effects.plan(connection, planned)
             if ending is None:
@@ -330,6 +350,7 @@ class Journal:
 
             opened = await self._settling(work, store)
             stored = True
+            self._note_logs(turn, step if opened else None)
             if step is not None and not opened:
                 turn.step -= 1
             return prompt if opened else None
@@ -397,7 +418,9 @@ def _finish(connection: Connection, finished: Finished, message: Message, now: s
 
 def _end(connection: Connection, turn: ActiveTurn, ending: Ending, drafts: Sequence[Draft], now: str) -> Told:
     turns.end(connection, turn.key, status=ending.status, ended_at=now, steps=turn.step, error=ending.error)
-    ledger.release(connection, turn.key)
+    if turn.may_hold:
+        ledger.recover(connection, turn.key, at=now)  # a summary that was cut off cost something
+        ledger.release(connection, turn.key)
     if ending.discards:
         messages.discard_batch(connection, turn.agent.id, turn.batch_id)
     told = add_events(connection, turn, [*drafts, turn_ended(ending)], now)

@@ -5,7 +5,7 @@ A restart finds the same calls in their rows, so it comes to the same verdicts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from pattern_core.agents.active import ActiveTurn, Finished
@@ -16,8 +16,7 @@ from pattern_core.rules.detectors import Watched, watch
 from pattern_core.rules.exits import Exit, ForcedCall, at_exit, ends_after
 from pattern_core.rules.offer import Offer, offer
 from pattern_core.rules.refusals import Asked
-from pattern_core.rules.state import FORCED_PREFIX, REFUSED, RESULT_CHARS_MAX, Call, CallState
-from pattern_core.tools.tool import Tool
+from pattern_core.rules.state import FORCED_PREFIX, REFUSED, RESULT_CHARS_MAX, Call, CallState, without_note
 from pattern_db.journal.effects import EffectRow
 
 
@@ -60,10 +59,17 @@ def offer_of(turn: ActiveTurn, specs: Sequence[ToolSpec], now_ms: int, *, step: 
     return offer(turn.rules, replace(state_of(turn, now_ms), calls=calls, step=step - 1), specs)
 
 
-def judge(turn: ActiveTurn, row: EffectRow, tool: Tool, asked: Asked, now_ms: int, *, is_approved: bool) -> Verdict:
-    """Whether a call of the newest decision runs, after those before it."""
-    assert tool.name == asked.tool
-    return check(turn.rules, state_of(turn, now_ms, before=row), asked, is_approved=is_approved)
+def judge(
+    turn: ActiveTurn,
+    row: EffectRow,
+    asked: Asked,
+    now_ms: int,
+    *,
+    is_approved: bool,
+    agreed: Collection[str | None] = (),
+) -> Verdict:
+    """Whether a call of the newest decision runs, after those before it; see `check`."""
+    return check(turn.rules, state_of(turn, now_ms, before=row), asked, is_approved=is_approved, agreed=agreed)
 
 
 def note_planned(turn: ActiveTurn, rows: Sequence[EffectRow], arguments: Sequence[object]) -> None:
@@ -84,7 +90,7 @@ def note_planned(turn: ActiveTurn, rows: Sequence[EffectRow], arguments: Sequenc
 def note_finished(turn: ActiveTurn, finished: Finished, began_ms: int) -> None:
     """Note what a call came to."""
     place = _place(turn, finished.row)
-    result = finished.content[:RESULT_CHARS_MAX]
+    result = without_note(finished.content)[:RESULT_CHARS_MAX]
     turn.log[place] = replace(turn.log[place], status=finished.status, result=result, at_ms=began_ms)
 
 
@@ -120,7 +126,8 @@ def at_border(turn: ActiveTurn, now_ms: int) -> Border:
     if turn.wishes.stop is not None:
         raise TurnStopped(turn.wishes.stop)
     notes = []
-    finding = watch(Watched(calls=turn.log, compactions=turn.compactions, said=turn.said), turn.settings.detectors)
+    compactions = [step for step in turn.compactions if step <= turn.step]  # a restart may know of the next step's
+    finding = watch(Watched(calls=turn.log, compactions=compactions, said=turn.said), turn.settings.detectors)
     if finding is not None and finding.kind == "stop":
         raise LimitReached(finding.text, detector=finding.detector)
     if finding is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import trio
 
+from pattern_core.agents import restored
 from pattern_core.agents.active import ActiveTurn
 from pattern_core.agents.history import History
 from pattern_core.agents.recovery import Found
@@ -23,7 +24,6 @@ from pattern_core.rules.ruleset import RuleSet
 from pattern_core.rules.state import Call
 from pattern_db.journal import budgets
 from pattern_db.journal.turns import TurnRow
-from pattern_db.tables import messages
 from pattern_db.timestamps import iso, unix_ms
 
 
@@ -57,6 +57,7 @@ def new_turn(
         deadline_at=iso(now_ms + int(timeout_s * 1000)),
         history=history,
         began_ms=now_ms,
+        may_hold=False,
         source=source_of(following.sender, following.payload),
     )
 
@@ -64,8 +65,9 @@ def new_turn(
 async def found_turn(services: TurnServices, row: TurnRow, found: Found, agent: Agent, history: History) -> ActiveTurn:
     """A turn as its rows tell it; its time goes on from now."""
     now_ms, step = services.clock.now_ms(), found.step
-    left_s = _left_s(row, now_ms)
-    batch = await services.database.read(messages.by_batch, agent.id, row.batch_id or "")
+    left_s = min(_left_s(row, now_ms), _wall_s(services, agent))  # more only if the clock was set back
+    is_open = step is not None and step.status == "open"
+    known = await services.database.read(restored.read, row, is_open=is_open)
     return ActiveTurn(
         key=row.key,
         id=row.id,
@@ -79,15 +81,17 @@ async def found_turn(services: TurnServices, row: TurnRow, found: Found, agent: 
         history=history,
         step=1 if step is None else step.no,
         attempt=1 if step is None else step.attempt,
-        sequence=len(batch),
-        calls=len(found.calls) - len(found.of_step),
+        sequence=known.messages,
         is_streamed=True,  # it may have stored pieces
         has_waited=any(one.call is not None for one in found.approvals),
         in_doubt={call.args_hash for call in found.calls if call.status == "in_doubt"},
         children=await services.database.read(budgets.children, row.key),
-        output_chars=sum(len(one.content or "") for one in batch if one.role == "assistant"),
+        is_addressed=known.is_addressed,
+        said=set(known.said),
+        compactions=list(known.compactions),
+        output_chars=known.output_chars,
         began_ms=now_ms if row.started_at is None else unix_ms(row.started_at),
-        source=source_of(row.sender, {"source": batch[0].source} if batch else {}),
+        source=source_of(row.sender, {"source": known.source}),
     )
 
 

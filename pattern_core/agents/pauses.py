@@ -37,6 +37,7 @@ async def ask(journal: Journal, turn: ActiveTurn, questions: Sequence[tuple[Effe
     drafts = [Draft("approval.requested", requested(question)) for _row, question in questions]
 
     def store(connection: Connection) -> tuple[None, Told]:
+        """The questions, and the calls that they are about."""
         for row, question in questions:
             effects.ask(connection, effect_key(row))
             approvals.insert(connection, question)
@@ -52,6 +53,7 @@ async def wait(journal: Journal, turn: ActiveTurn, *, left_s: float) -> None:
     turn.is_waiting = True
 
     def store(connection: Connection) -> tuple[None, Told]:
+        """The turn without a deadline; the event names what is open now, as some may be answered already."""
         turns.wait(connection, turn.key, time_left_ms=left_ms)
         asked = [row.id for row in approvals.of_turn(connection, turn.key) if row.status is ApprovalStatus.PENDING]
         return None, add_events(connection, turn, [Draft("turn.waiting", {"approvals": asked})], now)
@@ -63,6 +65,7 @@ async def resume(journal: Journal, turn: ActiveTurn, *, waited: bool) -> None:
     """Note that this process takes up an unfinished turn, or one that `waited` for a person."""
 
     def store(connection: Connection) -> tuple[None, Told]:
+        """The turn as running here; what a dead process held for its calls is charged."""
         if waited:
             turns.go_on(connection, turn.key, deadline_at=turn.deadline_at)
             return None, add_events(connection, turn, [Draft("turn.resumed", {})], journal.now())
@@ -80,6 +83,7 @@ async def force(journal: Journal, turn: ActiveTurn, calls: Sequence[ToolCall], p
     row = message_row(turn, message)
 
     def store(connection: Connection) -> tuple[None, Told]:
+        """The message and the calls that it asks for."""
         messages.append(connection, [row])
         effects.plan(connection, planned)
         return None, add_events(connection, turn, [call_planned(effect) for effect in planned], now)
@@ -102,6 +106,7 @@ async def join(journal: Journal, turn: ActiveTurn, joining: Sequence[InboxRow]) 
     rows = [message_row(turn, message, origin=payload) for message, payload in zip(taken, payloads, strict=True)]
 
     def store(connection: Connection) -> tuple[None, Told]:
+        """The ends of the turns that the messages had, and the messages in this one."""
         told: Told = []
         for row, message in zip(joining, taken, strict=True):
             inbox.take(connection, row.turn)

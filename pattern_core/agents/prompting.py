@@ -7,7 +7,7 @@ from functools import partial
 
 from pattern_core.agents.active import ActiveTurn, Asking
 from pattern_core.agents.judging import offer_of
-from pattern_core.agents.purse import TurnPurse
+from pattern_core.agents.purse import SummaryPurse
 from pattern_core.agents.services import TurnServices
 from pattern_core.budgets.amounts import WorstCase, worst_case
 from pattern_core.errors import LimitReached
@@ -75,9 +75,10 @@ async def make_fitting_prompt(services: TurnServices, turn: ActiveTurn, *, step:
         return prompt
     if prompt.history_room < ROOM_MIN:
         raise _no_room(prompt)
-    purse = TurnPurse(services=services, turn=turn, step=step)
-    await services.compaction.make_room(turn, room=prompt.history_room, purse=purse)
-    turn.compactions.append(step)
+    purse = SummaryPurse(services=services, agent_id=turn.agent.id, turn=turn, step=step)
+    made = await services.compaction.make_room(turn, room=prompt.history_room, purse=purse)
+    if made.messages:
+        turn.compactions.append(step)
     return await make_prompt(services, turn, step=step)
 
 
@@ -99,10 +100,11 @@ async def squeeze(services: TurnServices, turn: ActiveTurn, *, step: int) -> Pro
     Raises:
         LimitReached: what was asked does not fit by itself.
     """
-    purse = TurnPurse(services=services, turn=turn, step=step)
+    purse = SummaryPurse(services=services, agent_id=turn.agent.id, turn=turn, step=step)
     room = int(turn.history.tokens * SQUEEZED_SHARE)
-    await services.compaction.make_room(turn, room=room, purse=purse)
-    turn.compactions.append(step)
+    made = await services.compaction.make_room(turn, room=room, purse=purse)
+    if made.messages:
+        turn.compactions.append(step)
     return await make_prompt(services, turn, step=step)
 
 

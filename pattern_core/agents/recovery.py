@@ -12,6 +12,7 @@
 | call started, local | cannot be: it commits with its result |
 | call started, idempotent | runs again under the same key |
 | call started, verifiable | its tool's probe tells: done, absent (runs) or unknown (as unsafe) |
+| call planned or started, its tool is no more | it waits for a person: needs attention |
 | call started, unsafe | in doubt: told to the model, or asked a person, or the turn fails: the agent's `on_doubt` |
 | call waits for a person | the turn rests until the answer |
 | a person agreed | it runs, with the arguments that they agreed to |
@@ -27,18 +28,20 @@ from dataclasses import dataclass, replace
 from pattern_core.admission import ROLLED_BACK
 from pattern_core.agents import pauses
 from pattern_core.agents.active import ActiveTurn, Ending, Finished
-from pattern_core.agents.calls import IN_DOUBT, plan_again
+from pattern_core.agents.calls import IN_DOUBT, WAITING, Planned, plan_again, probed
+from pattern_core.agents.consent import AGREED, Attention
 from pattern_core.agents.judging import note_finished, notes_before
 from pattern_core.agents.prompting import make_fitting_prompt
 from pattern_core.agents.services import TurnServices
 from pattern_core.agents.settings import OnDoubt
 from pattern_core.agents.turn import go_on, run_turn
+from pattern_core.errors import PatternError
 from pattern_core.limits import TurnLimits
 from pattern_core.models.tokens import estimate_usage
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
-from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
-from pattern_db.journal import approvals, effects, steps
+from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus, TurnStatus
+from pattern_db.journal import approvals, effects, inbox, steps
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.steps import StepRow
@@ -48,7 +51,17 @@ OPEN_STATUSES = frozenset(
     {EffectStatus.PLANNED.value, EffectStatus.STARTED.value, EffectStatus.AWAITING_APPROVAL.value}
 )
 INTERRUPTED = "the call was cut off, and nobody knows whether it happened; agree to have it run (again)"
+GONE = "there is no such tool any more; bring it back and agree to have the call run, or deny"
 NOT_RUN = "Not run: the turn ended before."
+
+
+class InDoubt(PatternError):
+    """A call was cut off and may have happened, and the agent's turns shall fail then."""
+
+    code = "in_doubt"
+
+    def __init__(self) -> None:
+        super().__init__("a call was cut off and may have happened; find out before you send the message again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +133,9 @@ def decide(
             "deadline_passed", "the turn's time ran out while the server was down; send the message again"
         )
     step = 0 if found.step is None else found.step.no
-    if row.resumes >= limits.resumes_max and row.steps == step:
+    # A turn that came as far as to wait got past what had cut it off.
+    is_stuck = row.status != TurnStatus.WAITING and row.steps == step
+    if is_stuck and row.resumes >= limits.resumes_max:
         message = (
             f"the same step was cut off {row.resumes + 1} times; look at the server's log before you send it again"
         )
@@ -130,8 +145,8 @@ def decide(
     if found.step.status == "open":
         return AskAgain(found.step)
     if on_doubt == "fail_turn" and any(map(is_doubtful, found.of_step)):
-        message = "a call was cut off and may have happened; find out before you send the message again"
-        return Ending(status="failed", error={"code": "in_doubt", "message": message})
+        doubt = InDoubt()
+        return Ending(status="failed", error={"code": doubt.code, "message": doubt.message})
     return Act([call for call in found.of_step if is_open(call)])
 
 
@@ -149,11 +164,12 @@ def interrupted(code: str, message: str) -> Ending:
 def close_calls(unanswered: Sequence[EffectRow]) -> list[Finished]:
     """Results for calls that will get none, so that none stays unanswered when the turn ends.
 
-    A call that was only planned did not run; one that was started may have happened.
+    A call that was only planned did not run; one that was started, be it before a person was asked about it, may have
+    happened.
     """
     return [
         Finished(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
-        if row.status == EffectStatus.STARTED.value
+        if row.status == EffectStatus.STARTED.value or row.attempts
         else Finished(row=row, status=EffectStatus.CANCELLED.value, content=NOT_RUN)
         for row in unanswered
     ]
@@ -164,7 +180,10 @@ async def resume(services: TurnServices, turn: ActiveTurn, found: Found, verdict
 
     Raises:
         ModelError, LimitReached: as `run_turn`.
+        InDoubt: a call may have happened, and the agent's turns shall fail then.
     """
+    turn.wishes.joins = bool(await services.database.read(inbox.steering, turn.agent.id))
+    turn.is_addressed = turn.is_addressed and isinstance(verdict, Act)  # else the model is about to see it
     if isinstance(verdict, Begin):
         await run_turn(services, turn, None)
         return
@@ -177,22 +196,69 @@ async def resume(services: TurnServices, turn: ActiveTurn, found: Found, verdict
         return
     rest = []
     for call in verdict.calls:
-        planned = plan_again(services, turn, call, found.answered(call))
-        if not is_doubtful(call):
+        planned = await _seen_to(services, turn, plan_again(services, turn, call, found.answered(call)))
+        if planned is not None:
             rest.append(planned)
-        elif turn.settings.on_doubt == "ask_human":
-            question = services.consent.question(turn, call, INTERRUPTED, kind=ApprovalKind.RECOVERY)
-            await pauses.ask(services.journal, turn, [(call, question)])
-            services.consent.asked()
-            rest.append(replace(planned, row=replace(call, status=EffectStatus.AWAITING_APPROVAL.value)))
-        else:
-            unknown = Finished(row=call, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
-            note_finished(turn, unknown, services.clock.now_ms())
-            await services.journal.finish_effect(turn, unknown, UnitOfWork(), planned.arguments)
-            turn.in_doubt.add(call.args_hash)
     following = await go_on(services, turn, rest)
     if following is not None:
         await run_turn(services, turn, following)
+
+
+async def _seen_to(services: TurnServices, turn: ActiveTurn, planned: Planned) -> Planned | None:
+    """A call without a result as it goes on: it runs, or waits for a person. None if it has its result now.
+
+    Raises:
+        InDoubt: it may have happened, and the agent's turns shall fail then.
+    """
+    call = planned.row
+    if is_doubtful(call):
+        return await _in_doubt(services, turn, planned)
+    if call.status not in (EffectStatus.PLANNED, EffectStatus.STARTED):
+        return planned
+    if planned.is_gone:
+        return await _asked(services, turn, planned, GONE, "tool_gone")
+    if not call.attempts or planned.tool is None or planned.tool.probe is None:
+        return planned
+    known = await probed(services, planned)
+    if known is None:
+        return planned
+    if known.status == EffectStatus.DONE:
+        await _ended(services, turn, planned, known)
+        return None
+    answered = planned.answered
+    if answered is not None and answered.status in AGREED and answered.request.get("needs_attention") == "in_doubt":
+        return planned  # a person knew that it may have happened, and agreed
+    return await _in_doubt(services, turn, planned)
+
+
+async def _in_doubt(services: TurnServices, turn: ActiveTurn, planned: Planned) -> Planned | None:
+    """What the agent wants done about a call that may have happened."""
+    match turn.settings.on_doubt:
+        case "ask_human":
+            return await _asked(services, turn, planned, INTERRUPTED, "in_doubt")
+        case "fail_turn":
+            raise InDoubt
+        case "tell_model":
+            turn.in_doubt.add(planned.row.args_hash)
+            unknown = Finished(row=planned.row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
+            await _ended(services, turn, planned, unknown)
+            return None
+
+
+async def _asked(
+    services: TurnServices, turn: ActiveTurn, planned: Planned, reason: str, attention: Attention
+) -> Planned:
+    """T4, for a call that needs attention before it goes on."""
+    question = services.consent.question(turn, planned.row, reason, kind=ApprovalKind.RECOVERY, attention=attention)
+    await pauses.ask(services.journal, turn, [(planned.row, question)])
+    services.consent.asked()
+    return replace(planned, row=replace(planned.row, status=WAITING))
+
+
+async def _ended(services: TurnServices, turn: ActiveTurn, planned: Planned, finished: Finished) -> None:
+    """T6, for a call that needs not run to have its result."""
+    note_finished(turn, finished, services.clock.now_ms())
+    await services.journal.finish_effect(turn, finished, UnitOfWork(), planned.arguments)
 
 
 def is_doubtful(call: EffectRow) -> bool:

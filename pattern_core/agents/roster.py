@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -72,6 +74,19 @@ DEFAULT_MEMORY = (
 
 Agent = AgentRow
 CommitWork = Callable[[UnitOfWork], Awaitable[None]]
+
+
+class AgentChanged(Conflict):
+    """The agent is not any more as it was when the change of it was thought out."""
+
+    code = "version_mismatch"
+
+
+def version_of(agent: Agent) -> str:
+    """What tells an agent from the same agent changed: a digest of all that can be changed, in hex."""
+    told = [getattr(agent, name) for name in sorted(CHANGEABLE - {"enabled_tools"})]
+    text = json.dumps([told, list(agent.enabled_tools)], sort_keys=True, default=dict)
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
 class Roster:
@@ -153,13 +168,16 @@ class Roster:
         self._known[agent.id] = agent
         return agent
 
-    async def update(self, id_or_name: str, changes: Mapping[str, object]) -> Agent:
+    async def update(self, id_or_name: str, changes: Mapping[str, object], *, version: str | None = None) -> Agent:
         """Change the given fields; the next step of a turn under way sees the old ones, the next turn the new.
+
+        With a `version` (`version_of`) only if the agent is still that one.
 
         Raises:
             NotFound: there is no such agent.
             InvalidInput: a field does not fit or cannot be changed.
             Conflict: the new name is taken.
+            AgentChanged: it has another version by now.
         """
         unknown = sorted(set(changes) - CHANGEABLE)
         if unknown:
@@ -170,6 +188,8 @@ class Roster:
             changes = {**changes, "tool_rules": _normal(changes["tool_rules"])}
         async with self._changing:
             agent = await self.get(id_or_name)
+            if version not in (None, version_of(agent)):
+                raise AgentChanged(f"somebody changed the agent {agent.name!r} meanwhile; read it again")
             changed = replace(agent, **changes, updated_at=now_text(self._clock))  # type: ignore[arg-type]  # checked by name above, by type at the border
             # A tool that is no more, and that nobody asked for now, is in nobody's way.
             self._check(changed, changed.enabled_tools if "enabled_tools" in changes else ())
@@ -218,7 +238,7 @@ class Roster:
 
 def _insert(connection: Connection, agent: Agent, agents_max: int) -> None:
     _check_name(connection, agent)
-    if len(agents.list_all(connection)) >= agents_max:
+    if agents.count(connection) >= agents_max:
         raise InvalidInput(
             f"a constellation has at most {agents_max} agents; delete one, or make another constellation"
         )

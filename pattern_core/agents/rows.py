@@ -126,6 +126,7 @@ def usage_row(turn: ActiveTurn, usage: Usage, *, at: str) -> UsageRow:
         cost_microdollars=None if asking is None else asking.cost(usage),
         is_estimate=usage.is_estimate,
         at=at,
+        agent_id=turn.agent.id,
     )
 
 

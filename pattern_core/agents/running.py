@@ -13,7 +13,9 @@ from pattern_core.agents.active import ActiveTurn, Wishes
 
 @dataclass(slots=True, kw_only=True)
 class RunningTurn:
-    """A turn under way: the scope in which it runs, and why it was stopped, if it was."""
+    """A turn under way: the scope in which it runs, and why it was stopped, if it was: the first reason stays, as in
+    its row.
+    """
 
     agent_id: str
     scope: trio.CancelScope
@@ -22,7 +24,8 @@ class RunningTurn:
 
     def stop(self, reason: str) -> None:
         """Cancel it."""
-        self.reason = reason
+        if self.reason is None:
+            self.reason = self.wishes.stop or reason
         self.scope.cancel()
 
 
@@ -62,7 +65,7 @@ class RunningTurns:
 
     def stop_at_border(self, turn_id: str, reason: str) -> None:
         """Have a turn end at its next step border, if it is under way."""
-        if turn_id in self._turns:
+        if turn_id in self._turns and self._turns[turn_id].wishes.stop is None:
             self._turns[turn_id].wishes.stop = reason
 
     def steer(self, agent_id: str) -> None:

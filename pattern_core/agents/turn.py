@@ -20,7 +20,7 @@ from pattern_core.clock import now_text
 from pattern_core.events import Draft
 from pattern_core.limits import Limits
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
-from pattern_core.models.errors import ModelError, WindowExceeded, was_shown
+from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded, was_shown
 from pattern_core.models.fallback import Move
 from pattern_core.models.model import Delta, ModelReply, TextDelta, Usage
 from pattern_core.models.tokens import estimate_usage
@@ -53,12 +53,11 @@ async def go_on(services: TurnServices, turn: ActiveTurn, calls: Sequence[Planne
     Raises:
         LimitReached: the calls or the next step would be one too many.
     """
-    turn.calls += len(calls)
     bounds = turn.settings.limits.over(services.limits.turn)
     bounds.check(
         TurnUse(
             steps=turn.step + 1,
-            tool_calls=turn.calls,
+            tool_calls=len(turn.log),
             children=turn.children,
             output_chars=turn.output_chars,
         )
@@ -100,6 +99,8 @@ async def _another_attempt(services: TurnServices, turn: ActiveTurn, prompt: Pro
         # The estimate was wrong, or the catalogue is. Nothing was answered, so nothing is charged.
         turn.squeezed.append(turn.step)
         prompt, spent = await squeeze(services, turn, step=turn.step), None
+    elif type(error) is ModelRejected and prompt.has_images and not turn.is_blind:
+        turn.is_blind, spent = True, None  # a vendor that cannot take one image refuses every prompt that shows it
     elif not (error.retryable and was_shown(error) and turn.attempt < services.limits.turn.attempts_max):
         raise error
     turn.attempt += 1
@@ -134,7 +135,7 @@ async def _answer(services: TurnServices, turn: ActiveTurn, prompt: Prompt, writ
     request = prompt.request
     if prompt.has_images:
         facts = services.models.facts(asking.first.provider, asking.first.model)
-        request = await images.shown_to(services.database, request, takes_images=facts.images)
+        request = await images.shown_to(services.database, request, takes_images=facts.images and not turn.is_blind)
     return await services.models.ask(
         request,
         asking.first.provider,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TypeAlias
@@ -12,6 +14,9 @@ from pattern_core.models.model import Usage
 
 MICRO = 1_000_000  # micro-dollars in a dollar
 AMOUNT_MAX = 2**53  # what every JSON reader keeps exact: nine thousand million dollars
+
+# Digits, also in threes with commas between. A decimal comma is refused: 1,5 must not become fifteen dollars.
+_SUM = re.compile(r"\$?\s*(\d+|\d{1,3}(?:,\d{3})+)?(\.\d*)?", re.ASCII)
 
 Cost: TypeAlias = Callable[[Usage], int | None]
 """What some tokens cost in micro-dollars, rounded up; None if the price is not known."""
@@ -59,10 +64,10 @@ def microdollars(text: str) -> int:
     Raises:
         InvalidInput: it is no sum of money, is negative or too large, or has parts smaller than a micro-dollar.
     """
-    try:
-        value = Decimal(text.strip().removeprefix("$").replace(",", "")) * MICRO
-        if value.is_finite() and 0 <= value <= AMOUNT_MAX and value == value.to_integral_value():
+    found = _SUM.fullmatch(text.strip())
+    digits = "" if found is None else f"{found[1] or ''}{found[2] or ''}".replace(",", "")
+    with suppress(InvalidOperation):
+        value = Decimal(digits) * MICRO
+        if 0 <= value <= AMOUNT_MAX and value == value.to_integral_value():
             return int(value)
-    except InvalidOperation:
-        pass
     raise InvalidInput(f"{text!r} is no sum of money; write dollars with at most six decimals, such as 5 or 0.25")

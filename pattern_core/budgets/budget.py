@@ -64,7 +64,7 @@ def of_name(name: str) -> Budget | None:
 
 def shown_amount(unit: Unit, amount: int) -> str:
     """An amount for people: `100,000 tokens`, `$2.50`."""
-    return dollars(amount) if unit is Unit.MICRODOLLARS else f"{amount:,} tokens"
+    return dollars(amount) if unit is Unit.MICRODOLLARS else f"{amount:,} token{'' if amount == 1 else 's'}"
 
 
 def words(budget: Budget, whose: str | None = None) -> str:

@@ -31,9 +31,11 @@ from pattern_db.journal.usage import STEP, UsageRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A model call about to be made: for which step of which turn (its key), by whom, of whom, and what for."""
+    """A model call about to be made: for which step of which turn (its key, None for no turn), by whom, of whom, and
+    what for.
+    """
 
-    turn: int
+    turn: int | None
     step: int
     attempt: int
     agent_id: str
@@ -43,8 +45,17 @@ class Call:
     group_id: str | None = None
 
 
-def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> None:
-    """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets."""
+def is_bounded(connection: Connection, configured: Sequence[Budget] = ()) -> bool:
+    """Whether any call has to keep to anything."""
+    return bool(configured) or budgets.has_any(connection)
+
+
+def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> bool:
+    """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets.
+    Returns what `is_bounded` says then.
+    """
+    if own.tokens is None and own.microdollars is None and not is_bounded(connection, configured):
+        return False
     stored = budgets.about_turns(connection)
     tokens, money = own.tokens, own.microdollars
     if tokens is None:
@@ -53,6 +64,7 @@ def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Se
         money = of_each_turn(stored, configured, Unit.MICRODOLLARS)
     if tokens is not None or money is not None:
         budgets.open_turn(connection, turn, tokens=tokens, microdollars=money)
+    return True
 
 
 def reserve(
@@ -60,27 +72,32 @@ def reserve(
 ) -> ReservationRow | None:
     """Hold the worst case of a call; None where no budget is concerned, and nothing is held.
 
+    A call for no turn, which a person wished for, is only looked at: what is held ends with its turn, and such calls
+    of an agent are made one after another.
+
     Raises:
         LimitReached: a budget might be passed; nothing is held. `details` names it, with its amounts.
     """
-    if not configured and not budgets.has_any(connection):
+    if not is_bounded(connection, configured):
         return None
     kept = kept_by(
         budgets.about_call(connection, call.agent_id, call.group_id), configured, call.agent_id, call.group_id
     )
-    chain = budgets.of_ancestors(connection, call.turn)
+    chain = [] if call.turn is None else budgets.of_ancestors(connection, call.turn)
     if not kept and not chain:
         return None
     for turn in chain:
         _check_turn(connection, turn, call, worst)
     for budget in kept:
         _check_budget(connection, budget, call, worst, now)
+    if call.turn is None:
+        return None
     row = ReservationRow(
         turn=call.turn,
         step=call.step,
         attempt=call.attempt,
         purpose=call.purpose,
-        no=_number(connection, call),
+        no=_number(connection, call.turn, call),
         agent_id=call.agent_id,
         group_id=call.group_id,
         provider=call.provider,
@@ -94,23 +111,24 @@ def reserve(
     return row
 
 
-def _number(connection: Connection, call: Call) -> int:
+def _number(connection: Connection, turn: int, call: Call) -> int:
     if call.purpose == STEP:
         return 0
-    return budgets.next_no(connection, call.turn, call.step, call.attempt, call.purpose)
+    return budgets.next_no(connection, turn, call.step, call.attempt, call.purpose)
 
 
-def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:
+def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None, *, may_hold: bool = True) -> None:
     """Store what a call took, and let go of what was held for it.
 
-    A step's own call is found by its turn, step and attempt; for another one `held` is what `reserve` gave.
+    A step's own call is found by its turn, step and attempt, unless the turn is known to hold nothing (`may_hold`);
+    for another one `held` is what `reserve` gave.
 
     Raises:
         pattern_db.errors.Conflict: the usage of this attempt of the step is stored already.
     """
     if held is not None:
         budgets.let_go(connection, held.key)
-    elif row.purpose == STEP:
+    elif row.turn is not None and row.purpose == STEP and may_hold:
         budgets.let_go(connection, (row.turn, row.step, row.attempt, STEP, 0))
     usage.add(connection, row)
 
@@ -135,6 +153,7 @@ def recover(connection: Connection, turn: int, *, at: str) -> int:
             cost_microdollars=row.prompt_microdollars,
             is_estimate=True,
             at=at,
+            agent_id=row.agent_id,
             group_id=row.group_id,
         )
         settle(connection, estimate, row)

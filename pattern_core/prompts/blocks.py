@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pattern_core.again import Again
 from pattern_core.memory.block import shown_schema, view_of
 from pattern_core.memory.shapes.render import PromptBlock, prompt
 from pattern_core.memory.store import MemoryStore
@@ -16,6 +17,7 @@ from pattern_db.tables.block_sharing import Via, VisibleBlock
 
 LABEL_CHARS_MIN = 3  # of a block that a message can name: shorter ones would be named by chance
 
+_ORDER = (Kind.CORE, Kind.PINNED, Kind.REFERRED, Kind.LOGS)
 _OWNERS = {Via.OWN: 0, Via.ATTACHED: 1, Via.CONSTELLATION: 2}
 _WHOSE = {Via.OWN: "the agent's own", Via.ATTACHED: "lent to the agent", Via.CONSTELLATION: "everybody's"}
 
@@ -28,7 +30,7 @@ class BlockParts:
     has_any: bool
 
 
-async def block_parts(memory: MemoryStore, agent_id: str, words: str) -> BlockParts:
+async def block_parts(memory: MemoryStore, agent_id: str, words: str, again: Again) -> BlockParts:
     """What a prompt of the agent may show of its blocks; `words` is the message that it answers.
 
     What the agent's own call under way has changed is shown as changed: that prompt is stored in one transaction with
@@ -37,24 +39,28 @@ async def block_parts(memory: MemoryStore, agent_id: str, words: str) -> BlockPa
     visible, names = await memory.blocks.seen.by(agent_id)
     changed = [memory.blocks.as_changed(one, agent_id) for one in visible]
     there = distinct([one for one in changed if one.block.is_active])
-    found: dict[Kind, list[VisibleBlock]] = {Kind.CORE: [], Kind.PINNED: [], Kind.REFERRED: [], Kind.LOGS: []}
-    for one in there:
-        kind = kind_of(one, words)
-        if kind is not None:
-            found[kind].append(one)
+    return again(parts_of, there, [kind_of(one, words) for one in there], names)
+
+
+def parts_of(there: Sequence[VisibleBlock], kinds: Sequence[Kind | None], owners: Mapping[str, str]) -> BlockParts:
+    """The parts of these blocks, each as what its kind says; None is not shown. `owners` as in `rendered`."""
     parts = [
         Part(
             kind=kind,
-            text=rendered(one, names),
+            text=rendered(one, owners),
             reason=_reason(kind, one),
             ref=one.block.id,
             version=one.block.last_seq,
             name=one.block.label,
         )
-        for kind, blocks in found.items()
-        for one in sorted(blocks, key=lambda one: _OWNERS[one.via])
+        for kind in _ORDER
+        for one in sorted((one for one, its in zip(there, kinds, strict=True) if its is kind), key=_whose)
     ]
     return BlockParts(parts=parts, has_any=bool(there))
+
+
+def _whose(one: VisibleBlock) -> int:
+    return _OWNERS[one.via]
 
 
 def kind_of(visible: VisibleBlock, words: str) -> Kind | None:

@@ -76,7 +76,7 @@ def _referred(parts: Sequence[Part], settings: ContextSettings, room: int, windo
 def _no_room(part: Part, room: int, settings: ContextSettings) -> str:
     kind = _DRAWS_ON.get(part.kind, part.kind)
     share = f"{settings.shares[kind]} % of {settings.extra_tokens} for {kind.value}"
-    return f"no room: about {part.tokens} tokens, {max(room, 0)} are left (context: {share})"
+    return f"no room: {max(room, 0)} tokens are left (context: {share})"
 
 
 def _notes(parts: Sequence[Part], window: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The conversation as a prompt shows it: results of tools marked as theirs, with running totals of tokens.
+"""The conversation as a prompt shows it: results of tools and imports marked as theirs, with totals of tokens.
 
 Each message is rendered and counted once, when it is first shown. A later prompt only adds what was appended since,
 unless the history says that something else changed.
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from pattern_core.agents.history import History
 from pattern_core.messages import Message
 from pattern_core.models.tokens import message_tokens
-from pattern_core.prompts.foreign import marked_result
+from pattern_core.prompts.foreign import marked_import, marked_result
 
 IsForeign = Callable[[str], bool]  # whether what a tool of this name returned may hold text from elsewhere
 
@@ -70,6 +70,8 @@ class Conversations:
         )
 
     def _marked(self, message: Message) -> Message:
+        if message.is_imported:
+            return marked_import(message)
         if message.role != "tool" or not any(self._is_foreign(getattr(part, "tool", "")) for part in message.parts):
             return message
         return marked_result(message)

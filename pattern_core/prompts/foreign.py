@@ -11,12 +11,14 @@ The text cannot end its mark or forge another one: whatever in it could pass for
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
-from pattern_core.messages import Message, ToolResult
+from pattern_core.messages import Message, Part, Text, ToolResult
 
 # Our tags, as a text could write them: with spaces, of any case, opening or closing.
 _TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:data|recalled|agent_activity|open_tasks|logs|now|reminders|summary)\b|\s*/?\s*block\s*:)",
+    r"<(?=\s*/?\s*(?:data|recalled|agent_activity|open_tasks|logs|now|reminders|summary|system)\b|\s*/?\s*block\s*:)",
     re.IGNORECASE,
 )
 _IN_ATTRIBUTE = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " "})
@@ -51,6 +53,32 @@ def escaped(text: str) -> str:
 def marked(text: str, source: str) -> str:
     """The text as data from `source`, such as `tool web`."""
     return f'<data from="{source.translate(_IN_ATTRIBUTE)}">\n{escaped(text)}\n</data>'
+
+
+def marked_import(message: Message) -> Message:
+    """An imported message as a prompt shows it: still who said what to whom, and nothing that it says is a request.
+
+    People import what they said elsewhere so that the agent goes on from there; so the exchange stays an exchange, with
+    its roles. But an export may hold whatever somebody once pasted. What people said is marked as data, which models
+    are told to read and not to obey; so is a system's message, which becomes a person's, because nobody's past may
+    stand above the agent's own instructions. What an agent answered stays bare: models take no orders from their own
+    side, and would begin to answer between tags if their answers stood between them.
+    """
+    if message.role == "assistant":
+        return replace(message, parts=tuple(_with_text(part, escaped) for part in message.parts))
+    source = "an imported conversation" if message.role == "user" else "an imported conversation, its instructions"
+    return replace(
+        message,
+        role="user",
+        parts=tuple(_with_text(part, lambda text: marked(text, source)) for part in message.parts),
+    )
+
+
+def _with_text(part: Part, change: Callable[[str], str]) -> Part:
+    if not isinstance(part, Text):
+        return part
+    text = change(part.text)
+    return part if text == part.text else replace(part, text=text)
 
 
 def masked(text: str) -> str:

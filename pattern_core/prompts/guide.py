@@ -22,11 +22,11 @@ RULES = "Rules for your tools, which are enforced:"
 
 
 def guide(*, has_blocks: bool, has_tools: bool) -> str:
-    """How things work for an agent that has memory blocks, tools, both or neither; empty for neither."""
-    parts = [MEMORY] if has_blocks and has_tools else []
-    if has_tools:
-        parts.append(DATA)
-    return "\n\n".join(parts)
+    """How things work for an agent that has memory blocks, tools, both or neither.
+
+    What data is, all are told: what is recalled or imported is shown to agents without tools too.
+    """
+    return f"{MEMORY}\n\n{DATA}" if has_blocks and has_tools else DATA
 
 
 def rules(words: Sequence[str]) -> str:

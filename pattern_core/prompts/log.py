@@ -1,6 +1,6 @@
 """What a prompt showed and why, as it is stored: references and reasons, no texts.
 
-    {"parts": [{"kind", "ref"?, "version"?, "name"?, "tokens", "why", "check"?}],
+    {"parts": [{"kind", "ref"?: id | [id …], "version"?, "name"?, "tokens": n | [n …], "why", "check"?}],
      "left_out": [the same without check], "notes": [sentence], "window"?: int, "tools"?: {"count", "tokens"}}
 
 Two of them belong to each step: what stays from turn to turn and what was found for the moment. Each is stored once
@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
 from typing import Any
 
-from pattern_core.prompts.parts import Kind, LeftOut, Part, Place
+from pattern_core.prompts.parts import Kind, LeftOut, Part
 from pattern_db.columns import from_json, to_json
 from pattern_db.tables.prompts import LoggedParts
 
@@ -56,12 +57,12 @@ def check_of(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=CHECK_BYTES).hexdigest()
 
 
-def log_of(place: Place, parts: Sequence[Part], left_out: Sequence[LeftOut], extra: Mapping[str, Any]) -> LoggedParts:
+def log_of(parts: Sequence[Part], left_out: Sequence[LeftOut], extra: Mapping[str, Any]) -> LoggedParts:
     """The list of what stood in one place, ready to be stored. `extra` are further members, such as `notes`."""
     from_here = {
-        "parts": [_part(part) for part in parts if part.place is place],
-        "left_out": [_without(one) for one in left_out],
-        **{name: value for name, value in extra.items() if value},
+        "parts": _noted(parts),
+        "left_out": _noted(left_out),
+        **extra,
     }
     text = to_json({name: value for name, value in from_here.items() if value})
     return LoggedParts(blake2b(text.encode(), digest_size=DIGEST_BYTES).digest(), text)
@@ -72,8 +73,8 @@ def read_log(text: str) -> PromptLog:
     stored: dict[str, Any] = from_json(text) or {}
     tools = stored.get("tools") or {}
     return PromptLog(
-        parts=[_read(one) for one in stored.get("parts", ())],
-        left_out=[_read(one) for one in stored.get("left_out", ())],
+        parts=[each for one in stored.get("parts", ()) for each in _read(one)],
+        left_out=[each for one in stored.get("left_out", ()) for each in _read(one)],
         notes=[str(one) for one in stored.get("notes", ())],
         window=int(stored.get("window", 0)),
         tool_count=int(tools.get("count", 0)),
@@ -81,33 +82,44 @@ def read_log(text: str) -> PromptLog:
     )
 
 
-def _part(part: Part) -> dict[str, Any]:
-    noted = _without(LeftOut(kind=part.kind, reason=part.reason, ref=part.ref, version=part.version, name=part.name))
-    noted["tokens"] = part.tokens
-    if part.kind in _CHECKED:
-        noted["check"] = check_of(part.text)
-    return noted
+def _noted(there: Sequence[Part] | Sequence[LeftOut]) -> list[dict[str, Any]]:
+    """What is noted of them; neighbours that are there for the same reason share an entry."""
+    found: list[dict[str, Any]] = []
+    for (kind, reason, version, name), group in groupby(there, key=_likeness):
+        alike: list[Part | LeftOut] = list(group)
+        first = alike[0]
+        is_shared = len(alike) > 1
+        noted = {
+            "kind": kind.value,
+            "ref": [one.ref for one in alike] if is_shared else first.ref,
+            "version": version,
+            "name": name[:NAME_CHARS_MAX],
+            "tokens": [one.tokens for one in alike] if is_shared else first.tokens,
+            "why": reason[:REASON_CHARS_MAX],
+        }
+        if isinstance(first, Part) and kind in _CHECKED:
+            noted["check"] = check_of(first.text)
+        found.append({name: value for name, value in noted.items() if value not in ("", None)})
+    return found
 
 
-def _without(one: LeftOut) -> dict[str, Any]:
-    noted = {
-        "kind": one.kind.value,
-        "ref": one.ref,
-        "version": one.version,
-        "name": one.name[:NAME_CHARS_MAX],
-        "tokens": one.tokens,
-        "why": one.reason[:REASON_CHARS_MAX],
-    }
-    return {name: value for name, value in noted.items() if value not in ("", None)}
+def _likeness(one: Part | LeftOut) -> tuple[Kind, str, int | None, str]:
+    return (one.kind, one.reason, one.version, one.name)
 
 
-def _read(stored: Mapping[str, Any]) -> LoggedPart:
-    return LoggedPart(
-        kind=str(stored.get("kind", "")),
-        tokens=int(stored.get("tokens", 0)),
-        why=str(stored.get("why", "")),
-        ref=str(stored.get("ref", "")),
-        version=stored.get("version"),
-        name=str(stored.get("name", "")),
-        check=str(stored.get("check", "")),
-    )
+def _read(stored: Mapping[str, Any]) -> list[LoggedPart]:
+    """The parts of one entry: several where they share it."""
+    refs, tokens = stored.get("ref", ""), stored.get("tokens", 0)
+    pairs = zip(refs, tokens, strict=True) if isinstance(refs, list) else [(refs, tokens)]
+    return [
+        LoggedPart(
+            kind=str(stored.get("kind", "")),
+            tokens=int(its_tokens),
+            why=str(stored.get("why", "")),
+            ref=str(ref),
+            version=stored.get("version"),
+            name=str(stored.get("name", "")),
+            check=str(stored.get("check", "")),
+        )
+        for ref, its_tokens in pairs
+    ]

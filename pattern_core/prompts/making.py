@@ -10,8 +10,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from weakref import WeakKeyDictionary
 
+from pattern_core.again import Again
 from pattern_core.agents.active import ActiveTurn
+from pattern_core.agents.history import History
 from pattern_core.clock import Clock, now_text
 from pattern_core.errors import NotFound
 from pattern_core.memory.store import MemoryStore
@@ -19,8 +22,8 @@ from pattern_core.messages import Message, Text, ToolResult
 from pattern_core.models.model import ToolSpec, Usage
 from pattern_core.prompts.activity import activity_parts
 from pattern_core.prompts.blocks import block_parts
-from pattern_core.prompts.budget import fit
-from pattern_core.prompts.calibration import Calibration
+from pattern_core.prompts.budget import Fitted, fit
+from pattern_core.prompts.calibration import Calibration, last_calls
 from pattern_core.prompts.conversation import Conversations
 from pattern_core.prompts.guide import DEFAULT_INSTRUCTIONS, guide, rules
 from pattern_core.prompts.parts import Kind, Part
@@ -41,6 +44,7 @@ from pattern_db.timestamps import iso
 TURNS_MAX = 256  # turns under way whose finds are kept in memory
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 HOUR_MS = 3_600_000
+MINUTE_CHARS = len("2026-01-31T14:05")
 # Tools that act within this file, and yet return texts that others wrote.
 FOREIGN_TOOLS = frozenset({"file", "search", "recall", "result", "web", "shell"})
 _INNER = frozenset({EffectClass.PURE, EffectClass.LOCAL})
@@ -72,10 +76,10 @@ class _Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    findable: Sequence[SearchKind]
-    tasks: Sequence[OpenTask]
-    turns: Sequence[TurnActivity]
-    noted: Sequence[NotedActivity]
+    findable: Sequence[SearchKind] = ()
+    tasks: Sequence[OpenTask] = ()
+    turns: Sequence[TurnActivity] = ()
+    noted: Sequence[NotedActivity] = ()
 
 
 @dataclass(kw_only=True)
@@ -90,6 +94,7 @@ class Prompts:
     _calibration: Calibration = field(default_factory=Calibration, init=False)
     _conversations: Conversations = field(init=False)
     _found: OrderedDict[str, _Found] = field(default_factory=OrderedDict, init=False)
+    _again: WeakKeyDictionary[History, Again] = field(default_factory=WeakKeyDictionary, init=False)
 
     def __post_init__(self) -> None:
         self._conversations = Conversations(self._is_foreign)
@@ -97,9 +102,12 @@ class Prompts:
     async def make(self, turn: ActiveTurn, offered: Offered) -> Prompt:
         """What the turn's model is shown now."""
         agent, settings = turn.agent, offered.context
+        again = self._again.get(turn.history)
+        if again is None:
+            again = self._again[turn.history] = Again()  # from one step to the next little changes
         conversation = self._conversations.shown(turn.history)
         words = newest_words(conversation.messages)
-        blocks = await block_parts(self.memory, agent.id, words)
+        blocks = await block_parts(self.memory, agent.id, words, again)
         found = self._found.get(turn.id)
         if found is None:
             in_view = [*(part.text for part in blocks.parts), *_texts(conversation.messages[-IN_VIEW_MAX:])]
@@ -107,20 +115,23 @@ class Prompts:
             self._found[turn.id] = found
             while len(self._found) > TURNS_MAX:
                 self._found.popitem(last=False)
+        own = again(
+            own_parts, agent.system_prompt, offered.rules, has_blocks=blocks.has_any, has_tools=bool(offered.tools)
+        )
         parts = [
-            *_own_words(agent.system_prompt, offered, has_blocks=blocks.has_any),
+            *own,
             *blocks.parts,
             *found.recalled.parts,
             *found.tasks,
             *found.activity,
-            Part(kind=Kind.TIME, text=time_words(now_text(self.clock)), reason="the time"),
+            again(time_part, now_text(self.clock)[:MINUTE_CHARS]),
             *(Part(kind=Kind.REMINDER, text=note, reason="for this step", name=note) for note in offered.notes),
         ]
-        fitted = fit(parts, settings, offered.window)
+        fitted = again(fit, parts, settings, offered.window)
         return build_prompt(
             PromptInput(
                 model=agent.model_name,
-                fitted=fitted.and_left_out(found.recalled.left_out),
+                fitted=again(Fitted.and_left_out, fitted, found.recalled.left_out),
                 conversation=conversation,
                 cursor=turn.history.cursor,
                 history_digest=turn.history.digest,
@@ -128,9 +139,17 @@ class Prompts:
                 sampling=offered.sampling,
                 seed=turn.seed,
                 window=offered.window,
-                ratio=self._calibration.ratio(agent.id, agent.model_name),
-            )
+                ratio=await self._ratio(agent.id, agent.model_name),
+            ),
+            again,
         )
+
+    async def _ratio(self, agent_id: str, model: str) -> float:
+        """What to multiply estimates by; looked up once in the rows, then only learnt."""
+        if not self._calibration.is_known(agent_id, model):
+            calls = await self.database.read(last_calls, agent_id, model)
+            self._calibration.restore(agent_id, model, calls)
+        return self._calibration.ratio(agent_id, model)
 
     def learn(self, turn: ActiveTurn, prompt: Prompt, usage: Usage) -> None:
         """Note what the vendor counted for the prompt, so that the next one is estimated better."""
@@ -182,31 +201,44 @@ def newest_words(messages: Sequence[Message]) -> str:
 
 
 def time_words(now: str) -> str:
-    """A stored time as an agent reads it: `2026-01-31 14:05 UTC, Saturday`."""
-    return f"{now[:10]} {now[11:16]} UTC, {datetime.fromisoformat(now):%A}"
+    """A stored time, to the minute at least, as an agent reads it: `2026-01-31 14:05 UTC, Saturday`."""
+    return f"{now[:10]} {now[11:MINUTE_CHARS]} UTC, {datetime.fromisoformat(now[:10]):%A}"
 
 
-def _own_words(instructions: str, offered: Offered, *, has_blocks: bool) -> list[Part]:
+def time_part(minute: str) -> Part:
+    """The time as a part: the beginning of a stored time, to the minute."""
+    return Part(kind=Kind.TIME, text=time_words(minute), reason="the time")
+
+
+def own_parts(
+    instructions: str, rules_in_words: Sequence[str], *, has_blocks: bool, has_tools: bool
+) -> tuple[Part, ...]:
     """What stands before memory: the same as long as nobody changes the agent."""
     reason = "the agent's instructions" if instructions else "for an agent without instructions of its own"
-    parts = [Part(kind=Kind.INSTRUCTIONS, text=instructions or DEFAULT_INSTRUCTIONS, reason=reason)]
-    how = guide(has_blocks=has_blocks, has_tools=bool(offered.tools))
-    if how:
-        parts.append(Part(kind=Kind.GUIDE, text=how, reason="how things work here"))
-    if offered.rules:
-        parts.append(Part(kind=Kind.RULES, text=rules(offered.rules), reason="the agent's tool rules, in words"))
-    return parts
+    parts = [
+        Part(kind=Kind.INSTRUCTIONS, text=instructions or DEFAULT_INSTRUCTIONS, reason=reason),
+        Part(kind=Kind.GUIDE, text=guide(has_blocks=has_blocks, has_tools=has_tools), reason="how things work here"),
+    ]
+    if rules_in_words:
+        parts.append(Part(kind=Kind.RULES, text=rules(rules_in_words), reason="the agent's tool rules, in words"))
+    return tuple(parts)
 
 
 def _rows(connection: Connection, turn: ActiveTurn, settings: ContextSettings, before: str, since: str) -> _Rows:
-    """All that one turn looks up in tables, in one visit."""
-    hidden = settings.hidden
+    """All that one turn looks up in tables, in one visit. Most agents have nothing of most of it, so that is asked
+    first.
+    """
+    hidden, agent_id = settings.hidden, turn.agent.id
+    there = prompts.beyond(connection, agent_id, before, since)
     is_active = Kind.ACTIVITY not in hidden and settings.activity_max > 0
-    noted = activity.noted_since(connection, since, limit=4 * settings.activity_max) if is_active else []
+    noted = (
+        activity.noted_since(connection, since, limit=4 * settings.activity_max) if is_active and there.noted else ()
+    )
+    has_tasks = there.tasks and Kind.TASKS not in hidden
     return _Rows(
-        findable=[] if Kind.RECALLED in hidden else prompts.findable(connection, turn.agent.id, before),
-        tasks=[] if Kind.TASKS in hidden else tasks.open_of(connection, turn.agent.id, TASKS_MAX),
-        turns=_turns(connection, turn, settings, since, noted) if is_active else [],
+        findable=there.findable,
+        tasks=tasks.open_of(connection, agent_id, TASKS_MAX) if has_tasks else (),
+        turns=_turns(connection, turn, settings, since, noted) if is_active and (there.others or noted) else (),
         noted=noted,
     )
 

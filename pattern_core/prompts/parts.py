@@ -54,7 +54,7 @@ class Part:
     """One piece, shown whole or not at all.
 
     `ref` is the id of the row that its text comes from (empty for none), `version` the block's version, `name` what
-    people call it. `reason` says in words why it is there. `tokens` is an estimate.
+    people call it. `reason` says in words why it is there. `tokens` is an estimate, `place` where its kind stands.
     """
 
     kind: Kind
@@ -64,14 +64,11 @@ class Part:
     version: int | None = None
     name: str = ""
     tokens: int = field(init=False)
+    place: Place = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", estimate_text(self.text))
-
-    @property
-    def place(self) -> Place:
-        """Where parts of this kind stand."""
-        return PLACES[self.kind]
+        object.__setattr__(self, "place", PLACES[self.kind])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

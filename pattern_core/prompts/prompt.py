@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from pattern_core.again import Again
 from pattern_core.messages import Message
 from pattern_core.models.model import ModelRequest, ToolSpec
 from pattern_core.models.tokens import estimate_text, estimate_tools
@@ -23,12 +24,14 @@ from pattern_core.prompts.budget import Fitted
 from pattern_core.prompts.calibration import scaled
 from pattern_core.prompts.conversation import Shown
 from pattern_core.prompts.log import log_of
-from pattern_core.prompts.parts import PLACES, Kind, Part, Place
+from pattern_core.prompts.parts import PLACES, Kind, LeftOut, Part, Place
 from pattern_core.prompts.sampling import Sampling
-from pattern_db.tables.prompts import ShownRow
+from pattern_db.tables.prompts import LoggedParts, ShownRow
 
 HASH_BYTES = 16
 TOOLS_KNOWN_MAX = 1_000  # whose tokens are remembered
+# What stands for archived messages has no position; it changes only when room is made.
+BEGINS_WITH_KEPT = "the conversation begins with what is kept of archived messages"
 
 _TOOL_TOKENS: dict[bytes, int] = {}
 
@@ -85,15 +88,31 @@ class Prompt:
     log: ShownRow
 
 
-def build_prompt(source: PromptInput) -> Prompt:
-    """Put the parts into order, mark what is shown, and count it."""
-    shown, sampling = source.fitted.shown, source.sampling
-    system = [part.text for part in shown if part.place is Place.SYSTEM]
-    tail = _tail([part for part in shown if part.place is Place.TAIL])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Half:
+    """What stands on one side of the conversation: its texts, an estimate of them, and what is stored of it.
+
+    `digest` names the texts and the tools on the side that vendors' caches keep; empty on the other.
+    """
+
+    texts: Sequence[str]
+    tokens: int
+    log: LoggedParts
+    digest: bytes = b""
+
+
+def build_prompt(source: PromptInput, again: Again | None = None) -> Prompt:
+    """Put the parts into order, mark what is shown, and count it. `again` has what the last one was made of."""
+    again = again or Again()
+    sampling, conversation = source.sampling, source.conversation
+    (shown, out), (shown_late, out_late) = (_of_place(source.fitted, place) for place in (Place.SYSTEM, Place.TAIL))
+    notes = [*source.fitted.notes, *([BEGINS_WITH_KEPT] if _has_opening(conversation.messages) else [])]
+    stable = again(_stable, shown, out, notes, source.tools, source.window)
+    volatile = again(_volatile, shown_late, out_late)
     request = ModelRequest(
         model=source.model,
-        system=system,
-        messages=source.conversation.messages,
+        system=stable.texts,
+        messages=conversation.messages,
         tools=source.tools,
         max_output_tokens=sampling.max_output_tokens,
         temperature=sampling.temperature,
@@ -103,23 +122,59 @@ def build_prompt(source: PromptInput) -> Prompt:
         response_schema=sampling.response_schema,
         force_tool=sampling.force_tool,
         seed=source.seed,
-        tail=tail,
+        tail=volatile.texts,
     )
-    prefix = hash_prefix(system, source.tools)
-    tool_tokens = sum(map(_tool_tokens, source.tools))
-    fixed = sum(map(estimate_text, [*system, *tail])) + tool_tokens
-    estimate = fixed + source.conversation.tokens
-    room = int((source.window - sampling.max_output_tokens) / source.ratio) - fixed - source.conversation.mark_tokens
+    fixed = stable.tokens + volatile.tokens
+    estimate = fixed + conversation.tokens
+    tokens = scaled(estimate, source.ratio)
+    room = int((source.window - sampling.max_output_tokens) / source.ratio) - fixed - conversation.mark_tokens
     return Prompt(
         request=request,
         cursor=source.cursor,
-        prefix_hash=prefix,
-        request_hash=blake2b(prefix + source.history_digest, digest_size=HASH_BYTES).digest(),
-        tokens=scaled(estimate, source.ratio),
+        prefix_hash=stable.digest,
+        request_hash=blake2b(stable.digest + source.history_digest, digest_size=HASH_BYTES).digest(),
+        tokens=tokens,
         estimate=estimate,
         history_room=room,
-        has_images=source.conversation.has_images,
-        log=_log(source, tool_tokens, scaled(estimate, source.ratio)),
+        has_images=conversation.has_images,
+        log=ShownRow(
+            tokens=tokens,
+            stable=stable.log,
+            volatile=volatile.log,
+            history_from=conversation.first,
+            history_count=len(conversation.messages),
+            history_tokens=conversation.tokens,
+        ),
+    )
+
+
+def _stable(
+    parts: Sequence[Part], left_out: Sequence[LeftOut], notes: Sequence[str], tools: Sequence[ToolSpec], window: int
+) -> _Half:
+    """What vendors cache: instructions, memory and tools."""
+    texts = [part.text for part in parts]
+    tool_tokens = sum(map(_tool_tokens, tools))
+    extra: dict[str, object] = {"notes": notes, "window": window}
+    if tools:
+        extra["tools"] = {"count": len(tools), "tokens": tool_tokens}
+    return _Half(
+        texts=texts,
+        tokens=sum(part.tokens for part in parts) + tool_tokens,
+        log=log_of(parts, left_out, extra),
+        digest=hash_prefix(texts, tools),
+    )
+
+
+def _volatile(parts: Sequence[Part], left_out: Sequence[LeftOut]) -> _Half:
+    """What was found for the moment."""
+    texts = _tail(parts)
+    return _Half(texts=texts, tokens=sum(map(estimate_text, texts)), log=log_of(parts, left_out, {}))
+
+
+def _of_place(fitted: Fitted, place: Place) -> tuple[list[Part], list[LeftOut]]:
+    return (
+        [part for part in fitted.shown if part.place is place],
+        [one for one in fitted.left_out if PLACES[one.kind] is place],
     )
 
 
@@ -153,25 +208,6 @@ def _tool_tokens(spec: ToolSpec) -> int:
             _TOOL_TOKENS.clear()
         known = _TOOL_TOKENS[spec.digest] = estimate_tools([spec])
     return known
-
-
-def _log(source: PromptInput, tool_tokens: int, tokens: int) -> ShownRow:
-    fitted = source.fitted
-    messages = source.conversation.messages
-    # What stands for archived messages has no position; it changes only when room is made.
-    opening = ["the conversation begins with what is kept of archived messages"] if _has_opening(messages) else []
-    stable: dict[str, object] = {"notes": [*fitted.notes, *opening], "window": source.window}
-    if source.tools:
-        stable["tools"] = {"count": len(source.tools), "tokens": tool_tokens}
-    out = {place: [one for one in fitted.left_out if PLACES[one.kind] is place] for place in Place}
-    return ShownRow(
-        tokens=tokens,
-        stable=log_of(Place.SYSTEM, fitted.shown, out[Place.SYSTEM], stable),
-        volatile=log_of(Place.TAIL, fitted.shown, out[Place.TAIL], {}),
-        history_from=source.conversation.first,
-        history_count=len(messages),
-        history_tokens=source.conversation.tokens,
-    )
 
 
 def _has_opening(messages: Sequence[Message]) -> bool:

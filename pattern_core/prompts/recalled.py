@@ -74,6 +74,7 @@ async def recall(searching: Searching, question: Question, settings: ContextSett
         before=question.before or None,
         now=question.now,
         limit=CANDIDATES * settings.recall_max,
+        is_quick=True,
     )
     with trio.move_on_after(settings.recall_timeout_ms / 1000):
         try:

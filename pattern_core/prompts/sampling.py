@@ -15,6 +15,7 @@ from pattern_core.models.model import ReasoningEffort
 
 OUTPUT_TOKENS_MAX = 1_000_000
 WINDOW_MIN = 1_000  # tokens: less holds no instructions, let alone a conversation
+WINDOW_MAX = 100_000_000
 STOP_MAX = 16
 KEYS = ("max_output_tokens", "temperature", "top_p", "stop", "reasoning_effort", "response_schema", "context_window")
 
@@ -56,7 +57,7 @@ def window_of(config: Mapping[str, object], model_window: int) -> int:
     Raises:
         InvalidInput: `context_window` will not do.
     """
-    own = _whole(config, "context_window", WINDOW_MIN, 100_000_000)
+    own = _whole(config, "context_window", WINDOW_MIN, WINDOW_MAX)
     return model_window if own is None else min(own, model_window)
 
 

@@ -125,8 +125,10 @@ def due(connection: Connection, now: str) -> list[ApprovalRow]:
 
 
 def of_turn(connection: Connection, turn: int) -> list[ApprovalRow]:
-    """The questions that a turn asked, oldest first."""
-    return _select(connection, "WHERE turn = ? ORDER BY id", (turn,))
+    """The questions that a turn asked, in the order of asking, whatever the clock said: the last one about a call
+    counts.
+    """
+    return _select(connection, "WHERE turn = ? ORDER BY rowid", (turn,))
 
 
 def arguments_before(connection: Connection, turn: int, step: int) -> dict[int, Json]:

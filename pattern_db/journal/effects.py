@@ -120,14 +120,16 @@ def finish(connection: Connection, key: tuple[int, int, int], *, status: str, me
     Raises:
         Conflict: it has ended already.
     """
-    connection.execute(
+    used = connection.execute(
         "UPDATE effect SET status = ?, message_id = ?, ended_at = ? WHERE turn = ? AND step = ? AND call = ?"
-        " AND (status IN ('planned', 'started', 'awaiting_approval') OR (status = 'denied' AND message_id IS NULL))",
+        " AND (status IN ('planned', 'started', 'awaiting_approval') OR (status = 'denied' AND message_id IS NULL))"
+        " RETURNING tool, coalesce(started_at, ended_at)",
         (status, message_id, ended_at, *key),
-    )
-    _exactly_one(connection, key)
+    ).fetchone()
+    if used is None:
+        raise _not_allowed(key)
     if status == EffectStatus.DONE:
-        _note_use(connection, key)
+        _note_use(connection, key[0], *used)
 
 
 def waiting(connection: Connection, agent_id: str) -> set[str]:
@@ -190,17 +192,18 @@ def with_results(connection: Connection, turn: int, *, chars_max: int) -> list[C
     return [CallRow(*row) for row in rows]
 
 
-def _note_use(connection: Connection, key: tuple[int, int, int]) -> None:
+def _note_use(connection: Connection, turn: int, tool: str, at: str) -> None:
     connection.execute(
-        "INSERT INTO tool_use (agent_id, tool, last_at)"
-        " SELECT turn.agent_id, effect.tool, coalesce(effect.started_at, effect.ended_at)"
-        " FROM effect JOIN turn ON turn.key = effect.turn"
-        " WHERE effect.turn = ? AND effect.step = ? AND effect.call = ?"
+        "INSERT INTO tool_use (agent_id, tool, last_at) SELECT agent_id, ?2, ?3 FROM turn WHERE key = ?1"
         " ON CONFLICT (agent_id, tool) DO UPDATE SET last_at = max(last_at, excluded.last_at)",
-        key,
+        (turn, tool, at),
     )
 
 
 def _exactly_one(connection: Connection, key: tuple[int, int, int]) -> None:
     if connection.changes() != 1:
-        raise Conflict(f"the tool call {key} is not in a state that allows this")
+        raise _not_allowed(key)
+
+
+def _not_allowed(key: tuple[int, int, int]) -> Conflict:
+    return Conflict(f"the tool call {key} is not in a state that allows this")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 
 
@@ -45,6 +46,16 @@ def after(connection: Connection, seq: int, *, limit: int, turn: int | None = No
     rows = connection.execute(
         f"SELECT seq, turn, name, data, created_at FROM event WHERE seq > ?{condition} ORDER BY seq LIMIT ?",
         (seq, limit) if turn is None else (seq, turn, limit),
+    )
+    return [EventRow(*row) for row in rows]
+
+
+def named(connection: Connection, turn: int, names: Sequence[str]) -> list[EventRow]:
+    """The events of a turn (by key) with one of these names, oldest first."""
+    rows = connection.execute(
+        "SELECT seq, turn, name, data, created_at FROM event"
+        " WHERE turn = ? AND name IN (SELECT value FROM json_each(?)) ORDER BY seq",
+        (turn, to_json(list(names))),
     )
     return [EventRow(*row) for row in rows]
 

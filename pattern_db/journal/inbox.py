@@ -58,12 +58,13 @@ def take_first(connection: Connection, agent_id: str, turn: int) -> None:
     Raises:
         Conflict: somebody took it already, or another message goes before it.
     """
-    row = connection.execute(
-        "SELECT turn FROM inbox WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,)
-    ).fetchone()
-    if row != (turn,):
-        raise Conflict(f"the message of turn {turn} is not the next one")
-    take(connection, turn)
+    connection.execute(
+        "DELETE FROM inbox WHERE turn = ?2"
+        " AND turn = (SELECT turn FROM inbox WHERE agent_id = ?1 ORDER BY priority DESC, turn LIMIT 1)",
+        (agent_id, turn),
+    )
+    if connection.changes() != 1:
+        raise Conflict(f"the message of turn {turn} was taken already, or another one goes before it")
 
 
 def count(connection: Connection, agent_id: str) -> int:

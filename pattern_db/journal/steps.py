@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from pattern_db.connection import Connection
@@ -33,8 +34,8 @@ class StepRow:
     shown: ShownRow | None = field(default=None, compare=False, repr=False)
 
 
-def open_step(connection: Connection, row: StepRow) -> None:
-    """Store a step that is about to ask its model."""
+def open_step(connection: Connection, row: StepRow, known: Collection[bytes] = ()) -> None:
+    """Store a step that is about to ask its model. `known` are digests of what prompts showed that are stored."""
     shown = row.shown
     connection.execute(
         "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
@@ -64,9 +65,9 @@ def open_step(connection: Connection, row: StepRow) -> None:
             ),
         ),
     )
-    if shown is not None:
-        prompts.remember(connection, row.turn, shown.stable)
-        prompts.remember(connection, row.turn, shown.volatile)
+    for logged in () if shown is None else (shown.stable, shown.volatile):
+        if logged.digest not in known:
+            prompts.remember(connection, row.turn, logged)
 
 
 def close(

@@ -23,11 +23,11 @@ class UsageRow:
     """Tokens and micro-dollars of one call; `cost_microdollars` is None where the price is unknown.
 
     `input_tokens` holds `cached_tokens` and `cache_write_tokens`, `output_tokens` holds `reasoning_tokens`. `at` is
-    the time as stored at which the call ended; None is the time at which its step began. `group_id` names the group
-    on whose behalf it was made.
+    the time as stored at which the call ended; None is the time at which its step began. `agent_id` None is the
+    turn's agent; a call for no turn (None) names both. `group_id` names the group on whose behalf it was made.
     """
 
-    turn: int
+    turn: int | None
     step: int
     attempt: int
     provider: str
@@ -41,6 +41,7 @@ class UsageRow:
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     at: str | None = None
+    agent_id: str | None = None
     group_id: str | None = None
 
 
@@ -123,10 +124,7 @@ def add(connection: Connection, row: UsageRow) -> None:
     Raises:
         Conflict: there is no such turn, or the usage of this attempt of the step is stored already.
     """
-    found = connection.execute("SELECT agent_id FROM turn WHERE key = ?", (row.turn,)).fetchone()
-    if found is None:
-        raise Conflict(f"there is no turn {row.turn} that the usage could belong to")
-    [agent_id] = found
+    agent_id = row.agent_id or _agent_of(connection, row.turn)
     at = row.at or _began_at(connection, row)
     key = (row.turn, row.step, row.attempt, row.purpose)
     connection.execute(
@@ -147,6 +145,13 @@ def add(connection: Connection, row: UsageRow) -> None:
         ),
     )
     _add_to_day(connection, row, agent_id, at[:DAY_CHARS])
+
+
+def _agent_of(connection: Connection, turn: int | None) -> str:
+    found = connection.execute("SELECT agent_id FROM turn WHERE key = ?", (turn,)).fetchone()
+    if found is None:
+        raise Conflict(f"there is no turn {turn} that the usage could belong to")
+    return str(found[0])
 
 
 def _began_at(connection: Connection, row: UsageRow) -> str:
@@ -196,7 +201,7 @@ def _add_to_day(connection: Connection, row: UsageRow, agent_id: str, day: str) 
     )
 
 
-def _next_no(connection: Connection, key: tuple[int, int, int, str]) -> int:
+def _next_no(connection: Connection, key: tuple[int | None, int, int, str]) -> int:
     no: int = connection.execute(
         "SELECT coalesce(max(no) + 1, 0) FROM usage WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ?", key
     ).get

@@ -28,7 +28,7 @@ from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
 from tests.support import START, Outside, in_memory, note, on_file, running, shout
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 TURNS = ("turn_0", "turn_1")
 
 

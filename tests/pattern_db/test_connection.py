@@ -38,6 +38,18 @@ def test_the_settings_of_a_file(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_the_pages_of_the_schema_are_not_kept(tmp_path: Path) -> None:
+    with open_connection(tmp_path / "a.db", create=True) as connection:
+        for number in range(200):
+            connection.execute(f"CREATE TABLE t{number} (some_column TEXT, another_column TEXT, a_third_one TEXT)")
+    connection.close()
+    opened = open_connection(tmp_path / "a.db")
+    used, _most = opened.status(apsw.SQLITE_DBSTATUS_CACHE_USED)
+    assert used < 10 * opening.PAGE_BYTES
+    assert len(fetch_all(opened, "SELECT name FROM sqlite_schema")) == 200
+    opened.close()
+
+
 def test_a_file_is_made_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no database"):
         open_connection(tmp_path / "a.db")

@@ -14,7 +14,7 @@ from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import Conflict, StorageFailed
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def make(path: Path) -> Path:

@@ -71,7 +71,7 @@ class Server:
         self.url = state["url"].rstrip("/")
         self._port = int(self.url.rsplit(":", 1)[1])
         try:
-            async with httpx2.AsyncClient(verify=False) as client:
+            async with httpx2.AsyncClient(verify=False, timeout=60) as client:
                 return (await client.get(f"{self.url}/readyz")).status_code == 200
         except httpx2.TransportError:
             return False

@@ -28,7 +28,7 @@ async def test_a_bug_in_one_constellation_leaves_the_others_alone(tmp_path: Path
         sent = await place.say("poison", where="sick/agents/ada", Prefer="respond-async")
         turn = sent.json()["turn_id"]
         refused = 0
-        with trio.fail_after(60):
+        with trio.fail_after(120):
             while True:
                 # The other constellation answers every time, whatever state the sick one is in.
                 answer = await place.say("how are you?", where="calm/agents/ada")

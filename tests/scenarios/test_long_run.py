@@ -344,7 +344,7 @@ async def test_an_agent_lives_through_a_talk_with_a_model_over_the_wire(tmp_path
     talk = Talk.of(with_lesson(made_up(72)), 36)
     async with run_of(tmp_path / "pattern.db", talk, density=density, is_wired=True) as run:
         await play(run)
-        assert (run.friend.refused > 0) == (density > 1.0)
+        assert run.friend.refused == 0  # what its vendor counts is learnt before it matters, and outlives restarts
         await check(run, every=5)
 
 

@@ -66,9 +66,10 @@ CASES = (
     case({"tool": "act", "type": "cooldown", "seconds": 60}, "act done, act denied", ACT, ACT),
     case(
         {"tool": "act", "type": "child", "children": ["look"]},
-        "act done, jot denied, look done",
+        "act done, jot denied, look done, act done, look done",  # the last one by the rule: the model wanted to end
         together(ACT, JOT),
         LOOK,
+        ACT,
     ),
     case(
         {"tool": "act", "type": "conditional", "outputs": {"acted": "look"}},

@@ -124,7 +124,7 @@ async def test_arguments_that_are_not_json_run_nothing() -> None:
     async with running([reply, says("ok")], tools=[note]) as world:
         await world.agent()
         await world.say("go")
-        assert "not a JSON object" in results(world)[0]
+        assert "no JSON object" in results(world)[0]
 
 
 async def test_a_disabled_tool_does_not_exist_for_the_agent() -> None:

@@ -186,7 +186,7 @@ async def test_nobody_answers_in_time(autojump_clock: trio.testing.MockClock) ->
         assert (await over(one, turn_id)).status == "completed"
         assert "nobody answered" in shown(one)[0].content
         assert bank.paid == []
-        with pytest.raises(Conflict, match="expired"):
+        with pytest.raises(Conflict, match="nobody answered in time"):
             [question] = await one.constellation.approvals.list(9, status=None)
             await one.constellation.approvals.decide(question.id, Answer(approve=True, by=USER))
 
@@ -196,7 +196,7 @@ async def test_a_cancelled_turn_takes_its_questions_back() -> None:
         [question] = await one.constellation.approvals.list(9)
         assert await one.constellation.cancel(turn_id)
         assert (await one.constellation.turn(turn_id)).status == "cancelled"
-        with pytest.raises(Conflict, match="cancelled already"):
+        with pytest.raises(Conflict, match="its turn was stopped"):
             await one.constellation.approvals.decide(question.id, Answer(approve=True, by=USER))
         assert await one.database.read(rows, "SELECT status FROM effect") == [("cancelled",)]
         assert (await one.say("hi")).status == "completed"

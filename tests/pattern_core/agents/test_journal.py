@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -19,7 +20,8 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectClass
 from pattern_db.errors import Conflict
-from pattern_db.journal import steps, turns
+from pattern_db.journal import budgets, steps, turns
+from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.effects import EffectRow
 from pattern_db.tables import meta
 from tests.pattern_core.agents.rig import DEADLINE, EPOCH, Rig, accepted
@@ -325,3 +327,39 @@ async def test_a_cancelled_task_still_stores_what_it_must() -> None:
             await rig.journal.decide(rig.turn, reply(Text(text="hi")), [], ending=COMPLETED)
         assert (await rig.database.read(turns.by_id, "turn_1")).status == "completed"
         assert [message.text for message in shown(rig)] == ["hello", "hi"]
+
+
+async def test_what_a_prompt_showed_counts_as_stored_only_when_it_is() -> None:
+    async with accepted() as rig:
+        [row] = await planned(rig, NOTE)
+        assert await rig.rows("SELECT count(*) FROM prompt_log") == [(2,)]
+        rig.turn.agent = replace(rig.turn.agent, system_prompt="Be long.")
+        refused = UnitOfWork()
+        refused.store(refuse)
+
+        async def following() -> Prompt:
+            return rig.prompt()
+
+        with pytest.raises(Conflict):
+            await rig.journal.finish_effect(rig.turn, done(row), refused, {}, following)
+        assert await rig.rows("SELECT count(*) FROM prompt_log") == [(2,)]
+        await rig.journal.finish_effect(rig.turn, done(row), UnitOfWork(), {}, following)
+        assert await rig.rows("SELECT count(*) FROM prompt_log") == [(3,)]
+        assert await rig.rows("SELECT no FROM step JOIN prompt_log ON digest = prompt_stable") == [(1,), (2,)]
+
+
+async def test_what_is_held_of_a_budget_is_let_go_and_a_budget_set_meanwhile_is_kept() -> None:
+    async with accepted() as rig:
+        rig.turn.may_hold = False  # as a turn begins
+        [row] = await planned(rig, NOTE)
+        assert not rig.turn.may_hold
+        budget = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 200)
+        await rig.database.write(budgets.put, budget, now=START)
+
+        async def following() -> Prompt:
+            return rig.prompt()
+
+        assert await rig.journal.finish_effect(rig.turn, done(row), UnitOfWork(), {}, following) is not None
+        assert (rig.turn.may_hold, await rig.rows("SELECT step, tokens FROM reservation")) == (True, [(2, 100)])
+        await rig.journal.decide(rig.turn, reply(Text(text="hi")), [], ending=COMPLETED)
+        assert await rig.rows("SELECT step FROM reservation") == []

@@ -12,15 +12,16 @@ import trio.testing
 
 from pattern_core.agents.history import History
 from pattern_core.agents.opening import NextTurn, new_turn
-from pattern_core.agents.purse import TurnPurse
+from pattern_core.agents.purse import SummaryPurse
 from pattern_core.budgets.budget import Budget
 from pattern_core.compaction.summariser import SummaryCall
 from pattern_core.errors import LimitReached
 from pattern_core.messages import user
 from pattern_core.models.model import Usage
 from pattern_core.testing.model import Paced, says
+from pattern_db.journal import budgets
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from tests.support import USER, Running, rows, running
+from tests.support import START, USER, Running, rows, running
 
 OF_DAY = Budget(BudgetScope.CONSTELLATION, "", Period.DAY, Unit.TOKENS, 20_000)
 USAGE = "SELECT purpose, input_tokens, output_tokens, cost_microdollars, is_estimate FROM usage WHERE purpose <> 'step'"
@@ -28,7 +29,7 @@ HELD = "SELECT tokens FROM reservation WHERE purpose = 'summary'"
 
 
 @asynccontextmanager
-async def purse() -> AsyncIterator[tuple[Running, TurnPurse, SummaryCall]]:
+async def purse() -> AsyncIterator[tuple[Running, SummaryPurse, SummaryCall]]:
     """The purse of a turn under way, whose model does not answer yet, under a budget of 20,000 tokens a day."""
     gate = trio.Event()
     async with running([Paced(answer=says("ok"), gate=gate)], budgets=[OF_DAY]) as one:
@@ -48,7 +49,7 @@ async def purse() -> AsyncIterator[tuple[Running, TurnPurse, SummaryCall]]:
             output_tokens=100,
             number=1,
         )
-        yield one, TurnPurse(services=services, turn=turn, step=2), call
+        yield one, SummaryPurse(services=services, agent_id=agent.id, turn=turn, step=2), call
 
 
 async def test_the_most_is_held_and_what_it_took_is_stored() -> None:
@@ -82,3 +83,33 @@ async def test_a_budget_refuses_before_the_call() -> None:
             await pays.reserve(replace(call, input_tokens=20_000))
         assert await one.database.read(rows, HELD) == []
         assert pays.held is None
+
+
+async def test_what_a_person_wishes_for_is_paid_by_the_agents_budgets_and_counted() -> None:
+    async with running(otherwise=says("tea " * 300), budgets=[OF_DAY]) as one:
+        agent = await one.agent()
+        for _number in range(6):
+            await one.say("more")
+        made = await one.constellation.compact(agent)
+        assert made.messages > 0
+        assert len(made.summary_ids) == 1
+        [row] = await one.database.read(rows, "SELECT turn, agent_id, purpose FROM usage WHERE purpose <> 'step'")
+        assert row == (None, agent.id, "summary")
+        sums = "SELECT sum(input_tokens + output_tokens), sum(calls) FROM usage_day"
+        [(of_days, calls)] = await one.database.read(rows, sums)
+        [of_calls] = await one.database.read(rows, "SELECT sum(input_tokens + output_tokens), count(*) FROM usage")
+        assert (of_days, calls) == of_calls
+        assert await one.database.read(rows, HELD) == []
+
+
+async def test_a_budget_that_is_spent_pays_for_no_wish() -> None:
+    async with running(otherwise=says("tea " * 300)) as one:
+        agent = await one.agent()
+        for _number in range(6):
+            await one.say("more")
+        spent = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 1)
+        await one.database.write(budgets.put, spent, now=START)
+        made = await one.constellation.compact(agent)
+        assert "leaves no room for this call" in str(made.trouble)
+        assert await one.database.read(rows, USAGE) == []
+        assert made.messages > 0  # with a stub in the summary's place

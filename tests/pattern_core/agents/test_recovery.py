@@ -94,9 +94,16 @@ def test_only_unsafe_started_calls_are_in_doubt() -> None:
     assert not recovery.is_doubtful(effect("planned"))
 
 
+def test_a_turn_that_came_as_far_as_to_wait_is_not_given_up() -> None:
+    row = replace(ROW, status="waiting", steps=2, resumes=TurnLimits().resumes_max)
+    agreed = effect("planned")
+    assert verdict(row, replace(STEP, status="done"), agreed) == Act([agreed])
+
+
 def test_closing_says_what_may_have_happened() -> None:
-    planned, started = recovery.close_calls([effect("planned"), effect("started")])
-    assert (planned.status, started.status) == ("cancelled", "in_doubt")
+    asked = replace(effect("awaiting_approval"), attempts=1)  # it was started before a person was asked about it
+    planned, started, doubted = recovery.close_calls([effect("planned"), effect("started"), asked])
+    assert (planned.status, started.status, doubted.status) == ("cancelled", "in_doubt", "in_doubt")
     assert "may or may not" in started.content
 
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import trio
 
-from pattern_core.agents.roster import NAME_CHARS_MAX, AgentSpec
+from pattern_core.agents.roster import NAME_CHARS_MAX, AgentChanged, AgentSpec, version_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
@@ -181,6 +183,26 @@ async def test_changes_of_different_fields_at_once_all_count(tmp_path: Path) -> 
         known = await roster.get(agent.id)
         assert {name: getattr(known, name) for name in changes} == changes
         assert await roster.all() == [known]
+
+
+async def test_a_change_can_demand_that_nobody_came_before(world: Running) -> None:
+    roster = world.constellation.roster
+    ada = await roster.create(spec(enabled_tools=["note"], config={"temperature": 1}), author=USER)
+    read = version_of(ada)
+    assert read == version_of(replace(ada, enabled_tools=("note",), config=MappingProxyType({"temperature": 1})))
+    changed = await roster.update("ada", {"tool_rules": [RULE]}, version=read)
+    assert version_of(changed) != read
+    with pytest.raises(AgentChanged, match="read it again"):
+        await roster.update("ada", {"tool_rules": None}, version=read)
+    assert (await roster.get("ada")).tool_rules == [RULE]
+    others = (
+        replace(ada, name="bob"),
+        replace(ada, status=AgentStatus.ARCHIVED),
+        replace(ada, enabled_tools=[]),
+        replace(ada, config={}),
+        replace(ada, tool_rules=[RULE]),
+    )
+    assert len({read, *map(version_of, others)}) == 1 + len(others)
 
 
 async def test_a_tool_that_is_no_more_is_in_nobodys_way() -> None:

@@ -55,4 +55,8 @@ async def test_wishes_reach_the_turn_at_its_border() -> None:
             turns.stop_at_border("turn_1", "superseded")
             turns.steer(rig.turn.agent.id)
             assert not running.scope.cancel_called
-        assert (rig.turn.wishes.stop, rig.turn.wishes.joins) == ("superseded", True)
+            assert (rig.turn.wishes.stop, rig.turn.wishes.joins) == ("superseded", True)
+            # The first reason stays, as in the turn's row: so a restart ends it the same way.
+            turns.stop_at_border("turn_1", "rolled_back")
+            assert turns.cancel("turn_1", "user")
+            assert (rig.turn.wishes.stop, running.reason) == ("superseded", "superseded")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pattern_core.agents.roster import AgentSpec
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
-from pattern_core.prompts.guide import DEFAULT_INSTRUCTIONS, guide
+from pattern_core.prompts.guide import DATA, DEFAULT_INSTRUCTIONS, guide
 from pattern_core.testing import calls, says
 from tests.support import USER, note, running, shout
 
@@ -43,7 +43,7 @@ async def test_an_agent_without_anything_of_its_own() -> None:
         await it.constellation.roster.create(spec, author=USER)
         await it.say("one")
     [request] = it.provider.requests
-    assert (list(request.system), list(request.tools)) == ([DEFAULT_INSTRUCTIONS], [])
+    assert (list(request.system), list(request.tools)) == ([DEFAULT_INSTRUCTIONS, DATA], [])
 
 
 async def test_all_steps_of_a_turn_draw_from_one_seed() -> None:

@@ -6,12 +6,15 @@ import pytest
 import trio
 import trio.testing
 
+from pattern_core.admission import Incoming
 from pattern_core.agents.prompting import SQUEEZES_MAX
 from pattern_core.limits import Limits, TurnLimits
+from pattern_core.messages import Image, Text
+from pattern_core.models.catalogue import Catalogue, ModelFacts
 from pattern_core.models.errors import ModelRejected, ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelReply, ModelRequest, Usage
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
-from tests.support import note, rows, running
+from tests.support import USER, note, rows, running
 
 
 async def test_a_plain_answer_is_one_step() -> None:
@@ -67,6 +70,24 @@ async def test_a_provider_that_refuses_fails_the_turn_with_its_code() -> None:
         assert (view.status, view.error) == ("failed", {"code": "model_rejected", "message": "the request is too odd"})
         assert (await world.names(view.id))[-1] == "turn.failed"
         assert (await world.say("again")).status == "completed"
+
+
+async def test_an_image_that_a_vendor_refuses_is_told_in_words_instead() -> None:
+    facts = ModelFacts(provider="scripted", model="script-1", window=100_000, output_max=1_000, images=True)
+    refused = ModelRejected("could not fetch the image", provider="scripted", status=400)
+    async with running(
+        [refused, says("no picture"), refused, refused], catalogue=Catalogue({"scripted": {"script-1": facts}})
+    ) as world:
+        agent = await world.agent()
+        picture = Image(media_type="image/png", url="https://example.org/gone.png")
+        incoming = Incoming(agent_id=agent.id, content="See?", sender=USER, parts=(Text(text="See?"), picture))
+        view = await world.constellation.wait((await world.constellation.submit(incoming)).turn_id)
+        assert (view.status, view.usage.calls) == ("completed", 1)
+        assert (await world.names(view.id)).count("step.superseded") == 1
+        seeing, blind = world.provider.requests
+        assert seeing.messages[-1].images
+        assert not blind.messages[-1].images
+        assert (await world.say("Is it still there?")).status == "failed"  # without an image it was another reason
 
 
 async def test_an_unknown_provider_fails_the_turn_and_says_how_to_mend_it() -> None:

@@ -46,12 +46,25 @@ def test_money_is_shown_exactly(amount: int, text: str) -> None:
         assert microdollars(text) == amount
 
 
-@pytest.mark.parametrize(("text", "amount"), [("5", 5_000_000), (" $0.25 ", 250_000), ("1,000.5", 1_000_500_000)])
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("5", 5_000_000),
+        (" $0.25 ", 250_000),
+        ("1,000.5", 1_000_500_000),
+        (".5", 500_000),
+        ("12,345,678", 12_345_678_000_000),
+    ],
+)
 def test_money_is_read(text: str, amount: int) -> None:
     assert microdollars(text) == amount
 
 
-@pytest.mark.parametrize("text", ["", "five", "-1", "0.0000001", "NaN", "Infinity", "1e30", "$"])
+@pytest.mark.parametrize("text", [
+        "", "five", "-1", "0.0000001", "NaN", "Infinity", "1e30", "$", ".", "9" * 40,
+        "1,5", "1,50", "0,25", "1,0000", "1,,000", ",5", "1000,000", "1.000,5", "$$5", "1_000", "\u0665",
+    ],
+)  # fmt: skip
 def test_what_is_no_money_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="no sum of money"):
         microdollars(text)

@@ -42,7 +42,8 @@ def held(db: Connection) -> Spent:
 
 
 def test_without_a_budget_nothing_is_stored_or_summed(db: Connection) -> None:
-    one = call(new_turn(db))
+    key = new_turn(db)
+    one = call(key)
     statements: list[str] = []
 
     def note(_cursor: object, sql: str, _values: object) -> bool:
@@ -55,7 +56,7 @@ def test_without_a_budget_nothing_is_stored_or_summed(db: Connection) -> None:
     assert len(statements) == 1
     assert "sum" not in statements[0]
     ledger.settle(db, took(one, 10**9))
-    assert usage.of_turn(db, one.turn).input_tokens == 10**9
+    assert usage.of_turn(db, key).input_tokens == 10**9
 
 
 def test_a_call_is_reserved_and_settled(db: Connection) -> None:
@@ -174,10 +175,11 @@ def test_what_dead_calls_held_is_charged_at_an_estimate(db: Connection) -> None:
 
 def test_a_turn_that_ended_holds_nothing(db: Connection) -> None:
     budgets.put(db, DAILY, now=NOW)
-    one, other = call(new_turn(db)), call(new_turn(db))
+    key = new_turn(db)
+    one, other = call(key), call(new_turn(db))
     reserve(db, one, 30)
     reserve(db, other, 30)
-    ledger.release(db, one.turn)
+    ledger.release(db, key)
     assert held(db) == Spent(30, 60)
     assert usage.total(db, UsageFilter()).calls == 0
 

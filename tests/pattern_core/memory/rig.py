@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from pattern_core.again import Again
 from pattern_core.events import Draft
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
@@ -97,4 +98,4 @@ class Rig:
 
 async def prompt_blocks(store: MemoryStore, agent_id: str) -> list[str]:
     """The blocks as a prompt of the agent shows them."""
-    return [part.text for part in (await block_parts(store, agent_id, "")).parts]
+    return [part.text for part in (await block_parts(store, agent_id, "", Again())).parts]

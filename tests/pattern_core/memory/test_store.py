@@ -403,7 +403,7 @@ async def test_consolidation_runs_by_itself_at_100_updates(file_rig: Rig) -> Non
         nursery.start_soon(file_rig.store.run)
         for _ in range(150):
             await file_rig.store.edit(ADA, "notes", AppendText(text="x"), author=BY_ADA)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while not (stored := await file_rig.database.read(block_checkpoints.list_checkpoints, block_id)):
                 await trio.sleep(0.001)
         nursery.cancel_scope.cancel()

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from pattern_core.again import Again
 from pattern_core.memory.edits.edit import AppendText
 from pattern_core.prompts.blocks import block_parts, is_named
 from pattern_core.prompts.parts import Kind, Part
@@ -30,7 +31,7 @@ def lend(connection: Connection, block_id: str, agent_id: str) -> None:
 
 
 async def parts(rig: Rig, words: str = "", agent_id: str = ADA) -> list[Part]:
-    return list((await block_parts(rig.store, agent_id, words)).parts)
+    return list((await block_parts(rig.store, agent_id, words, Again())).parts)
 
 
 async def test_core_blocks_come_first_own_then_lent_then_everybodys(rig: Rig) -> None:
@@ -82,9 +83,9 @@ async def test_the_agents_own_call_under_way_shows(rig: Rig) -> None:
 
 
 async def test_an_agent_without_blocks_has_none(rig: Rig) -> None:
-    assert not (await block_parts(rig.store, ADA, "")).has_any
+    assert not (await block_parts(rig.store, ADA, "", Again())).has_any
     await rig.block("1", block_type=BlockType.WORKING)
-    assert (await block_parts(rig.store, ADA, "")).has_any
+    assert (await block_parts(rig.store, ADA, "", Again())).has_any
 
 
 @pytest.mark.parametrize(

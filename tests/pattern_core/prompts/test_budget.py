@@ -26,7 +26,7 @@ def test_each_kind_has_its_share_and_nothing_is_cut() -> None:
     assert [one.ref for one in found.shown] == ["pinned-400", "recalled-250"]
     [out] = found.left_out
     assert out.ref == "recalled-500"
-    assert out.reason == "no room: about 500 tokens, 250 are left (context: 25 % of 1000 for recalled)"
+    assert out.reason == "no room: 250 tokens are left (context: 25 % of 1000 for recalled)"
 
 
 def test_what_one_kind_does_not_need_is_left_to_those_after_it() -> None:

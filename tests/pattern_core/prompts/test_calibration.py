@@ -1,8 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
-from pattern_core.prompts.calibration import LEAST, MOST, RATIOS_MAX, Calibration, scaled
+from pattern_core.models.model import Usage
+from pattern_core.models.tokens import estimate_request
+from pattern_core.prompts.calibration import LEAST, MOST, RATIOS_MAX, Calibration, Counted, last_calls, scaled
+from pattern_core.testing.model import says
+from pattern_db import template
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.database import Database
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import token_counts
+from tests.support import START, note, running
 
 
 def test_an_agent_of_whom_nothing_is_known_is_estimated() -> None:
@@ -41,3 +53,58 @@ def test_it_forgets_whom_it_has_not_seen_for_long() -> None:
 
 def test_tokens_are_scaled_up() -> None:
     assert (scaled(100, 1.0), scaled(100, 1.301), scaled(0, 3.0)) == (100, 131, 0)
+
+
+def test_a_new_process_learns_from_the_calls_of_the_one_before_and_then_from_its_own() -> None:
+    calls = [Counted(1_000, 1_300), Counted(1_000, 1_000)]
+    before, after = Calibration(), Calibration()
+    for call in calls:
+        before.learn("ada", "m", estimated=call.estimated, counted=call.counted)
+    assert not after.is_known("ada", "m")
+    after.restore("ada", "m", calls)
+    assert after.ratio("ada", "m") == before.ratio("ada", "m") == pytest.approx(1.21)
+    after.restore("ada", "m", [Counted(1_000, 3_000)])
+    assert after.ratio("ada", "m") == pytest.approx(1.21)
+
+
+def test_where_there_is_nothing_to_learn_from_nobody_looks_twice() -> None:
+    known = Calibration()
+    known.restore("ada", "m", [])
+    assert known.is_known("ada", "m")
+    assert known.ratio("ada", "m") == 1.0
+    known.learn("ada", "m", estimated=1_000, counted=1_500)
+    assert known.ratio("ada", "m") == 1.5
+
+
+async def test_what_rows_tell_is_what_was_learnt() -> None:
+    usage = Usage(input_tokens=9_000, output_tokens=3)
+    async with running(otherwise=lambda _request: replace(says("Yes."), usage=usage), tools=[note]) as world:
+        ada = await world.agent("ada", prompt="Be kind. " * 200)
+        await world.agent("bob", prompt="Be kind. " * 200)
+        for name in ("ada", "bob", "ada"):
+            await world.say("Is it so? " * 100, name)
+        found = await world.database.read(last_calls, ada.id, "script-1")
+        assert [one.counted for one in found] == [9_000, 9_000]
+        for one, request in zip(found, [world.provider.requests[0], world.provider.requests[2]], strict=True):
+            assert one.estimated == pytest.approx(estimate_request(request), rel=0.05)
+        assert await world.database.read(last_calls, ada.id, "another") == []
+        stored = await world.database.read(partial(token_counts.of_agent, among=1), ada.id, "script-1", 9)
+        assert [row.counted for row in stored] == [9_000]
+
+
+async def test_a_new_process_estimates_as_the_one_before() -> None:
+    answer = replace(says("Yes."), usage=Usage(input_tokens=2_000, output_tokens=3))
+    async with Database.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
+        async with running(otherwise=answer, database=database) as world:
+            await world.agent("ada", prompt="Be kind. " * 400)
+            await world.say("Is it so?")
+            estimate = estimate_request(world.provider.requests[0])
+        async with running(otherwise=answer, database=database) as world:
+            await world.say("Is it so?")
+        rows = await database.read(_prompt_tokens)
+    assert rows[0] == pytest.approx(estimate, rel=0.2)
+    assert rows[1] == pytest.approx(2_000, rel=0.1)
+
+
+def _prompt_tokens(connection: Connection) -> list[int]:
+    return [tokens for (tokens,) in fetch_all(connection, "SELECT prompt_tokens FROM step ORDER BY turn")]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,3 +110,13 @@ def test_the_totals_are_those_of_what_is_shown(moves: list[str]) -> None:
     fresh, shown = conversations().shown(history), known.shown(history)
     assert shown == fresh
     assert shown.tokens == estimate_messages(shown.messages)
+
+
+def test_what_was_imported_is_marked_and_stays_a_conversation() -> None:
+    history = History([replace(said(1), is_imported=True), replace(said(2, "assistant"), is_imported=True), said(3)])
+    shown = conversations().shown(history)
+    assert [message.role for message in shown.messages] == ["user", "assistant", "user"]
+    assert shown.messages[0].text == '<data from="an imported conversation">\nwords 1\n</data>'
+    assert [message.text for message in shown.messages[1:]] == ["words 2", "words 3"]
+    assert shown.tokens == estimate_messages(shown.messages)
+    assert shown.mark_tokens == shown.tokens - estimate_messages(history.messages) > 0

@@ -97,7 +97,7 @@ async def test_what_was_left_out_says_why_and_long_texts_are_short() -> None:
         [step] = (await why(it, (await it.say("Hello")).id)).steps
     [out] = step.left_out
     assert (out.kind, out.name, out.version) == ("pinned", "plan", 0)
-    assert out.reason.startswith("no room: about 62")
+    assert out.reason.startswith("no room: ") and out.tokens > 600
     [fact] = [one for one in step.parts if one.name == "fact"]
     assert len(str(fact.text)) == TEXT_CHARS_MAX
 

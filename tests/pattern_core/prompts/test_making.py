@@ -15,7 +15,8 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits.edit import AppendText
 from pattern_core.messages import Message, Text, ToolResult
 from pattern_core.models.model import ModelRequest, Usage
-from pattern_core.models.providers import claude, openai
+from pattern_core.models.providers import claude, openai_chat
+from pattern_core.models.providers.openai_chat import Server
 from pattern_core.prompts.making import Offered, newest_words, time_words
 from pattern_core.prompts.sampling import Sampling
 from pattern_core.testing import StoppedClock, calls, says
@@ -98,7 +99,7 @@ async def test_the_time_stands_last_and_is_never_stored() -> None:
 
 async def test_what_was_said_long_ago_is_recalled_once_per_turn_and_only_if_it_is_not_in_view() -> None:
     async with running([calls("note", {"text": "x"}), says("there"), says("again")], tools=[note]) as it:
-        ada = await agent(it, tools=[note])
+        ada = await agent(it, tools=[note], context={"recall_timeout_ms": 10_000})  # the machine may be slow
         past = [
             PastMessage(role=Role.USER, content=KEYS, created_at="2024-05-01T00:00:00.000Z"),
             PastMessage(role=Role.ASSISTANT, content="Noted.", created_at="2024-05-01T00:00:01.000Z"),
@@ -208,7 +209,7 @@ async def test_rules_of_tools_are_told_in_words() -> None:
             notes=["Say goodbye."],
         )
         prompt = await it.constellation._services.prompts.make(turn, offered)
-        assert prompt.request.system[1].splitlines()[1:] == ["- Call search first."]
+        assert prompt.request.system[2].splitlines()[1:] == ["- Call search first."]
         assert prompt.request.tail[-1] == "<reminders>\nSay goodbye.\n</reminders>"
 
 
@@ -250,7 +251,7 @@ def _as_anthropic(request: ModelRequest) -> str:
 
 
 def _as_openai(request: ModelRequest) -> str:
-    body = openai.encode(request, is_openai=True)
+    body = openai_chat.encode(request, Server(name="openai", is_own=True))
     return json.dumps([body.get("tools"), body["messages"]])
 
 

@@ -87,6 +87,15 @@ def test_questions_about_calls_go_with_their_turn(db: Connection, make_turn: Mak
     assert approvals.count_pending(db) == 1
 
 
+def test_a_turns_questions_stand_in_the_order_of_asking_whatever_the_clock_said(
+    db: Connection, make_turn: MakeTurn
+) -> None:
+    key = make_turn("turn_1")
+    for name in ("apr_2", "apr_3", "apr_1"):
+        approvals.insert(db, replace(row(name, args=name.encode()), turn=key, step=1, call=0))
+    assert [one.id for one in approvals.of_turn(db, key)] == ["apr_2", "apr_3", "apr_1"]
+
+
 def test_what_a_person_changed_is_known_as_it_was(db: Connection, make_turn: MakeTurn) -> None:
     key = make_turn("turn_1")
     for name, said, status in (("apr_1", 1, "edited"), ("apr_2", 2, "edited"), ("apr_3", 3, "approved")):

@@ -43,6 +43,14 @@ def test_reading_is_bounded_and_may_be_of_one_turn(db: Connection, make_turn: Ma
     assert events.after(db, 6, limit=9) == []
 
 
+def test_a_turns_events_are_had_by_their_names(db: Connection, make_turn: MakeTurn) -> None:
+    turn, other = make_turn(), make_turn("turn_2")
+    tell(db, "a", "b", "c", "a", turn=turn)
+    tell(db, "a", "b", turn=other)
+    assert [(row.seq, row.name) for row in events.named(db, turn, ("a", "c"))] == [(1, "a"), (3, "c"), (4, "a")]
+    assert events.named(db, turn, ()) == []
+
+
 def test_what_was_rolled_back_leaves_no_gap(db: Connection) -> None:
     tell(db, "a")
     with pytest.raises(apsw.ConstraintError), db:

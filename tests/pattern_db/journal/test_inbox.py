@@ -50,7 +50,7 @@ def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTur
         put(db, key, priority=priority)
     put(db, other, agent="bob")
     for key in (keys[0], keys[1], other):
-        with pytest.raises(Conflict, match="not the next one"):
+        with pytest.raises(Conflict, match="goes before it"):
             inbox.take_first(db, "agt_ada", key)
     for key in (keys[2], keys[0], keys[1]):
         inbox.take_first(db, "agt_ada", key)
