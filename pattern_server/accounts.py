@@ -251,7 +251,7 @@ class Accounts:
         if row is None and principal.reaches_all:
             row = await self._find(id_or_name, None)
         if row is None or principal.constellation_id not in (None, row.id):
-            raise NotFound(f"there is no constellation {id_or_name!r}; `GET /api/v1/constellations` lists yours")
+            raise NotFound(f"there is no constellation {id_or_name!r}; `pattern constellation list` shows yours")
         return row
 
     async def _find(self, id_or_name: str, owner_id: str | None) -> Constellation | None:

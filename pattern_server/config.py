@@ -473,11 +473,20 @@ def _refuse_useless(limits: Any, path: str = "") -> None:
             raise ValueError(f"{path}{item.name} must be greater than 0")
 
 
+_SECTION = "is a section, with settings of its own within"
+_MISFITS = {  # pydantic's type of a misfit → what we say of it
+    "extra_forbidden": "is not a known setting",
+    "model_type": _SECTION,
+    "model_attributes_type": _SECTION,
+    "dict_type": _SECTION,
+}
+
+
 def _misfits(error: ValidationError, path: Path) -> str:
     """All misfits in a sentence each, by the names that the operator wrote. No values: they may be secret."""
     lines = []
     for misfit in error.errors(include_url=False, include_input=False, include_context=False):
         name = ".".join(str(part) for part in misfit["loc"]) or "configuration"
-        what = "is not a known setting" if misfit["type"] == "extra_forbidden" else misfit["msg"]
+        what = _MISFITS.get(misfit["type"], misfit["msg"])
         lines.append(f"{name}: {what.removeprefix('Value error, ')}")
     return f"the configuration does not fit ({path} or PATTERN_* variables): " + "; ".join(lines)

@@ -21,6 +21,7 @@ from pattern_core.prompts.settings import ContextSettings
 from pattern_core.rules.detectors import DetectorSettings
 from pattern_server.cli import COMMANDS, cli
 from pattern_server.config import Config
+from pattern_server.http.app import api_routes
 from pattern_server.http.errors import STATUS
 from tests.sources import ROOT, sources
 
@@ -101,10 +102,11 @@ def test_the_targets_of_make_exist() -> None:
 
 
 def routes() -> list[str]:
-    """`METHOD /path` of every route, without the common prefix; all routers of pattern_server/http/routes."""
+    """`METHOD /path` of every route, without the common prefix."""
     modules = [source.name for source in sources() if source.path.startswith("pattern_server/http/routes/")]
     routers = [router for name in modules if (router := getattr(import_module(name), "router", None))]
-    found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    open_to_all = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    found = [*api_routes(), *open_to_all]
     return sorted(f"{method} {route.path}" for route in found for method in route.methods or ())
 
 

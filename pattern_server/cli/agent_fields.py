@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +27,9 @@ def fields(function: F) -> F:
     for option in (
         click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
         click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
-        click.option("--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use; repeatable."),
+        click.option(
+            "--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use, and no others; repeatable."
+        ),
         click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
         click.option("--instructions", metavar="TEXT", help="Its instructions (the system prompt)."),
         click.option("--model", metavar="NAME", help="The model's name at its provider."),
@@ -107,6 +109,18 @@ def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json
             raise click.UsageError(f"--config: there is no setting {steps[0]!r}; there are {', '.join(KEYS)}.")
         _put(changed, steps, text)
     return changed
+
+
+def changed_tools(enabled: Sequence[str], added: Sequence[str], dropped: Sequence[str]) -> list[str]:
+    """The tools that an agent has, with some more and without others.
+
+    Raises:
+        click.UsageError: it does not have one that is to be taken away.
+    """
+    absent = [name for name in dropped if name not in enabled]
+    if absent:
+        raise click.UsageError(f"--drop-tool: it has no {', '.join(absent)}; it has {', '.join(enabled) or 'none'}.")
+    return [name for name in dict.fromkeys((*enabled, *added)) if name not in dropped]
 
 
 def _put(place: Json, steps: list[str], text: str) -> None:

@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from pattern_core.rules import RuleSet
-from pattern_server.cli.agent_fields import body_of, changed_config, fields, model_lines, settings_in, trouble
+from pattern_server.cli.agent_fields import (
+    body_of,
+    changed_config,
+    changed_tools,
+    fields,
+    model_lines,
+    settings_in,
+    trouble,
+)
 from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option
 from pattern_server.cli.output import Output
@@ -63,7 +71,7 @@ async def create(
 
 async def _warn(api: Api, output: Output, constellation: str, agent: Json) -> None:
     """Say what in an agent's rules contradicts itself or its tools, and what is wrong with its model."""
-    for warning in RuleSet.of(agent["tool_rules"]).warnings(agent["enabled_tools"]):
+    for warning in agent["rule_warnings"]:
         output.note(f"Note: {warning}.")
     facts = await api.get(path("constellations", constellation, "agents", agent["id"], "model"))
     for sentence in trouble(facts):
@@ -93,11 +101,14 @@ async def show(api: Api, output: Output, name: str, constellation: str) -> ExitC
         return None
     rules = RuleSet.of(found["tool_rules"])
     shown = {
-        "config": "\n".join(settings_in(found["config"])) if found["config"] else "the defaults; see --config",
+        "config": "\n".join(settings_in(found["config"]))
+        if found["config"]
+        else "the defaults; pattern agent edit --config changes them",
         "tool_rules": f"{len(rules.rules)}; pattern rule list shows them" if rules.rules else None,
     }
+    warnings = found.pop("rule_warnings")
     output.record({**found, **shown, "model": "\n".join(model_lines(facts))})
-    for warning in rules.warnings(found["enabled_tools"]):
+    for warning in warnings:
         output.note(f"Note: {warning}.")
     return None
 
@@ -106,6 +117,8 @@ async def show(api: Api, output: Output, name: str, constellation: str) -> ExitC
 @click.argument("name")
 @constellation_option
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
+@click.option("--add-tool", "added", multiple=True, metavar="NAME", help="One tool more; repeatable.")
+@click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="One tool less; repeatable.")
 @fields
 @connected
 async def edit(
@@ -114,19 +127,28 @@ async def edit(
     name: str,
     constellation: str,
     new_name: str | None,
+    added: tuple[str, ...],
+    dropped: tuple[str, ...],
     settings: tuple[str, ...],
     **given: Any,
 ) -> ExitCode:
     """Change an agent; what is not given stays as it is."""
-    where = path("constellations", constellation, "agents", name)
     body = body_of(**given)
+    if "enabled_tools" in body and (added or dropped):
+        raise click.UsageError("--tool names all tools; --add-tool and --drop-tool change some: give one or the other.")
     if new_name is not None:
         body["name"] = new_name
-    if settings:
-        body["config"] = changed_config((await api.get(where))["config"], settings)
-    if not body:
+    if not (body or settings or added or dropped):
         raise click.UsageError("Nothing to change was given; see --help for what can be.")
-    changed = await api.call("PATCH", where, body=body)
+
+    def changes(found: Json) -> Json:
+        if settings:
+            body["config"] = changed_config(found["config"], settings)
+        if added or dropped:
+            body["enabled_tools"] = changed_tools(found["enabled_tools"], added, dropped)
+        return body
+
+    changed = await api.change(path("constellations", constellation, "agents", name), changes)
     output.data(changed)
     output.say(f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body)}.")
     await _warn(api, output, constellation, changed)

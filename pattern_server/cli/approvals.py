@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 
 import click
 
@@ -12,7 +13,8 @@ from pattern_server.cli.command import ExitCode, connected, constellation_option
 from pattern_server.cli.output import Output
 
 COLUMNS = ("id", "status", "audience", "what", "asked", "expires")
-GRANT_COLUMNS = ("id", "agent_id", "subject", "arguments", "until", "granted_by")
+GRANT_COLUMNS = ("id", "agent", "subject", "arguments", "until", "granted_by")
+PROGRAMS_WORDS = frozenset({"agent_id", "call_id", "subject", "digest"})  # in a request, beside the agent's name …
 REQUEST_CHARS_MAX = 200  # shown of a request that has no words of its own
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
@@ -74,8 +76,30 @@ def _short(value: object) -> str:
 @connected
 async def show(api: Api, output: Output, id_: str, constellation: str) -> ExitCode:
     """Show one question with all that would be done."""
-    output.record(await api.get(path("constellations", constellation, "approvals", id_)))
+    found = await api.get(path("constellations", constellation, "approvals", id_))
+    if output.is_json:
+        output.data(found)
+        return None
+    request = found.pop("request")
+    output.record({**found, "request": "\n".join(_request_lines(request))})
     return None
+
+
+def _request_lines(request: Json) -> Iterator[str]:
+    """All that a request says, a line for each thing; the arguments of a call whole, and what only programs want not
+    at all."""
+    for name, value in request.items():
+        if name in PROGRAMS_WORDS or value in (None, "", {}, []):
+            continue
+        if name == "arguments" and isinstance(value, dict):
+            yield "arguments:"
+            yield from (f"  {key}: {_whole(one)}" for key, one in value.items())
+        else:
+            yield f"{name.replace('_', ' ')}: {_whole(value)}"
+
+
+def _whole(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class Duration(click.ParamType[float]):
@@ -147,7 +171,8 @@ async def _answer(api: Api, output: Output, where: str, body: Json) -> ExitCode:
     output.data(answered)
     note = (answered.get("decision") or {}).get("note")
     done = "Approved" if body["decision"] == "approve" else "Denied"
-    output.say(f"{done}: {note or what_is_asked(answered['request'])}")
+    told = str(note or what_is_asked(answered["request"]))
+    output.say(told if told.startswith(done) else f"{done}: {told}")
     return None
 
 
@@ -157,14 +182,24 @@ async def _answer(api: Api, output: Output, where: str, body: Json) -> ExitCode:
 async def grants(api: Api, output: Output, constellation: str) -> ExitCode:
     """List what agents may do without asking again."""
     found = await api.pages(path("constellations", constellation, "grants"))
-    rows = found if output.is_json else [_grant_row(one) for one in found]
+    if output.is_json or not found:
+        rows = found
+    else:
+        agents = await api.pages(path("constellations", constellation, "agents"))
+        rows = [_grant_row(one, {agent["id"]: agent["name"] for agent in agents}) for one in found]
     output.table(GRANT_COLUMNS, rows, empty="Nothing: every question is asked.")
     return None
 
 
-def _grant_row(one: Json) -> Json:
+def _grant_row(one: Json, names: Mapping[str, str]) -> Json:
     until = str(one["expires_at"] or "")[:16].replace("T", " ")
-    return {**one, "arguments": "the same" if one["same_arguments"] else "any", "until": until or "revoked"}
+    agent = names.get(one["agent_id"], one["agent_id"])
+    return {
+        **one,
+        "agent": agent,
+        "arguments": "the same" if one["same_arguments"] else "any",
+        "until": until or "revoked",
+    }
 
 
 @approvals.command("revoke")

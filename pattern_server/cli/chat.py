@@ -21,6 +21,14 @@ from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 
 FAREWELLS = {"/quit", "/exit", "/q"}
 TROUBLES = {"error", "timeout", "denied", "in_doubt"}  # of tool calls
+STOPPED = {
+    "user": "somebody cancelled it",
+    "superseded": "another message came before it",
+    "rolled_back": "another message took its place",
+    "agent_deleted": "its agent was deleted",
+    "halted": "an agent halted the constellation; see pattern constellation show",
+    "restored_as_a_copy": "it belongs to the constellation of which this one is a copy",
+}  # by the reason of the cancellation
 WORDS_SHOWN = 160  # characters of what a call in trouble says
 
 
@@ -45,10 +53,8 @@ async def chat(
     """
     is_live = sys.stdin.isatty() and not output.is_json
     name = agent or await _only_agent(api, constellation)
-    talk = Talk(
-        api, output, path("constellations", constellation, "agents", name, "messages"), policy=policy,
-        questions=Questions(api, output, constellation, is_live=is_live),
-    )  # fmt: skip
+    questions = Questions(api, output, constellation, is_live=is_live)
+    talk = Talk(api, output, constellation, name, policy=policy, questions=questions)
     if message is None and not sys.stdin.isatty():
         message = await trio.to_thread.run_sync(sys.stdin.read)
     if message is not None:
@@ -85,10 +91,14 @@ async def _converse(output: Output, talk: Talk, name: str) -> ExitCode:
 class Talk:
     """Messages to one agent: each is sent once, and what comes of it is shown until its turn rests."""
 
-    def __init__(self, api: Api, output: Output, where: str, *, policy: str | None, questions: Questions) -> None:
+    def __init__(
+        self, api: Api, output: Output, constellation: str, agent: str, *, policy: str | None, questions: Questions
+    ) -> None:
         self._api = api
         self._output = output
-        self._where = where
+        self._constellation = constellation
+        self._where = path("constellations", constellation, "agents", agent, "messages")
+        self._history = f"pattern history show -c {constellation} -a {agent}"
         self._policy = policy
         self._questions = questions
 
@@ -97,12 +107,18 @@ class Talk:
         body: Json = {"content": message, **({"policy": self._policy} if self._policy else {})}
         # A repeated request (a lost connection, an impatient proxy) must not become a second message.
         key = Ids(Runtime().clock, Runtime().randomness).new("key")
-        if self._api.streams and not self._output.is_json:
-            return await self._listen(body, key)
-        return await self._await(body, key)
-
-    async def _listen(self, body: Json, key: str) -> ExitCode:
+        if not self._api.streams or self._output.is_json:
+            return await self._await(body, key)
         screen = Screen(self._output)
+        try:
+            return await self._listen(body, key, screen)
+        except KeyboardInterrupt:
+            if screen.turn_id:
+                stop = f"pattern turn cancel {screen.turn_id} -c {self._constellation}"
+                self._output.note(f"\nThe turn goes on. To stop it: {stop}")
+            raise
+
+    async def _listen(self, body: Json, key: str, screen: Screen) -> ExitCode:
         has_asked = False
         async with self._api.events(self._where, body=body, key=key) as events:
             async for event in events:
@@ -115,7 +131,8 @@ class Talk:
                         await self._questions.put(await self._questions.of_turn(str(event.data["turn_id"])))
                     return self._verdict(event.name.removeprefix("turn."), event.data.get("error"))
         self._output.note(
-            "The server ended the stream before the turn was over; the turn goes on, its answer will be in the history."
+            "The server ended the stream before the turn was over; the turn goes on, its answer will be in the history:"
+            f" {self._history}"
         )
         return FAILED
 
@@ -138,28 +155,39 @@ class Talk:
 
     def _waits(self) -> ExitCode:
         self._output.note(
-            "The turn waits for that, and goes on when it is answered; its answer will be in the history."
+            "The turn waits for that, and goes on when it is answered; its answer will be in the history:"
+            f" {self._history}"
         )
         return SKIPPED
 
     def _verdict(self, status: str, error: Json | None) -> ExitCode:
         if status == "completed":
             return DONE
-        reason = f": {error['message']}" if error and error.get("message") else ""
-        self._output.error(f"The turn ended as {status}{reason}", code=str((error or {}).get("code", status)))
+        self._output.error(ended(status, error), code=str((error or {}).get("code", status)))
         return FAILED
 
 
+def ended(status: str, error: Json | None) -> str:
+    """How a turn ended that did not complete, in a sentence."""
+    message = str((error or {}).get("message") or "")
+    if status == "cancelled":
+        reason = message.removeprefix("cancelled: ")
+        return f"The turn was stopped: {STOPPED.get(reason, reason)}" if reason else "The turn was stopped"
+    return f"The turn ended as {status}: {message}" if message else f"The turn ended as {status}"
+
+
 class Screen:
-    """Shows the events of one turn as lines: words as they arrive, tools as remarks."""
+    """Shows the events of one turn as lines: words as they arrive, tools as remarks. `turn_id` is empty before them."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._is_mid_line = False
         self._streamed = ""
+        self.turn_id = ""
 
     def show(self, event: ServerEvent) -> None:
         """Show one event; those that mean nothing to a reader are passed over."""
+        self.turn_id = str(event.data.get("turn_id") or self.turn_id)
         match event.name:
             case "text.delta":
                 self._words(str(event.data.get("text", "")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,6 +30,7 @@ CONNECT_TIMEOUT_S = 5.0
 LOCK_PATIENCE_S = 5.0  # another command may hold the directory for a moment, or a server be about to listen
 LOCK_RETRY_S = 0.1
 PAGE = 200  # rows asked for at once
+CHANGE_TRIES = 5  # of a change that others come before
 
 Json: TypeAlias = dict[str, Any]
 
@@ -130,12 +131,32 @@ class Api:
     async def find(self, where: str) -> tuple[Json, str] | None:
         """The thing at a path with its version (the ETag), or None if there is none."""
         try:
-            answer = await self._send("GET", where)
+            return await self.tagged(where)
         except ServerFailed as error:
             if error.status == 404:
                 return None
             raise
+
+    async def tagged(self, where: str) -> tuple[Json, str]:
+        """The thing at a path with its version (the ETag)."""
+        answer = await self._send("GET", where)
         return answer.json(), answer.headers.get("etag", "")
+
+    async def change(self, where: str, change: Callable[[Json], Json]) -> Json:
+        """Change the thing at a path by what `change` makes of it as it is; anew if others changed it meanwhile.
+
+        `change` gives the body of the PATCH, and raises what shall end this.
+        """
+        tries = 0
+        while True:
+            found, tag = await self.tagged(where)
+            try:
+                changed: Json = await self.call("PATCH", where, body=change(found), headers={"If-Match": tag})
+                return changed
+            except ServerFailed as error:
+                tries += 1
+                if error.problem_code != "version_mismatch" or tries == CHANGE_TRIES:
+                    raise
 
     async def pages(self, where: str, *, most: int | None = None, **params: object) -> list[Json]:
         """All rows of a list, or the first `most`, page by page."""

@@ -22,6 +22,7 @@ from pattern_core.condition import Condition, condition
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
 from pattern_core.embeddings.switch import matches
+from pattern_core.mcp_servers.settings import Stdio
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.providers import make_provider
 from pattern_core.models.providers.settings import ProviderSettings, Secret
@@ -35,7 +36,14 @@ from pattern_server.cli.client import RunningServer, ServerUnreachable, connecti
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import Target, targets
 from pattern_server.cli.output import DONE, FAILED, Output
-from pattern_server.config import Config, EmbeddingsConfig, embedder_settings, shell_settings, unknown_variables
+from pattern_server.config import (
+    Config,
+    EmbeddingsConfig,
+    configured_mcp,
+    embedder_settings,
+    shell_settings,
+    unknown_variables,
+)
 from pattern_server.providers import catalogue_of
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
@@ -70,8 +78,8 @@ def doctor(config: Config, output: Output) -> ExitCode:
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Look at the program, the machine, the data directory, the server, the databases, the models, the embedder, and
-    what the constellations say of their folders and vectors, in this order.
+    """Look at the program, the machine, the data directory, the server, the databases, the models, the web, the shell,
+    the MCP servers, the embedder, and what the constellations say of their folders and vectors, in this order.
     """
     yield from _program()
     yield from _machine(config.data_dir)
@@ -84,6 +92,7 @@ def examine(config: Config) -> Iterator[Finding]:
     yield from trio.run(_unreachable, config)
     yield from _web(config)
     yield from _shell(config)
+    yield from _mcp(config)
     answer = trio.run(_embedder_info, config)
     yield _embedder(config, answer)
     if folder.state != "problem":
@@ -276,6 +285,34 @@ def _shell(config: Config) -> Iterator[Finding]:
     else:
         advice = f"commands run without a sandbox for {' and '.join(lacking)}, as require_sandbox = false says"
         yield Finding(check="shell", state="note", message=advice)
+
+
+def _unstartable(program: Stdio) -> list[str]:
+    """What keeps a program from being started."""
+    if not program.cwd.is_dir():
+        return [f"{program.cwd}, where it should start, is no directory"]
+    folders = program.environment.get("PATH")
+    name = str(program.cwd / program.command) if "/" in program.command else program.command
+    if shutil.which(name, path=folders.reveal() if folders else os.defpath) is None:
+        return [f"there is no program {program.command}"]
+    return []
+
+
+def _mcp(config: Config) -> Iterator[Finding]:
+    """What keeps configured MCP servers from being started; none is started here."""
+    sound = []
+    for name, server in configured_mcp(config).items():
+        wrong = [f"the variable {variable} is not set" for variable in server.missing]
+        if isinstance(server.reach, Stdio):
+            wrong += _unstartable(server.reach)
+        if wrong:
+            advice = f"{name}: {'; '.join(wrong)}. Mend that, or [mcp.{name}] in pattern.toml"
+            yield Finding(check="mcp", state="problem", message=advice)
+        else:
+            sound.append(name)
+    if sound:
+        message = f"{', '.join(sound)} can be started; pattern mcp test NAME -c CONSTELLATION does"
+        yield Finding(check="mcp", state="ok", message=message)
 
 
 async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:

@@ -1,4 +1,4 @@
-"""`pattern history …`: past messages from elsewhere, and what is kept of archived ones."""
+"""`pattern history …`: what was said, past messages from elsewhere, and what is kept of archived ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,52 @@ from pattern_server.cli.output import SKIPPED, Output
 BATCH_MESSAGES = 1_000  # sent at once …
 BATCH_CHARS = 4_000_000  # … unless they are longer than this
 UNREADABLE_SHOWN_MAX = 10
+TOOL_CHARS_MAX = 300  # shown of a call's arguments or result; --json has all
 SUMMARY_COLUMNS = ("from", "to", "messages", "depth", "summary")
 ROLES = ("user", "assistant", "system", "tool")
 
 
 @click.group()
 def history() -> None:
-    """History: conversations that were held elsewhere, and what is kept of what left the prompt."""
+    """History: what was said, conversations that were held elsewhere, and what is kept of what left the prompt."""
+
+
+@history.command("show")
+@constellation_option
+@click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest messages.")
+@connected
+async def show(api: Api, output: Output, constellation: str, agent: str, limit: int) -> ExitCode:
+    """Show the newest messages of an agent, oldest of them first; those that left its prompt too."""
+    rows = await api.pages(path("constellations", constellation, "agents", agent, "messages"), most=limit)
+    rows.reverse()
+    output.data(rows)
+    if not rows:
+        output.say(f"{agent} has said and heard nothing yet: pattern chat -c {constellation} -a {agent}")
+    for message in rows:
+        output.say(said(message))
+    return None
+
+
+def said(message: Json) -> str:
+    """A message for people: when, who and what; calls of tools with their arguments, results cut short."""
+    parts = message["parts"] if isinstance(message["parts"], list) else []
+    told = [message["content"] or ""] + [_part(part) for part in parts if part.get("type") in ("tool_call", "image")]
+    who = message["role"]
+    if who == "tool":
+        who, told = f"tool {message['tool_name']}", [_cut(message["content"] or "")]
+    lines = "\n".join(filter(None, told)).splitlines() or ["(nothing)"]
+    return f"{message['created_at'][:16].replace('T', ' ')}  {who}: " + "\n    ".join(lines)
+
+
+def _part(part: Json) -> str:
+    if part["type"] == "image":
+        return f"[an image: {part.get('url') or part.get('digest')}]"
+    return f"· {part['tool']} {_cut(json.dumps(part['arguments'], ensure_ascii=False))}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TOOL_CHARS_MAX else text[: TOOL_CHARS_MAX - 1] + "…"
 
 
 @history.command("import")

@@ -48,7 +48,7 @@ async def tools(api: Api, output: Output, constellation: str, name: str) -> Exit
     rows = told["tools"] if output.is_json else [{**one, "description": _short(one)} for one in told["tools"]]
     output.table(TOOL_COLUMNS, rows, empty=f"{name} offers nothing.")
     if told["tools"] and not output.is_json:
-        output.say(f"Let an agent have them: pattern agent edit AGENT --tool {name}__* -c {constellation}")
+        output.say(f"Let an agent have them: pattern agent edit AGENT --add-tool '{name}__*' -c {constellation}")
     return None
 
 

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from pattern_core.errors import Conflict
 from pattern_core.rules import RuleSet, words
 from pattern_core.rules.kinds import KINDS, OTHER_NAMES, Field
 from pattern_db.columns import Json as Value
@@ -37,7 +38,7 @@ async def list_all(api: Api, output: Output, constellation: str, agent: str) -> 
         return None
     hint = f"There is no rule: pattern rule add TOOL TYPE -c {constellation} -a {agent}"
     output.table(COLUMNS, [_row(number, one) for number, one in enumerate(stored, 1)], empty=hint)
-    _warn(output, rules, found)
+    _warn(output, found)
     return None
 
 
@@ -84,13 +85,15 @@ async def add(
     """
     given: Json = {"tool": tool, "type": type_, **field_values(type_, fields)}
     given.update({name: value for name, value in (("priority", priority), ("message", message)) if value is not None})
-    where = path("constellations", constellation, "agents", agent)
-    found = await api.get(where)
-    rules = RuleSet.of([*RuleSet.of(found["tool_rules"]).to_json(), given])
-    await api.call("PATCH", where, body={"tool_rules": rules.to_json()})
+
+    def added(found: Json) -> Json:
+        return {"tool_rules": RuleSet.of([*RuleSet.of(found["tool_rules"]).to_json(), given]).to_json()}
+
+    changed = await api.change(path("constellations", constellation, "agents", agent), added)
+    rules = RuleSet.of(changed["tool_rules"])
     output.data(rules.to_json()[-1])
-    output.say(f"Added rule {len(rules.rules)} of {found['name']}: {words(RuleSet((rules.rules[-1],)))[0]}")
-    _warn(output, rules, found)
+    output.say(f"Added rule {len(rules.rules)} of {changed['name']}: {words(RuleSet((rules.rules[-1],)))[0]}")
+    _warn(output, changed)
     return None
 
 
@@ -129,18 +132,27 @@ def _value(field: Field | None, text: str) -> Value:
 @connected
 async def remove(api: Api, output: Output, number: int, constellation: str, agent: str) -> ExitCode:
     """Remove the rule with this NUMBER in `pattern rule list`."""
-    where = path("constellations", constellation, "agents", agent)
-    found = await api.get(where)
-    stored = RuleSet.of(found["tool_rules"]).to_json()
-    if number > len(stored):
-        raise click.UsageError(f"There is no rule {number}; {found['name']} has {len(stored)}: see pattern rule list.")
-    gone = stored.pop(number - 1)
-    await api.call("PATCH", where, body={"tool_rules": stored or None})
-    output.data(gone)
-    output.say(f"Removed the rule {gone['type']} about {gone['tool']}; {len(stored)} left.")
+    meant: list[Json] = []
+
+    def without(found: Json) -> Json:
+        stored = RuleSet.of(found["tool_rules"]).to_json()
+        if number > len(stored):
+            raise click.UsageError(
+                f"There is no rule {number}; {found['name']} has {len(stored)}: see pattern rule list."
+            )
+        gone = stored.pop(number - 1)
+        if meant and meant != [gone]:
+            raise Conflict("somebody changed the rules in this moment; see pattern rule list for their numbers now")
+        meant[:] = [gone]
+        return {"tool_rules": stored or None}
+
+    changed = await api.change(path("constellations", constellation, "agents", agent), without)
+    left = len(RuleSet.of(changed["tool_rules"]).rules)
+    output.data(meant[0])
+    output.say(f"Removed the rule {meant[0]['type']} about {meant[0]['tool']}; {left} left.")
     return None
 
 
-def _warn(output: Output, rules: RuleSet, agent: Json) -> None:
-    for warning in rules.warnings(agent["enabled_tools"]):
+def _warn(output: Output, agent: Json) -> None:
+    for warning in agent["rule_warnings"]:
         output.note(f"Note: {warning}.")

@@ -126,7 +126,7 @@ def _amount(unit: str, amount: int | None) -> str | None:
 @click.option("--per", type=click.Choice(["day", "month", "total"]), default="total", help="For how long.")
 @click.option("--agent", metavar="NAME", help="For one agent.")
 @click.option("--each-agent", is_flag=True, help="For each agent that has none of its own.")
-@click.option("--group", metavar="NAME", help="For one group.")
+@click.option("--group", metavar="ID", help="For one group, by its id; there are no groups yet.")
 @click.option("--turn", "is_turn", is_flag=True, help="For each turn with all turns that it leads to.")
 @connected
 async def set_one(

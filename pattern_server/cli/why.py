@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pattern_core.errors import NotFound
 from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option
 from pattern_server.cli.output import Output
@@ -14,15 +15,19 @@ TEXT_CHARS_MAX = 60  # shown of each part in the table; --json has more
 
 
 @click.command()
-@click.argument("turn", metavar="TURN")
+@click.argument("turn", metavar="[TURN]", required=False)
 @constellation_option
+@click.option("-a", "--agent", metavar="NAME", help="Without TURN: the newest turn of this agent.")
 @connected
-async def why(api: Api, output: Output, turn: str, constellation: str) -> ExitCode:
-    """Show what the model was shown in each step of TURN (its id), and why.
+async def why(api: Api, output: Output, turn: str | None, constellation: str, agent: str | None) -> ExitCode:
+    """Show what the model was shown in each step of TURN (its id; without one, of the newest turn), and why.
 
     Parts come in the order of the prompt; what was left out for lack of room follows with the reason. Numbers of
-    tokens are estimates where the vendor counted none. `pattern chat` and the events tell the ids of turns.
+    tokens are estimates where the vendor counted none. `pattern usage --by turn` and the events tell the ids of turns.
     """
+    if turn is None:
+        turn = await _newest(api, constellation, agent)
+        output.say(f"The newest turn, {turn}:")
     found = await api.get(path("constellations", constellation, "turns", turn, "prompt"))
     if output.is_json:
         output.data(found)
@@ -34,6 +39,19 @@ async def why(api: Api, output: Output, turn: str, constellation: str) -> ExitCo
         _show(output, step, before)
         before = step
     return None
+
+
+async def _newest(api: Api, constellation: str, agent: str | None) -> str:
+    """The newest turn that asked a model.
+
+    Raises:
+        NotFound: there is none yet.
+    """
+    params = {"by": "turn", "limit": 1, **({"agent": agent} if agent else {})}
+    found = (await api.get(path("constellations", constellation, "usage"), **params))["items"]
+    if not found:
+        raise NotFound(f"no model was asked yet: pattern chat -c {constellation}{f' -a {agent}' if agent else ''}")
+    return str(found[0]["key"])
 
 
 def _show(output: Output, step: Json, before: Json | None) -> None:

@@ -24,8 +24,9 @@ from pattern_core.errors import Overloaded, PatternError
 from pattern_core.files.disk import FILE_BYTES_MAX
 from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
-from pattern_server.http.auth import PUBLIC, authenticate, demanded_by
+from pattern_server.http.auth import PUBLIC, authenticate
 from pattern_server.http.errors import of_error, of_framework, of_validation, problem
+from pattern_server.http.postponed import Application
 from pattern_server.http.request_body import (
     ClientGone,
     announces_body,
@@ -104,14 +105,14 @@ _log = structlog.stdlib.get_logger("pattern.http")
 
 def build_app(server: ServerState) -> FastAPI:
     """The ASGI application over the parts of a server. It needs no lifespan."""
-    app = FastAPI(
+    app = Application(
         title="Pattern",
         summary="A self-hosted server for long-lived AI agents.",
         version="1",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        openapi_url="/openapi.json",
+        openapi_url=None,  # routes/health.py has it, so that making it delays nobody
         exception_handlers={
             RequestValidationError: _on_validation,
             HTTPException: _on_framework,
@@ -123,16 +124,13 @@ def build_app(server: ServerState) -> FastAPI:
     app.add_middleware(Border, server=server)
     app.include_router(health.router)
     for router in ROUTERS:
-        app.include_router(router, prefix=API)
-    for route in api_routes():
-        if demanded_by(route.dependencies) is None:
-            raise AssertionError(f"{route.path} demands no scope; add dependencies=[demand(…)]")
+        app.router.routes.extend(router.postponed(API))
     return app
 
 
 def api_routes() -> list[APIRoute]:
     """Every route under `/api/v1`, its path without that."""
-    return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    return [route.built for router in ROUTERS for route in router.postponed("")]
 
 
 class Border:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from pattern_core.agents.settings import MessagePolicy
 from pattern_core.errors import InvalidInput
+from pattern_core.rules.ruleset import warnings_of
 from pattern_db.enums import AgentStatus, BlockType, Permission
 
 PAGE_MAX = 500
@@ -221,7 +222,7 @@ class AgentPatched(Asked):
 
 
 class AgentTold(Told):
-    """An agent."""
+    """An agent. `rule_warnings` are what in its tool rules contradicts or can never be met, a sentence each."""
 
     id: str
     name: str
@@ -235,6 +236,12 @@ class AgentTold(Told):
     status: str
     created_at: str
     updated_at: str
+
+    @computed_field  # type: ignore[prop-decorator]  # pydantic's way: the property is read by name all the same
+    @property
+    def rule_warnings(self) -> list[str]:
+        """What is wrong with the tool rules, though they can be stored."""
+        return list(warnings_of(self.tool_rules, self.enabled_tools))
 
 
 class TextAsked(Asked):

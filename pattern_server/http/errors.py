@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from fastapi.exceptions import RequestValidationError
@@ -131,9 +131,11 @@ def of_validation(error: RequestValidationError) -> Response:
     if any(misfit["type"] == "json_invalid" for misfit in misfits):
         place = misfits[0].get("ctx", {}).get("error", "it cannot be read")
         return problem("malformed_json", f"the body is not valid JSON: {place}")
-    shown = [
-        {"field": ".".join(str(part) for part in misfit["loc"]), "message": str(misfit["msg"])}
-        for misfit in misfits[:MISFITS_SHOWN_MAX]
-    ]
+    shown = [{"field": _field(misfit["loc"]), "message": str(misfit["msg"])} for misfit in misfits[:MISFITS_SHOWN_MAX]]
     detail = "; ".join(f"{misfit['field']}: {misfit['message']}" for misfit in shown)
     return problem("invalid_input", f"the request does not fit: {detail}", {"errors": shown})
+
+
+def _field(place: Sequence[int | str]) -> str:
+    """The path of a field as the client wrote it, without the names that pydantic gives to what might stand there."""
+    return ".".join(str(part) for part in place if part != "str" and "[" not in str(part))

@@ -67,8 +67,10 @@ class Place:
             return await read_events(answer, most)
 
 
-async def read_events(answer: httpx2.Response, most: int = 10_000) -> list[dict[str, Any]]:
-    """Decode server-sent events."""
+async def read_events(
+    answer: httpx2.Response, most: int = 10_000, begun: trio.Event | None = None
+) -> list[dict[str, Any]]:
+    """Decode server-sent events; `begun` is set once there is one."""
     found: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
     async for line in answer.aiter_lines():
@@ -78,6 +80,8 @@ async def read_events(answer: httpx2.Response, most: int = 10_000) -> list[dict[
         elif not line and fields:
             found.append(fields)
             fields = {}
+            if begun is not None:
+                begun.set()
             if len(found) >= most:
                 break
     return found
@@ -86,7 +90,7 @@ async def read_events(answer: httpx2.Response, most: int = 10_000) -> list[dict[
 def client_of(url: str, secret: str) -> httpx2.AsyncClient:
     """A client of the API with a token."""
     return httpx2.AsyncClient(
-        base_url=url + API, headers={"Authorization": f"Bearer {secret}"}, timeout=10, trust_env=False
+        base_url=url + API, headers={"Authorization": f"Bearer {secret}"}, timeout=60, trust_env=False
     )
 
 

@@ -48,6 +48,12 @@ def test_what_is_no_amount_is_refused(alone: Path, line: str) -> None:
         load(data_dir=alone)
 
 
+def test_a_section_is_no_amount(alone: Path) -> None:
+    (alone / "pattern.toml").write_text("[budgets]\nagent = 5\n")
+    with pytest.raises(ConfigError, match=r"budgets\.agent: is a section, with settings of its own"):
+        load(data_dir=alone)
+
+
 def test_an_amount_of_nothing_is_one() -> None:
     config = BudgetsConfig.model_validate({"agent": {"total": {"tokens": 0}}})
     assert [budget.amount for budget in configured_budgets(config)] == [0]

@@ -39,17 +39,19 @@ async def test_deleting_stops_those_who_use_it(place: Place) -> None:
     constellations, owner = place.parts.state.constellations, await principal(place)
     await place.constellation()
     told: list[str] = []
+    inside = trio.Event()
 
     async def wait() -> None:
         try:
             async with constellations.use(owner, "home"):
+                inside.set()
                 await trio.sleep_forever()
         except Unavailable as error:
             told.append(error.code)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
-        await trio.sleep(0.05)
+        await inside.wait()
         await constellations.delete(owner, "home")
     assert told == ["unavailable"]
     with pytest.raises(NotFound):

@@ -27,11 +27,6 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
 
 
-async def slow(scope: Any, receive: Any, send: Any) -> None:
-    await trio.sleep(0.2)
-    await hello(scope, receive, send)
-
-
 @asynccontextmanager
 async def listening(app: Callable[..., Any], **options: Any) -> AsyncIterator[tuple[str, trio.Event]]:
     stop = trio.Event()
@@ -48,7 +43,7 @@ async def connect(url: str) -> trio.SocketStream:
 
 
 async def test_serves_on_a_free_port_without_saying_what_it_is() -> None:
-    async with listening(hello) as (url, _stop), httpx2.AsyncClient() as client:
+    async with listening(hello) as (url, _stop), httpx2.AsyncClient(timeout=60) as client:
         for _ in range(3):
             answer = await client.get(url)
             assert answer.text == "hello"
@@ -56,26 +51,33 @@ async def test_serves_on_a_free_port_without_saying_what_it_is() -> None:
 
 
 async def test_idle_connections_do_not_delay_the_end() -> None:
-    async with httpx2.AsyncClient() as client:
-        async with listening(hello, grace_s=5) as (url, stop):
+    async with httpx2.AsyncClient(timeout=60) as client:
+        async with listening(hello, grace_s=120) as (url, stop):
             await client.get(url)
             began = trio.current_time()
             stop.set()
-        assert trio.current_time() - began < 1
+        assert trio.current_time() - began < 60
 
 
 async def test_requests_under_way_are_finished() -> None:
-    async with httpx2.AsyncClient() as client, trio.open_nursery() as nursery:
+    async with httpx2.AsyncClient(timeout=60) as client, trio.open_nursery() as nursery:
         answers: list[httpx2.Response] = []
+        begun, answered = trio.Event(), trio.Event()
+
+        async def slow(scope: Any, receive: Any, send: Any) -> None:
+            begun.set()
+            await trio.sleep(0.2)
+            await hello(scope, receive, send)
 
         async def ask(url: str) -> None:
             answers.append(await client.get(url))
+            answered.set()
 
-        async with listening(slow, grace_s=5) as (url, stop):
+        async with listening(slow, grace_s=120) as (url, stop):
             nursery.start_soon(ask, url)
-            await trio.sleep(0.05)
+            await begun.wait()
             stop.set()
-        await trio.sleep(0.05)
+        await answered.wait()
         assert [answer.text for answer in answers] == ["hello"]
 
 
@@ -87,16 +89,16 @@ async def test_a_client_that_does_not_read_cannot_hold_the_end() -> None:
         began = trio.current_time()
         stop.set()
         async with stream:
-            with trio.fail_after(3):
+            with trio.fail_after(60):
                 with pytest.raises(trio.BrokenResourceError):
                     while await stream.receive_some():
                         pass
                     raise trio.BrokenResourceError  # a clean end is as good
-    assert trio.current_time() - began < 2
+    assert trio.current_time() - began < 60
 
 
 async def test_cancelling_ends_it_at_once() -> None:
-    with trio.fail_after(2):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             serve = lambda task_status: listen(  # noqa: E731  # as above
                 endless, host="127.0.0.1", port=0, stop=trio.Event(), task_status=task_status
@@ -123,7 +125,7 @@ async def test_a_client_that_does_not_read_is_dropped_after_a_while(monkeypatch:
 
     async with listening(watched, grace_s=0.1) as (url, _stop), await connect(url) as stream:
         await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        with trio.fail_after(3):
+        with trio.fail_after(60):
             await ended.wait()
 
 
@@ -131,7 +133,7 @@ async def test_the_application_can_close_its_connection() -> None:
     async def abrupt(scope: Any, receive: Any, send: Any) -> None:
         await scope["state"][ABORT]()
 
-    async with listening(abrupt) as (url, _stop), httpx2.AsyncClient() as client:
+    async with listening(abrupt) as (url, _stop), httpx2.AsyncClient(timeout=60) as client:
         with pytest.raises(httpx2.TransportError):
             await client.get(url)
 
@@ -161,7 +163,7 @@ async def test_broken_clients_break_only_their_connection(sent: bytes) -> None:
                         pass
                 except trio.BrokenResourceError:
                     pass
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             assert (await client.get(url)).text == "hello"
 
 
@@ -171,7 +173,7 @@ async def test_an_application_that_says_less_than_it_announced_breaks_only_its_c
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"50")]})
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
 
-    async with listening(short) as (url, _stop), httpx2.AsyncClient() as client:
+    async with listening(short) as (url, _stop), httpx2.AsyncClient(timeout=60) as client:
         for _ in range(3):
             with pytest.raises(httpx2.TransportError):
                 await client.get(url)

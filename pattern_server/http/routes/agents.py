@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pattern_core.agents.roster import Agent, AgentSpec
+from fastapi import Header, Response
+
+from pattern_core.agents.roster import Agent, AgentSpec, version_of
+from pattern_core.agents.settings import settings_of
 from pattern_core.errors import InvalidInput
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config, default_model_of
 from pattern_server.http.auth import demand
 from pattern_server.http.blocks import new_block
 from pattern_server.http.bodies import AgentAsked, AgentPatched, AgentTold, Cursor, Page, PageLimit, page_of
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/agents", tags=["agents"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
 
 # Providers that an agent may name before anybody has configured them.
 _KNOWN = ("anthropic", "openai", "google", "embedded")
+
+IfMatch = Annotated[str | None, Header(description="the agent's `ETag`: it is changed only if it still has that one")]
 
 
 @router.get("", dependencies=[demand("read")], response_model=Page[AgentTold])
@@ -31,6 +37,7 @@ async def list_all(c: str, server: Server, caller: Caller, limit: PageLimit = 10
 async def create(c: str, body: AgentAsked, server: Server, caller: Caller, response: Response) -> object:
     """Make an agent, with its memory blocks."""
     provider, model = _model_of(server.config, body.model_provider, body.model_name)
+    _check_other_models(server.config, body.config)
     spec = AgentSpec(
         name=body.name,
         description=body.description,
@@ -47,18 +54,20 @@ async def create(c: str, body: AgentAsked, server: Server, caller: Caller, respo
         if body.status is not AgentStatus.ACTIVE:
             agent = await constellation.roster.update(agent.id, {"status": body.status})
     response.headers["location"] = f"/api/v1/constellations/{constellation.id}/agents/{agent.id}"
-    return agent
+    return _tagged(response, agent)
 
 
 @router.get("/{a}", dependencies=[demand("read")], response_model=AgentTold)
-async def show(c: str, a: str, server: Server, caller: Caller) -> object:
-    """One agent, by id or name."""
+async def show(c: str, a: str, server: Server, caller: Caller, response: Response) -> object:
+    """One agent, by id or name. With its `ETag` as `If-Match` a change does not overwrite what others changed."""
     async with server.constellations.use(caller, c) as constellation:
-        return await constellation.roster.get(a)
+        return _tagged(response, await constellation.roster.get(a))
 
 
 @router.patch("/{a}", dependencies=[demand("write")], response_model=AgentTold)
-async def change(c: str, a: str, body: AgentPatched, server: Server, caller: Caller) -> object:
+async def change(
+    c: str, a: str, body: AgentPatched, server: Server, caller: Caller, response: Response, if_match: IfMatch = None
+) -> object:
     """Change the given fields of an agent; a turn under way goes on with the old ones."""
     changes = body.model_dump(include=body.model_fields_set)
     empty = sorted(
@@ -68,8 +77,11 @@ async def change(c: str, a: str, body: AgentPatched, server: Server, caller: Cal
         raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what shall stay as it is")
     if "model_provider" in changes:
         _check_provider(server.config, changes["model_provider"])
+    if "config" in changes:
+        _check_other_models(server.config, changes["config"])
     async with server.constellations.use(caller, c) as constellation:
-        return await constellation.roster.update(a, changes)
+        version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
+        return _tagged(response, await constellation.roster.update(a, changes, version=version))
 
 
 @router.delete("/{a}", dependencies=[demand("write")], status_code=204)
@@ -77,6 +89,11 @@ async def delete(c: str, a: str, server: Server, caller: Caller) -> None:
     """Delete an agent with its messages and memory. To keep its past, set its status to `archived` instead."""
     async with server.constellations.use(caller, c) as constellation:
         await constellation.delete_agent(a)
+
+
+def _tagged(response: Response, agent: Agent) -> Agent:
+    response.headers["etag"] = f'"{version_of(agent)}"'
+    return agent
 
 
 def _place(agent: Agent) -> tuple[str, str]:
@@ -91,6 +108,18 @@ def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[
     if not named:
         raise InvalidInput(f"name a model: there is no default for the provider {chosen!r} (field model_name)")
     return chosen, named
+
+
+def _check_other_models(config: Config, asked: Mapping[str, Any]) -> None:
+    """Refuse a config whose routing or summaries name providers that nobody knows: it would be noticed when the
+    agent's own model fails, which is too late.
+    """
+    settings = settings_of(asked)
+    routing, summariser = settings.routing, settings.compaction.summarization_model
+    for model in (*routing.fallback_models, *(rule.model for rule in routing.rules)):
+        _check_provider(config, model.provider)
+    if summariser is not None:
+        _check_provider(config, summariser.partition("/")[0])
 
 
 def _check_provider(config: Config, provider: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from pattern_core.approvals import Answer, Approval
@@ -12,10 +12,10 @@ from pattern_core.consent_grants import Scope
 from pattern_db.enums import ApprovalStatus
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/approvals", tags=["approvals"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/approvals", tags=["approvals"])
 
 REASON_CHARS_MAX = 2_000
 
@@ -39,7 +39,7 @@ class ApprovalTold(Told):
 class DecisionAsked(Asked):
     """An answer. A yes may hold for longer than the question: `time` for any such call within `seconds`, `same` for the
     same arguments, `always` for any; the last two until they are revoked, or for `seconds`. `arguments` replace those
-    of a tool call; the agent is told the `reason`.
+    of a tool call, though not for the scope `same`. A no is for the question alone; the agent is told its `reason`.
     """
 
     decision: Literal["approve", "deny"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 from pydantic import Field
 
 from pattern_core.archive.entries import NewEntry
@@ -14,10 +14,10 @@ from pattern_core.constellation import Constellation
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
 from pattern_server.http.owners import owner_of
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/agents/{a}/archival", tags=["archive"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/agents/{a}/archival", tags=["archive"])
 
 
 class EntryAsked(Asked):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import BackupTold
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(tags=["backup"], route_class=StrictRoute)
+router = Router(tags=["backup"])
 
 
 @router.post("/constellations/{c}/backup", dependencies=[demand("write")], status_code=201)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/grants", tags=["approvals"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/grants", tags=["approvals"])
 
 
 class GrantTold(Told):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pattern_core.errors import InvalidInput
 from pattern_server.accounts import SCOPES, Constellation
@@ -20,10 +20,10 @@ from pattern_server.http.bodies import (
     RestoreAsked,
     page_of,
 )
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server, ServerState
 
-router = APIRouter(tags=["constellations"], route_class=StrictRoute)
+router = Router(tags=["constellations"])
 
 
 @router.get("/me", dependencies=[demand("read")])

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from fastapi import APIRouter
-
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue, Progress
 from pattern_db.enums import SearchKind
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/embeddings", tags=["embeddings"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/embeddings", tags=["embeddings"])
 
 
 class ModelTold(Told):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import trio
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import Field
 
 from pattern_core.errors import InvalidInput
@@ -20,10 +20,10 @@ from pattern_core.files.folders import NewFolder
 from pattern_db.enums import FolderAccess, PathType
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor, page_of
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/folders", tags=["folders"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/folders", tags=["folders"])
 
 _PathType = Annotated[PathType, Field(strict=False)]
 _Access = Annotated[FolderAccess, Field(strict=False)]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from fastapi import APIRouter
-
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}", tags=["constellations"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}", tags=["constellations"])
 
 
 class HaltTold(Told):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+from typing import Any
 
-from fastapi import APIRouter, Request, Response
+import trio
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from pattern_db.errors import DatabaseError
@@ -52,7 +54,13 @@ async def metrics(server: Server) -> Response:
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> HTMLResponse:
     """The routes as a page that needs nothing from elsewhere."""
-    return HTMLResponse(_PAGE.format(rows="".join(_rows(request))))
+    return HTMLResponse(_PAGE.format(rows="".join(_rows(await _description(request)))))
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> JSONResponse:
+    """The API for programs, as OpenAPI describes it."""
+    return JSONResponse(await _description(request))
 
 
 @router.get("/", include_in_schema=False)
@@ -61,8 +69,13 @@ async def root() -> PlainTextResponse:
     return PlainTextResponse("This is a Pattern server. What it offers: /docs\n")
 
 
-def _rows(request: Request) -> list[str]:
-    paths: dict[str, dict[str, dict[str, str]]] = request.app.openapi()["paths"]
+async def _description(request: Request) -> dict[str, Any]:
+    app: FastAPI = request.app
+    return await trio.to_thread.run_sync(app.openapi)
+
+
+def _rows(description: dict[str, Any]) -> list[str]:
+    paths: dict[str, dict[str, dict[str, str]]] = description["paths"]
     return [
         f"<tr><td><code>{method.upper()}</code><td><code>{html.escape(path)}</code>"
         f"<td>{html.escape(operation.get('description', ''))}"

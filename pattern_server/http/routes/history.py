@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Response
+from fastapi import Header, Response
 from pydantic import Field
 
 from pattern_core.agents.imported import MESSAGES_MAX, PastMessage
 from pattern_db.enums import Role
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Told
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/agents/{a}/history", tags=["messages"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/agents/{a}/history", tags=["messages"])
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 

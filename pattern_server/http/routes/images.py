@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pattern_core.images import read
 from pattern_server.http.auth import demand
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/images", tags=["messages"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/images", tags=["messages"])
 
 # What a digest names never changes. The bytes come from people, so a browser is to do nothing with them but show them.
 _HEADERS = {"cache-control": "private, max-age=31536000, immutable", "content-security-policy": "default-src 'none'"}

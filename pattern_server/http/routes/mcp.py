@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastapi import APIRouter
-
 from pattern_core.mcp_servers.server import State
 from pattern_core.mcp_servers.servers import ServerView, missing
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/mcp", tags=["mcp"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/mcp", tags=["mcp"])
 
 
 class McpToolTold(Told):

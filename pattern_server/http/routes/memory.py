@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import Depends, Header, Query, Response
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
@@ -21,10 +21,10 @@ from pattern_server.http.blocks import At, content_edit, find, new_block, settin
 from pattern_server.http.bodies import BlockPatched, BlockPut, BlockTold, Cursor, Page, PageLimit, page_of
 from pattern_server.http.errors import VersionMismatch
 from pattern_server.http.owners import owner_of
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from pattern_core.constellation import Constellation
@@ -15,10 +15,10 @@ from pattern_server.http.auth import demand
 from pattern_server.http.blocks import At, told
 from pattern_server.http.bodies import Asked, BlockTold, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
 from pattern_server.http.owners import owner_of
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/agents/{a}/memory/{label}", tags=["memory"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/agents/{a}/memory/{label}", tags=["memory"])
 
 
 class VersionTold(Told):

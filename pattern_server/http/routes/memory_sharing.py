@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from pattern_db.enums import Permission
@@ -12,12 +11,10 @@ from pattern_server.http.auth import demand
 from pattern_server.http.blocks import At
 from pattern_server.http.bodies import Asked, Told
 from pattern_server.http.owners import owner_of
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(
-    prefix="/constellations/{c}/agents/{a}/memory/{label}/share", tags=["memory"], route_class=StrictRoute
-)
+router = Router(prefix="/constellations/{c}/agents/{a}/memory/{label}/share", tags=["memory"])
 
 
 class ShareAsked(Asked):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import trio
-from fastapi import APIRouter, Depends, Header
+from fastapi import Depends, Header
 from fastapi.responses import JSONResponse
 
 from pattern_core.admission import Incoming
@@ -30,12 +30,12 @@ from pattern_server.http.bodies import (
     encode_cursor,
 )
 from pattern_server.http.images import parts_of
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.routes.turns import told
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/agents/{a}/messages", tags=["messages"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/agents/{a}/messages", tags=["messages"])
 
 BODY_BYTES_MAX = 16 * 1024 * 1024  # images come within
 

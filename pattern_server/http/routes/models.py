@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from fastapi import APIRouter
-
 from pattern_core.prompts.sampling import window_of
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 from pattern_server.providers import catalogue_of
 
-router = APIRouter(prefix="/constellations/{c}/agents/{a}/model", tags=["agents"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/agents/{a}/model", tags=["agents"])
 
 
 class ModelTold(Told):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from pattern_core.prompts.explained import explain
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/turns/{t}/prompt", tags=["turns"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/turns/{t}/prompt", tags=["turns"])
 
 
 class PartTold(Told):

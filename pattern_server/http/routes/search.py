@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from pattern_core.clock import now_text
@@ -13,10 +12,10 @@ from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Told
 from pattern_server.http.owners import owner_of
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/search", tags=["search"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/search", tags=["search"])
 
 
 class SearchAsked(Asked):

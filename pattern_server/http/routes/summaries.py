@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
-
 from pattern_core.compaction.past import list_summaries
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/agents/{a}", tags=["messages"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/agents/{a}", tags=["messages"])
 
 
 class SummaryTold(Told):
@@ -66,4 +64,4 @@ async def compact(c: str, a: str, server: Server, caller: Caller) -> object:
     """Archive the older part of the conversation now, by the agent's own settings. Nothing is deleted."""
     async with server.constellations.use(caller, c) as constellation:
         agent = await constellation.roster.get(a)
-        return await constellation.compaction.by_hand(agent)
+        return await constellation.compact(agent)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 
 from pattern_core.views import TurnView
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import CancelTold, TurnTold
-from pattern_server.http.request_body import StrictRoute
+from pattern_server.http.postponed import Router
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
 from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}", tags=["turns"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}", tags=["turns"])
 
 After = Annotated[int, Query(ge=0, description="begin after this event; 0 begins with the first")]
 LastEventId = Annotated[str | None, Header(description="the last event seen; wins over `after`")]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from pattern_core.budgets.spending import Question, Spending
+from pattern_core.budgets.spending import Question
 from pattern_core.constellation import Constellation
 from pattern_core.errors import NotFound
 from pattern_db.journal.usage import Grouping
-from pattern_server.budgets import configured_budgets
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Cursor, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.request_body import StrictRoute
-from pattern_server.http.state import Caller, Server, ServerState
+from pattern_server.http.postponed import Router
+from pattern_server.http.state import Caller, Server
 
-router = APIRouter(prefix="/constellations/{c}/usage", tags=["usage"], route_class=StrictRoute)
+router = Router(prefix="/constellations/{c}/usage", tags=["usage"])
 
 
 class UsageLineTold(Told):
@@ -48,15 +47,6 @@ class UsageReportTold(Told):
     next_cursor: str | None
 
 
-def spending_of(server: ServerState, constellation: Constellation) -> Spending:
-    """The budgets and the usage of a constellation."""
-    return Spending(
-        database=constellation.database,
-        clock=server.runtime.clock,
-        configured=configured_budgets(server.config.budgets),
-    )
-
-
 class UsageAsked(BaseModel):
     """What to report. Times are RFC 3339 with an offset, or dates, which mean midnight UTC."""
 
@@ -85,7 +75,7 @@ async def report(c: str, asked: Annotated[UsageAsked, Query()], server: Server, 
             limit=asked.limit + 1,
             after=None if place is None else place[0],
         )
-        found = await spending_of(server, constellation).report(question)
+        found = await constellation.spending.report(question)
     shown = found.lines[: asked.limit]
     following = encode_cursor(shown[-1].key) if len(found.lines) > asked.limit else None
     return {"total": found.total, "items": shown, "next_cursor": following}

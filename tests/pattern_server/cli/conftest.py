@@ -35,7 +35,7 @@ class Ran:
         return json.loads(self.out)
 
 
-READY_S = 30.0
+READY_S = 60.0
 
 Pattern: TypeAlias = Callable[..., Ran]
 

@@ -48,6 +48,23 @@ def test_settings_and_rules(home: Pattern) -> None:
     assert (wrong.code, "limits.nosuch" in wrong.err) == (1, True)
 
 
+def test_tools_come_and_go_one_by_one(home: Pattern) -> None:
+    def enabled() -> list[str]:
+        tools: list[str] = home("agent", "show", "ada", "-c", "home", "--json").json["enabled_tools"]
+        return tools
+
+    before = enabled()
+    edit = ("agent", "edit", "ada", "-c", "home")
+    assert home(*edit, "--add-tool", "emergency_halt", "--add-tool", "recall", "--drop-tool", "file").code == 0
+    assert enabled() == [name for name in (*before, "emergency_halt") if name != "file"]
+    wrong = home(*edit, "--drop-tool", "file")
+    assert (wrong.code, "it has no file; it has block" in wrong.err) == (2, True)
+    wrong = home(*edit, "--add-tool", "file", "--tool", "recall")
+    assert (wrong.code, "one or the other" in wrong.err) == (2, True)
+    assert home(*edit, "--tool", "recall").code == 0
+    assert enabled() == ["recall"]
+
+
 def test_refusals(home: Pattern) -> None:
     assert home("agent", "edit", "ada", "-c", "home").code == 2
     assert home("agent", "create", "x", "-c", "home", "--memory", "no sign").code == 2

@@ -47,6 +47,8 @@ async def call(command: click.Command, *, is_json: bool = False, **given: Any) -
         if request.method == "GET" and request.url.path.endswith("approvals"):
             assert request.url.params["status"] == ("all" if given.get("is_all") else "pending")
             return as_json({"items": [ONE], "next_cursor": None})
+        if request.url.path.endswith("agents"):
+            return as_json({"items": [{"id": "agent_1", "name": "ada"}], "next_cursor": None})
         if request.url.path.endswith("grants"):
             return as_json({"items": GRANTS, "next_cursor": None})
         if request.method == "DELETE":
@@ -93,7 +95,27 @@ async def test_what_waits_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     await call(approvals.list_all, is_all=True, is_json=True)
     assert json.loads(capsys.readouterr().out) == [ONE]
     await call(approvals.show, id_="apr_1")
-    assert "memory_edit" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "memory_edit" in shown and "    label: human\n    edit: {" in shown and "empty" not in shown
+    await call(approvals.show, id_="apr_1", is_json=True)
+    assert json.loads(capsys.readouterr().out) == ONE
+
+
+async def test_a_call_is_shown_with_all_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "x" * 500
+    call_of_tool = {"agent_id": "agent_1", "agent": "ada", "tool": "shell", "digest": "ab", "call_id": "call_1"}
+    request = {**call_of_tool, "arguments": {"command": command, "timeout": 5}, "reason": "it writes"}
+    asked: list[tuple[str, Any]] = []
+    await _called(approvals.show, lambda _: as_json({**ONE, "request": request}), asked, is_json=False, id_="apr_1")
+    shown = capsys.readouterr().out
+    assert f"    arguments:\n      command: {command}\n      timeout: 5\n    reason: it writes" in shown
+    assert "call_1" not in shown and "ab\n" not in shown
+
+
+async def test_an_answer_is_not_told_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {**ONE, "decision": {"note": "Denied; nothing was done"}}
+    await _called(approvals.deny, lambda _: as_json(told), [], is_json=False, id_="apr_1", reason=None)
+    assert capsys.readouterr().out == "Denied; nothing was done\n"
 
 
 WHERE = "POST /api/v1/constellations/home/approvals/apr_1"
@@ -141,7 +163,7 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_sent(words: li
 async def test_consents_are_listed_and_revoked(capsys: pytest.CaptureFixture[str]) -> None:
     await call(approvals.grants)
     first, second = capsys.readouterr().out.splitlines()[-2:]
-    assert ("the same" in first, "2026-02-01 00:00" in first) == (True, True)
+    assert ("the same" in first, "2026-02-01 00:00" in first, "  ada  " in first) == (True, True, True)
     assert ("any" in second, "revoked" in second) == (True, True)
     await call(approvals.grants, is_json=True)
     assert json.loads(capsys.readouterr().out) == GRANTS

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pattern_core.testing.model import ScriptedProvider, says
 from pattern_server.cli import run
-from pattern_server.cli.chat import Screen
-from pattern_server.cli.client import Json, ServerEvent
+from pattern_server.cli.chat import Screen, Talk, ended
+from pattern_server.cli.chat_questions import Questions
+from pattern_server.cli.client import Api, Json, RunningServer, ServerEvent, connection
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Pattern
+from tests.pattern_server.place import config_for, serving
 
 
 def test_one_message(home: Pattern) -> None:
@@ -119,6 +122,57 @@ def test_what_went_wrong_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "overloaded" in err
     assert "now b/two is asked" in err
     assert "joined" in err
+
+
+def test_whose_turn_is_shown() -> None:
+    screen = Screen(Output())
+    screen.show(ServerEvent(seq=1, name="turn.started", data={"turn_id": "turn_1"}))
+    screen.show(ServerEvent(seq=2, name="constellation.resumed", data={"turn_id": None}))
+    assert screen.turn_id == "turn_1"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "words"),
+    [
+        (
+            "cancelled",
+            {"code": "cancelled", "message": "cancelled: user"},
+            "The turn was stopped: somebody cancelled it",
+        ),
+        ("cancelled", {"code": "cancelled", "message": "cancelled: new"}, "The turn was stopped: new"),
+        ("cancelled", None, "The turn was stopped"),
+        ("limit", {"code": "limit_reached", "message": "50 steps"}, "The turn ended as limit: 50 steps"),
+        ("parked", {}, "The turn ended as parked"),
+    ],
+)
+def test_how_a_turn_ended(status: str, error: Json | None, words: str) -> None:
+    assert ended(status, error) == words
+
+
+class Leaving(Output):
+    """A screen before which somebody presses Ctrl-C when the first words are there."""
+
+    def words(self, text: str) -> None:
+        """Leave."""
+        raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning")
+async def test_leaving_in_the_middle_tells_how_to_stop_the_turn(
+    alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(config_for(alone), {"scripted": ScriptedProvider(otherwise=says("All right."))}) as place:
+        await place.constellation()
+        server = RunningServer(pid=1, url=place.url, started_at="", token=place.parts.local_token)
+        async with connection(server) as http:
+            api, output = Api(http, streams=True), Leaving()
+            questions = Questions(api, output, "home", is_live=False)
+            with pytest.raises(KeyboardInterrupt):
+                await Talk(api, output, "home", "ada", policy=None, questions=questions).say("Hello!")
+    told = capsys.readouterr().err
+    assert "pattern turn cancel turn_" in told
+    assert told.endswith(" -c home\n")
 
 
 def asks_for_consent(home: Pattern) -> None:

@@ -57,7 +57,7 @@ async def test_a_stream_asks_and_goes_on(
             api, output = Api(http, streams=True), Output()
             where = path("constellations", "home", "agents", "ada")
             questions = Questions(api, output, "home", is_live=is_live)
-            code = await Talk(api, output, f"{where}/messages", policy=None, questions=questions).say("Remember tea.")
+            code = await Talk(api, output, "home", "ada", policy=None, questions=questions).say("Remember tea.")
             content = (await api.get(f"{where}/memory/human"))["content"]
     shown = capsys.readouterr()
     assert ("Tea." in content) is is_live

@@ -60,6 +60,46 @@ async def test_find_gives_the_version_or_nothing() -> None:
     assert await api.find("/gone") is None
 
 
+@pytest.mark.parametrize("others", [0, 2, 9])
+async def test_a_change_starts_from_what_others_left(others: int) -> None:
+    stored = {"n": 0}
+    left = others
+
+    def answer(request: httpx2.Request) -> Answer:
+        nonlocal left
+        if request.method == "GET":
+            told = as_json(stored, etag=f'"{stored["n"]}"')
+            if left:  # somebody else changes it between the reading and the writing
+                left -= 1
+                stored["n"] += 10
+            return told
+        if request.headers["if-match"] != f'"{stored["n"]}"':
+            return as_json({"detail": "read it again", "code": "version_mismatch"}, 412)
+        stored.update(json.loads(request.content))
+        return as_json(stored)
+
+    changing = api_of(answer).change("/x", lambda found: {"n": found["n"] + 1})
+    if others < client.CHANGE_TRIES:
+        assert await changing == {"n": 10 * others + 1} == stored
+    else:
+        with pytest.raises(ServerFailed, match="read it again"):
+            await changing
+        assert others - left == client.CHANGE_TRIES
+
+
+async def test_a_change_that_is_refused_for_another_reason_is_not_tried_again() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append(request.method)
+        problem = {"detail": "taken", "code": "conflict"}
+        return as_json({}, etag='"1"') if request.method == "GET" else as_json(problem, 409)
+
+    with pytest.raises(ServerFailed, match="taken"):
+        await api_of(answer).change("/x", lambda _: {})
+    assert asked == ["GET", "PATCH"]
+
+
 async def test_an_answer_without_a_body_is_none() -> None:
     assert await api_of(lambda _: (204, {}, b"")).call("DELETE", "/x") is None
 
@@ -158,6 +198,7 @@ async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, mo
         with pytest.raises(OwnedElsewhere, match=str(os.getpid())):
             async with open_api(config_of(tmp_path)):
                 pass
+        monkeypatch.setattr(client, "LOCK_PATIENCE_S", 60.0)
         async with trio.open_nursery() as nursery:
             held = DataDirLock.acquire(tmp_path / "other")
 

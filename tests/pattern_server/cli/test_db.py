@@ -62,8 +62,10 @@ def test_migrating_shows_its_plan_then_does_it(home: Pattern, data_dir: Path, ou
 def test_a_migration_that_fails_leaves_the_file_and_names_the_copy(
     home: Pattern, data_dir: Path, outdated: Path
 ) -> None:
-    table = re.findall(r"CREATE TABLE (\w+)", migrations_of("constellation").all[-1].sql)[-1]
+    made = re.findall(r"CREATE (?:TABLE|INDEX|TRIGGER) (\w+)", migrations_of("constellation").all[-1].sql)
     with closing(open_connection(outdated)) as connection:
+        there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        table = next(name for name in made if name not in there)
         connection.execute(f"CREATE TABLE {table} (in_the_way TEXT)").fetchall()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     before = outdated.read_bytes()

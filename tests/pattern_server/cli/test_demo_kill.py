@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from pattern_server.cli import demo_kill
@@ -79,3 +82,32 @@ def test_a_watch_knows_where_it_is() -> None:
     assert Watch().latest == 0
     assert Watch(seen=[event(4), event(7)]).latest == 7
     assert Watch(seen=[event(4)]).ended() == ["turn_4"]
+
+
+class Child:
+    """Stands for a server's process: it takes every message, and notes how many it had when it was killed."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.kills: list[int] = []
+
+    @asynccontextmanager
+    async def api(self) -> AsyncIterator[Child]:
+        yield self
+
+    async def call(self, _method: str, _where: str, *, headers: dict[str, str], **_given: object) -> dict[str, str]:
+        self.keys.append(headers["Idempotency-Key"])
+        return {"turn_id": f"turn_{self.keys[-1]}"}
+
+    async def kill(self) -> None:
+        self.kills.append(len(self.keys))
+
+
+async def test_a_server_that_was_too_fast_is_killed_once_more() -> None:
+    child, accepted = Child(), dict[int, str]()
+    for count in (3, 6):
+        await demo_kill._send_until_killed(child, accepted, count)  # type: ignore[arg-type]  # a stand-in
+    assert child.keys == [f"demo-day-{day:02d}" for day in range(1, 8)], "nothing that was accepted is sent again"
+    assert child.kills == [4, 7]
+    assert sorted(accepted) == list(range(1, 8))
+    assert max(demo_kill.KILLED_AFTER) < DAYS

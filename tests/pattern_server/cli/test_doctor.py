@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,35 @@ def test_a_model_that_nobody_knows_and_a_server_that_is_away(data_dir: Path, tmp
         f"mine takes no connection at http://127.0.0.1:{away}/v1: start it, or mend base_url below [providers.mine]"
     ]
     assert ("web", "ok", "agents may reach only example.org; no search engine is configured") in found
+
+
+def test_what_keeps_mcp_servers_from_being_started(data_dir: Path, tmp_path: Path) -> None:
+    def told(**servers: Mapping[str, object]) -> list[tuple[str, str]]:
+        found = examine(load(data_dir=data_dir, mcp=servers))
+        return [(one.state, one.message) for one in found if one.check == "mcp"]
+
+    assert told() == []
+    sound: dict[str, object] = {"command": sys.executable}
+    [(state, message)] = told(notes=sound, other={"url": "http://127.0.0.1:9/mcp"})
+    assert (state, message.startswith("notes, other can be started; pattern mcp test")) == ("ok", True)
+    for server, words in (
+        (
+            {"command": "no-such-program-anywhere"},
+            "there is no program no-such-program-anywhere. Mend that, or [mcp.bad]",
+        ),
+        ({"command": "./run", "cwd": tmp_path}, "there is no program ./run"),
+        ({**sound, "cwd": tmp_path / "gone"}, "is no directory"),
+        ({**sound, "env_from": ["NO_SUCH_VARIABLE"]}, "the variable NO_SUCH_VARIABLE is not set"),
+        (
+            {"url": "http://127.0.0.1:9/mcp", "token_env": "NO_SUCH_VARIABLE"},
+            "the variable NO_SUCH_VARIABLE is not set",
+        ),
+    ):
+        (bad, fine) = told(bad=server, notes=sound)
+        assert (bad[0], words in bad[1], fine[0]) == ("problem", True, "ok"), bad
+    (tmp_path / "run").write_text("#!/bin/sh\n")
+    (tmp_path / "run").chmod(0o700)
+    assert [state for state, _ in told(notes={"command": "./run", "cwd": tmp_path})] == ["ok"]
 
 
 def test_what_holds_the_commands_of_agents(data_dir: Path, tmp_path: Path) -> None:

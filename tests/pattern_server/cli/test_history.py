@@ -41,6 +41,31 @@ def test_a_file_is_imported_once(home: Pattern, tmp_path: Path) -> None:
     assert "Imported 1 messages" in piped.out
 
 
+def test_what_was_said(home: Pattern) -> None:
+    assert "nothing yet: pattern chat -c home -a ada" in home("history", "show", *AT).out
+    assert home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.").code == 0
+    shown = home("history", "show", *AT).out.splitlines()
+    assert shown[0].endswith("  user: Remember that Ruth lives in Lisbon.")
+    assert any("· block_edit {" in line for line in shown)
+    assert any("  tool block_edit: " in line for line in shown)
+    newest = home("history", "show", *AT, "--limit", "2", "--json").json
+    assert [message["position"] for message in newest] == sorted(message["position"] for message in newest)
+    assert len(newest) == 2
+    assert newest[-1]["role"] == "assistant"
+
+
+def test_messages_in_lines() -> None:
+    message = {"role": "user", "content": "One\ntwo", "parts": None, "created_at": "2026-01-02T03:04:05.678Z"}
+    assert history.said(message) == "2026-01-02 03:04  user: One\n    two"
+    image = {"type": "image", "digest": "ab12"}
+    both = {**message, "content": "See", "parts": [image, {"type": "text", "text": "See"}]}
+    assert history.said(both) == "2026-01-02 03:04  user: See\n    [an image: ab12]"
+    assert history.said({**message, "content": "", "role": "assistant"}) == "2026-01-02 03:04  assistant: (nothing)"
+    long = history.said({**message, "role": "tool", "tool_name": "file", "content": "x" * 5_000})
+    assert long.startswith("2026-01-02 03:04  tool file: xxx")
+    assert len(long) < 400 and long.endswith("…")
+
+
 def test_lines_that_are_no_messages(home: Pattern, tmp_path: Path) -> None:
     file = tmp_path / "past.jsonl"
     text = lines("{", [1], past(0, role="robot"), past(1, content=" "), past(2))

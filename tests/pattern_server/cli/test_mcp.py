@@ -22,7 +22,7 @@ TOOL = {
 }
 NOTES = {
     "name": "notes",
-    "place": "http://127.0.0.1:8000/mcp",
+    "place": "http://127.0.0.1:8000",
     "state": "ready",
     "last_error": None,
     "tools": [TOOL],
@@ -63,7 +63,7 @@ async def test_tools_start_a_server_only_if_they_are_not_known(capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert "Find notes. www" in shown
     assert "describes it itself" not in shown
-    assert "--tool notes__* -c home" in shown
+    assert "--add-tool 'notes__*' -c home" in shown
     assert await call(mcp.tools, name="fresh") == (None, ["GET mcp", "POST mcp/fresh/test"])
     assert await call(mcp.tools, name="broken") == (FAILED, ["GET mcp", "POST mcp/broken/test"])
     assert "broken is failed: its program ended" in capsys.readouterr().err

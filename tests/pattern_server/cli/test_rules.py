@@ -9,7 +9,8 @@ import click
 import httpx2
 import pytest
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.rules.ruleset import warnings_of
 from pattern_server.cli import rules
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
@@ -20,22 +21,42 @@ THEIRS = {"tool_name": "web", "rule_type": {"type": "MaxCalls", "value": 3}}
 
 
 async def call(
-    command: click.Command, stored: Any, *, is_json: bool = False, enabled: tuple[str, ...] = ("web",), **given: Any
+    command: click.Command,
+    stored: Any,
+    *,
+    is_json: bool = False,
+    enabled: tuple[str, ...] = ("web",),
+    meanwhile: Any = None,
+    **given: Any,
 ) -> list[Any]:
-    """Run a command on an agent with these rules; returns the bodies of its PATCH requests."""
+    """Run a command on an agent with these rules, which somebody makes `meanwhile` before the first change comes;
+    returns the bodies of its PATCH requests that were taken."""
     sent: list[Any] = []
+    rules = stored
 
     def answer(request: httpx2.Request) -> Answer:
+        nonlocal rules
         assert request.url.path == "/api/v1/constellations/home/agents/ada"
+        if request.method == "PATCH" and meanwhile is not None and rules == stored:
+            rules = meanwhile
         if request.method == "PATCH":
+            if request.headers["if-match"] != tag_of(rules):
+                return as_json({"detail": "read it again", "code": "version_mismatch"}, 412)
             sent.append(json.loads(request.content))
-        return as_json({"name": "ada", "tool_rules": stored, "enabled_tools": list(enabled)})
+            rules = sent[-1]["tool_rules"]
+        warnings = list(warnings_of(rules, enabled))
+        told = {"name": "ada", "tool_rules": rules, "rule_warnings": warnings}
+        return as_json(told, etag=tag_of(rules))
 
     inner: Any = command.callback
     while "api" not in inner.__code__.co_varnames[: inner.__code__.co_argcount]:
         inner = inner.__wrapped__
     await inner(api_of(answer), Output(is_json=is_json), constellation="home", agent="ada", **given)
     return sent
+
+
+def tag_of(rules: object) -> str:
+    return f'"{json.dumps(rules).encode().hex()}"'
 
 
 def adding(tool: str, kind: str, *fields: str, **given: Any) -> dict[str, Any]:
@@ -61,6 +82,15 @@ async def test_a_rule_is_added_behind_the_others(capsys: pytest.CaptureFixture[s
     sent = await call(rules.add, None, is_json=True, **adding("web", "requires_preceding", "tools=recall, search"))
     assert sent == [{"tool_rules": [{"tool": "web", "type": "requires_preceding", "tools": ["recall", "search"]}]}]
     assert json.loads(capsys.readouterr().out)["tools"] == ["recall", "search"]
+
+
+async def test_what_somebody_else_does_meanwhile_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    sent = await call(rules.add, [THREE], meanwhile=[LAST], **adding("web", "needed"))
+    assert sent == [{"tool_rules": [LAST, {"tool": "web", "type": "needed"}]}]
+    assert await call(rules.remove, [THREE], meanwhile=[THREE, LAST], number=1) == [{"tool_rules": [LAST]}]
+    assert "1 left" in capsys.readouterr().out
+    with pytest.raises(Conflict, match="somebody changed the rules"):  # its number means another rule now
+        await call(rules.remove, [THREE], meanwhile=[LAST, THREE], number=1)
 
 
 async def test_what_will_not_do_is_not_sent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,17 +25,17 @@ def test_the_first_start_prints_a_token_that_works_and_the_second_none(tmp_path:
         assert server is not None
         assert (data_dir / "server.json").stat().st_mode & 0o777 == 0o600
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert server.url in out
     (token,) = [line.strip() for line in out.splitlines() if line.startswith("  ")]
     with serving(data_dir, tmp_path) as process:
         server = running_server(data_dir)
         assert server is not None
-        me = httpx2.get(f"{server.url}/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+        me = httpx2.get(f"{server.url}/api/v1/me", headers={"Authorization": f"Bearer {token}"}, timeout=60)
         assert me.json()["username"] == "admin"
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert token not in out
 
@@ -43,7 +43,7 @@ def test_the_first_start_prints_a_token_that_works_and_the_second_none(tmp_path:
 @pytest.mark.slow
 def test_a_second_server_is_refused_and_names_the_first(tmp_path: Path) -> None:
     with serving(tmp_path / "data", tmp_path) as first, serving(tmp_path / "data", tmp_path) as second:
-        _, err = second.communicate(timeout=20)
+        _, err = second.communicate(timeout=60)
         assert second.returncode == 1
         assert str(first.pid) in err
         assert "Traceback" not in err
@@ -56,7 +56,7 @@ def test_a_command_that_came_first_does_not_cost_the_token(tmp_path: Path) -> No
     subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
     with serving(tmp_path / "data", tmp_path) as process:
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
     assert "Your API token" in out
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from pattern_core.errors import NotFound
 from pattern_server.cli.output import Output
 from pattern_server.cli.why import conversation, headline, row, why
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
@@ -43,17 +44,28 @@ STEP = {
 }
 
 
-async def shown(steps: list[Any], *, is_json: bool = False) -> list[str]:
+async def shown(
+    steps: list[Any],
+    *,
+    is_json: bool = False,
+    turn: str | None = "turn_1",
+    agent: str | None = None,
+    newest: tuple[str, ...] = ("turn_9",),
+) -> list[str]:
     asked: list[str] = []
 
     def answer(request: httpx2.Request) -> Answer:
         asked.append(f"{request.method} {request.url.path}")
+        if request.url.path.endswith("/usage"):
+            wanted = {"by": "turn", "limit": "1", **({"agent": agent} if agent else {})}
+            assert dict(request.url.params) == wanted
+            return as_json({"items": [{"key": one} for one in newest]})
         return as_json({"turn_id": "turn_1", "agent_id": "agent_1", "steps": steps})
 
     inner: Any = why.callback
     while "api" not in inner.__code__.co_varnames[: inner.__code__.co_argcount]:
         inner = inner.__wrapped__
-    await inner(api_of(answer), Output(is_json=is_json), turn="turn_1", constellation="home")
+    await inner(api_of(answer), Output(is_json=is_json), turn=turn, constellation="home", agent=agent)
     return asked
 
 
@@ -67,6 +79,14 @@ async def test_a_step_is_told_part_by_part(capsys: pytest.CaptureFixture[str]) -
     assert "a core block, the agent's own" in out
     assert "Left out:" in out
     assert "pinned plan v3" in out
+
+
+@pytest.mark.parametrize("agent", [None, "ada"])
+async def test_without_an_id_it_is_the_newest_turn(capsys: pytest.CaptureFixture[str], agent: str | None) -> None:
+    assert (await shown([STEP], turn=None, agent=agent))[-1] == "GET /api/v1/constellations/home/turns/turn_9/prompt"
+    assert capsys.readouterr().out.startswith("The newest turn, turn_9:\nStep 1")
+    with pytest.raises(NotFound, match="no model was asked yet"):
+        await shown([STEP], turn=None, agent=agent, newest=())
 
 
 async def test_a_step_that_was_shown_the_same_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:

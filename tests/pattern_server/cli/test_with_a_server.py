@@ -39,7 +39,7 @@ def test_commands_go_through_a_running_server(home: Pattern, data_dir: Path, tmp
         assert "answers at" in examined.out
 
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode == 0
     assert "Lisbon" in home("memory", "show", "human", "-c", "home", "-a", "ada").out, "and without it as well"
 

@@ -18,7 +18,7 @@ from tests.pattern_server.place import API, Place
 
 HOME = "/constellations/home"
 RULE = {"tool": "calculator", "type": "requires_consent"}
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 async def opened(place: Place, scripted: ScriptedProvider) -> None:
@@ -30,7 +30,7 @@ async def opened(place: Place, scripted: ScriptedProvider) -> None:
 async def api(place: Place) -> AsyncIterator[Api]:
     """The API as the command line speaks to it."""
     headers = {"Authorization": f"Bearer {place.parts.local_token}"}
-    async with httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=False, timeout=60) as http:
         yield Api(http, streams=True)
 
 

@@ -129,7 +129,9 @@ async def _names(place: Place, number: int) -> dict[str, str]:
 async def test_without_a_token_nothing_is_answered(place: Place) -> None:
     names = {"c": await place.constellation(), "a": "ada", "t": "turn_x", "label": "human"}
     for headers in ({}, {"Authorization": "Basic abc"}, {"Authorization": "Bearer"}, {"Authorization": "Bearer nope"}):
-        async with httpx2.AsyncClient(base_url=place.url + API, headers=headers, trust_env=False) as stranger:
+        async with httpx2.AsyncClient(
+            base_url=place.url + API, headers=headers, trust_env=False, timeout=60
+        ) as stranger:
             found = {row: await _ask(stranger, row, names) for row in ROUTES}
             assert found == dict.fromkeys(ROUTES, 401)
             answer = await stranger.get("/me")

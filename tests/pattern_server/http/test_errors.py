@@ -21,7 +21,7 @@ from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError
 from pattern_db.errors import DatabaseError, DiskFull
 from pattern_server.http.errors import STATUS, of_error, of_framework, of_validation, problem, status_of
 
-# Errors that no request meets: they stop a start, a migration or a command line.
+# Errors that no request meets: they stop a start, a migration, a turn or a command line.
 NOT_OF_REQUESTS = {
     "internal",
     "stopped",
@@ -33,6 +33,7 @@ NOT_OF_REQUESTS = {
     "claim_failed",
     "copy_damaged",
     "document_damaged",
+    "in_doubt",
 }
 
 

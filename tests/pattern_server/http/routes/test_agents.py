@@ -33,6 +33,7 @@ async def test_an_agent_from_birth_to_death(place: Place) -> None:
     assert agent["model_name"] == "rules-1"  # the provider's default
     for name in ("description", "system_prompt", "config", "enabled_tools", "tool_rules"):
         assert agent[name] == body[name]
+    assert agent["rule_warnings"] == ["the rule max_calls is about `recall`, which is not enabled"]
     for name in ("ada", agent["id"]):
         assert (await place.admin.get(f"{HERE}/{name}")).json() == agent
     blocks = (await place.admin.get(f"{HERE}/ada/memory")).json()["items"]
@@ -70,6 +71,9 @@ MISFITS: tuple[tuple[Any, str], ...] = (
     ({"name": "x", "config": {"temperature": "hot"}}, "temperature"),
     ({"name": "x", "config": {"message_policy": "shout"}}, "config.message_policy"),
     ({"name": "x", "config": {"limits": {"steps": 0}}}, "steps"),
+    ({"name": "x", "config": {"routing": {"fallback_models": ["opnai/m"]}}}, "opnai"),
+    ({"name": "x", "config": {"routing": {"rules": [{"condition": {"type": "always"}, "model": "opnai/m"}]}}}, "opnai"),
+    ({"name": "x", "config": {"compaction": {"summarization_model": "opnai/m"}}}, "opnai"),
     ({"name": "x", "tool_rules": [{"tool": "recall", "type": "max_calls"}]}, "count"),
     ({"name": "x", "tool_rules": [{"tool": "recall", "type": "sometimes"}]}, "sometimes"),
     ({"name": "x", "status": "asleep"}, "status"),
@@ -102,6 +106,28 @@ async def test_a_provider_without_a_usual_model_needs_its_name(alone: Path, scri
         assert (await place.admin.post(HERE, json=named)).status_code == 201
 
 
+async def test_what_changed_meanwhile_is_not_overwritten(place: Place) -> None:
+    await place.constellation()
+    tag = (await place.admin.get(f"{HERE}/ada")).headers["etag"]
+    first = await place.admin.patch(f"{HERE}/ada", json={"system_prompt": "One."}, headers={"If-Match": tag})
+    assert (first.status_code, first.headers["etag"] != tag) == (200, True)
+    second = await place.admin.patch(f"{HERE}/ada", json={"system_prompt": "Two."}, headers={"If-Match": tag})
+    assert (second.status_code, second.json()["code"]) == (412, "version_mismatch")
+    again = await place.admin.get(f"{HERE}/ada")
+    assert (again.json()["system_prompt"], again.headers["etag"]) == ("One.", first.headers["etag"])
+    for condition in ({"If-Match": "*"}, {"If-Match": f"W/{again.headers['etag']}"}, {}):
+        body = {"system_prompt": "One."}
+        assert (await place.admin.patch(f"{HERE}/ada", json=body, headers=condition)).status_code == 200
+
+
+async def test_other_models_of_known_providers_will_do(place: Place) -> None:
+    await place.constellation()
+    routing = {"fallback_models": ["scripted/m", "anthropic/some/model"]}
+    config = {"routing": routing, "compaction": {"summarization_model": "google/g"}}
+    changed = await place.admin.patch(f"{HERE}/ada", json={"config": config})
+    assert (changed.status_code, changed.json()["config"]) == (200, config)
+
+
 async def test_conflicts_and_bad_changes_change_nothing(place: Place) -> None:
     await place.constellation()
     before = (await place.admin.get(f"{HERE}/ada")).json()
@@ -111,6 +137,7 @@ async def test_conflicts_and_bad_changes_change_nothing(place: Place) -> None:
         ({"name": None}, 422),
         ({"id": "agent_x"}, 422),
         ({"model_provider": "opnai"}, 422),
+        ({"config": {"routing": {"fallback_models": ["scripted/m", "opnai/m"]}}}, 422),
         ({"enabled_tools": ["rm"]}, 422),
     ):
         assert (await place.admin.patch(f"{HERE}/ada", json=body)).status_code == status, body

@@ -137,4 +137,4 @@ async def test_a_cancelled_turn_takes_its_question_back(place: Place, scripted: 
     assert (cancelled["cancelled"], cancelled["status"]) == (True, "cancelled")
     answer = await place.admin.post(f"{HERE}/{question}", json={"decision": "approve"})
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
-    assert "cancelled already" in answer.json()["detail"]
+    assert "its turn was stopped" in answer.json()["detail"]

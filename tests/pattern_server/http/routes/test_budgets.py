@@ -64,7 +64,13 @@ async def test_what_makes_no_sense_is_refused(place: Place) -> None:
         ({"group": "g"}, 422),
         ({"scope": "turn", "agent": None}, 422),
         ({"scope": "group", "agent": None}, 422),
+        ({"scope": "group", "agent": None, "group": "anything at all"}, 422),
     )
+    told = ""
     for changes, status in refused:
         answer = await place.admin.put(HERE, json={**DAILY, **changes})
         assert answer.status_code == status, answer.text
+        told = answer.json()["detail"]
+    assert "no groups yet" in told
+    grouped = {**DAILY, "scope": "group", "agent": None, "group": f"group_{'0' * 26}"}
+    assert (await place.admin.put(HERE, json=grouped)).json()["ref"] == grouped["group"]

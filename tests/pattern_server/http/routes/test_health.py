@@ -9,7 +9,7 @@ from tests.pattern_server.place import Place
 
 
 async def ask(place: Place, path: str) -> httpx2.Response:
-    async with httpx2.AsyncClient(trust_env=False) as stranger:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as stranger:
         return await stranger.get(place.url + path)
 
 

@@ -34,7 +34,9 @@ async def test_messages_come_into_the_conversation_where_they_belong(place: Plac
     assert rows[3]["source_metadata"] == {"tags": ["a"], "name": "Ruth"}
     assert (rows[3]["source"], rows[3]["session_id"], rows[3]["workspace"]) == ("import", "s", "w")
     assert (await place.say("go on")).status_code == 200
-    assert [one.text for one in scripted.requests[-1].messages] == ["word 0", "word 1", "word 2", "word 3", "go on"]
+    theirs = [f'<data from="an imported conversation">\nword {number}\n</data>' for number in (0, 2)]
+    shown = [one.text for one in scripted.requests[-1].messages]
+    assert shown == [theirs[0], "word 1", theirs[1], "word 3", "go on"]
     found = await place.admin.post("/constellations/home/search", json={"query": "word 2"})
     assert found.json()["hits"][0]["id"] == ids[3]
 

@@ -15,7 +15,7 @@ EVENTS = "/constellations/home/events"
 async def started(place: Place) -> str:
     """The id of a turn that was accepted and runs."""
     turn_id = (await place.say("Hello", Prefer="respond-async")).json()["turn_id"]
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         while (await place.admin.get(f"/constellations/home/turns/{turn_id}")).json()["status"] != "running":
             await trio.sleep(0.01)
     return str(turn_id)
