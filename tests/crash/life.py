@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,8 +48,10 @@ from tests.crash.script import (
 )
 
 LIFE_MS = 5_000  # how far apart the clocks of two lives begin
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
+LOOK_S = 0.004  # between two looks whether a life is over; more often costs more than the rest of the harness
 QUESTIONS_MAX = 100
+REHEARSED = 4  # messages to each agent
 MORE = 500  # between the number of a message and that of the one that follows it at once, to join its turn
 STEERS = 0.15  # of the messages that are followed by another
 USER = "user:crash"
@@ -94,6 +97,20 @@ class Scene:
         self.tools = ToolRegistry(settings.tools(self.stage))
 
 
+async def rehearse(folder: Path, scene: Scene) -> None:
+    """Lead a life in memory and without threads, and leave nothing of it but what a process reads or makes only once.
+
+    Forked lives then find that done: the model catalogue alone takes longer to read than most of them last.
+    """
+    world = World(folder)
+    folder.mkdir()
+    async with WatchedDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=iso(START_MS))) as made:
+        assert isinstance(made, WatchedDatabase)
+        with trio.fail_after(PATIENCE_S):
+            await Life(world, 0, Trigger(None), random.Random(0), scene).lead_on(made, messages=REHEARSED)
+    shutil.rmtree(folder)
+
+
 class Life:
     """Everything of one life; `number` counts the lives of the world from 0, `chance` decides what clients do."""
 
@@ -122,17 +139,21 @@ class Life:
             name = vfs if disk is None else disk.name
             async with await self._settings.database.open(self._world.file, threads, vfs=name) as database:
                 assert isinstance(database, WatchedDatabase)
-                database.watch_with(self._trigger, self._world.told)
                 for pragma in pragmas:
                     await database.run_alone(_set, pragma)
-                await database.write(meta.next_epoch)
-                async with trio.open_nursery() as nursery:
-                    constellation = self._constellation(database)
-                    await nursery.start(constellation.run)
-                    await self._use(constellation, messages)
-                    nursery.cancel_scope.cancel()
+                await self.lead_on(database, messages=messages)
             if disk is not None:
                 disk.unregister()
+
+    async def lead_on(self, database: WatchedDatabase, *, messages: int) -> None:
+        """As `lead`, on an open database."""
+        database.watch_with(self._trigger, self._world.told)
+        await database.write(meta.next_epoch)
+        async with trio.open_nursery() as nursery:
+            constellation = self._constellation(database)
+            await nursery.start(constellation.run)
+            await self._use(constellation, messages)
+            nursery.cancel_scope.cancel()
 
     def _constellation(self, database: WatchedDatabase) -> Constellation:
         late_ms = -LIFE_MS // 2 if self._chance.random() < 0.1 else 0  # wall clocks are set back now and then
@@ -280,7 +301,7 @@ async def _rest(constellation: Constellation) -> None:
         await _until(lambda: constellation.is_idle)
         if await constellation.database.read(_unfinished) == 0:
             return
-        await trio.sleep(0.001)
+        await trio.sleep(LOOK_S)
 
 
 def _unfinished(connection: Connection) -> int:
@@ -290,4 +311,4 @@ def _unfinished(connection: Connection) -> int:
 
 async def _until(condition: Callable[[], bool]) -> None:
     while not condition():
-        await trio.sleep(0.001)
+        await trio.sleep(LOOK_S)

@@ -33,11 +33,13 @@ INSTANT = ("instant", "any")
 _NAMED: tuple[tuple[str, str], ...] = (
     *((moment, phase) for moment in (*COMMIT_MOMENTS, *OTHER_MOMENTS) for phase in COMMIT_PHASES),
     *((moment, phase) for moment in AROUND for phase in ("before", "after")),
+    # Twice more: few of these calls cannot be repeated, and it is those that a death leaves in doubt.
+    *(("outside", phase) for phase in ("before", "after", "before", "after")),
     *(("disk", phase) for phase in ("write", "written", "sync", "synced")),
 )
 # Every fifth life ends at an instant of no name: the kernel ends it wherever a random time finds it.
 POINTS = tuple(point for at, named in enumerate(_NAMED) for point in ((named, INSTANT) if at % 4 == 3 else (named,)))
-_OFTEN = frozenset({"T3", "T6", "T7", "T2'", "model", "outside"})
+_OFTEN = frozenset({"T3", "T6", "T7", "T2'", "model"})
 RARE = frozenset({"resume", "aside", "T4", "decide", "summary", *OTHER_MOMENTS})
 INSTANT_S_MAX = 0.04
 

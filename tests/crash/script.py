@@ -60,7 +60,7 @@ RULES: Mapping[str, Json] = {
 }
 CONFIGS: Mapping[str, Mapping[str, Json]] = {
     "ada": {},
-    "bob": {"on_doubt": "ask_human", "context_window": 3_900, "max_output_tokens": 200},
+    "bob": {"on_doubt": "ask_human", "context_window": 2_300, "max_output_tokens": 200},
 }
 
 

@@ -15,9 +15,12 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +28,7 @@ from typing import Protocol
 import trio
 
 from tests.crash.checker import check_after_death, check_at_rest
-from tests.crash.life import Life, Scene, Settings, prepare
+from tests.crash.life import Life, Scene, Settings, prepare, rehearse
 from tests.crash.moments import Point, Trigger, choose
 from tests.crash.outside import World
 
@@ -34,7 +37,10 @@ MESSAGES = 1  # of each client in a life
 RESTS_MAX = 20
 CUT_OFF = 3  # exit status of a life that was cut off and could still tell
 FAILED = 70  # exit status of a life that ended with an error
-HANGS_S = 60
+HANGS_S = 120
+FORK_TRIALS = 60
+FORK_AGAIN_S = 1.0
+LAST_WORDS = 2_000  # characters of what a worker wrote to standard error before it died
 
 
 class Ending(Protocol):
@@ -152,9 +158,18 @@ def chance_of(*names: object) -> random.Random:
     return random.Random("/".join(map(str, names)))
 
 
+def _forked() -> int:
+    """As `os.fork`, but a machine that has no room for another process just now is asked again for some time."""
+    for _trial in range(FORK_TRIALS):
+        with suppress(BlockingIOError):
+            return os.fork()
+        time.sleep(FORK_AGAIN_S)
+    return os.fork()
+
+
 def fork(world: World, task: Callable[[], bool]) -> int:
     """Run `task` in a child and return its wait status. What it writes to standard error is a trouble of the world."""
-    child = os.fork()
+    child = _forked()
     if child:
         return os.waitpid(child, 0)[1]
     status = FAILED
@@ -177,10 +192,16 @@ def _was_cut_off(status: int) -> bool:
 
 
 class Series:
-    """Worlds `first`, `first + step` … of a seed, until enough lives were cut off or a violation was found."""
+    """Worlds `first`, `first + step` … of a seed, until enough lives were cut off or a violation was found.
 
-    def __init__(self, seed: int, settings: Settings, choose_ending: ChooseEnding, *, folder: Path) -> None:
+    `place` is a file that says where the series is.
+    """
+
+    def __init__(
+        self, seed: int, settings: Settings, choose_ending: ChooseEnding, *, folder: Path, place: Path
+    ) -> None:
         self.tally = Tally()
+        self._place = place
         self._choose_ending = choose_ending
         self._seed = seed
         self._folder = folder
@@ -218,6 +239,7 @@ class Series:
             shutil.rmtree(world.folder)
 
     def _one_life(self, world: World, number: int, life: int, scene: Scene) -> None:
+        self._place.write_text(f"world {number}, life {life}")  # what remains of a worker that dies
         chance = chance_of(self._seed, number, life)
         ending = self._choose_ending(scene.settings, number * LIVES_MAX + life, chance)
         status = fork(world, lambda: ending.lead(world, life, chance, scene))
@@ -231,6 +253,7 @@ class Series:
 
     def _rested(self, world: World, number: int, life: int, scene: Scene) -> bool:
         """Lead a life that is not cut off."""
+        self._place.write_text(f"world {number}, life {life}, at rest")
         chance = chance_of(self._seed, number, life)
         status = fork(world, lambda: AtRest().lead(world, life, chance, scene))
         self._blame(world, number, life, check_after_death(world))
@@ -250,37 +273,57 @@ def run_parallel(
     workers: int = 2,
     discard: bool = False,
 ) -> Tally:
-    """Share the points among `workers` forked processes. `discard` removes worlds with violations, too."""
+    """Share the points among `workers` forked processes. `discard` removes worlds with violations, too.
+
+    A worker that dies is a violation that says how, where it was, and what its last words were.
+    """
     folder = scratch()
+    scene = Scene(settings)
+    trio.run(rehearse, folder / "rehearsal", scene)  # here, so that workers and lives read no file of the project
+    assert threading.active_count() == 1, "a fork takes only its own thread along"
     children = []
     for worker in range(workers):
         share = points // workers + (worker < points % workers)
-        series = Series(seed, settings, choose_ending, folder=folder)
-        child = os.fork()
+        series = Series(seed, settings, choose_ending, folder=folder, place=folder / f"place-{worker}")
+        child = _forked()
         if child == 0:
             _work(series, share, folder / f"tally-{worker}", (worker, workers))
         children.append(child)
-    for child in children:
-        os.waitpid(child, 0)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     total = Tally()
-    for worker in range(workers):
+    for worker, code in enumerate(codes):
         result = folder / f"tally-{worker}"
-        if result.exists():
+        if code == 0:
             total.add(Tally.load(result.read_text()))
             result.unlink()
         else:
-            total.violations.append(f"unfinished: worker {worker} of {folder} died")
+            total.violations.append(_died(folder, worker, code, seed))
     if not total.violations or discard:
         shutil.rmtree(folder)
     return total
 
 
+def _died(folder: Path, worker: int, code: int, seed: int) -> str:
+    """Words for the death of a worker."""
+    how = f"exit status {code}" if code > 0 else signal.Signals(-code).name
+    place, words = (_text(folder / f"{name}-{worker}") for name in ("place", "tally"))
+    where = f"[seed {seed}, {place or 'before its first life'}, {folder}]"
+    return f"unfinished: worker {worker} died of {how} {where}; its last words: {words[-LAST_WORDS:] or 'none'}"
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace").strip() if path.exists() else ""
+
+
 def _work(series: Series, points: int, result: Path, share: tuple[int, int]) -> None:
+    """What a worker does: it leaves its tally in `result`, and until then all that it writes to standard error."""
     status = 1
     try:
+        os.dup2(os.open(result, os.O_WRONLY | os.O_APPEND | os.O_CREAT), 2)
+        faulthandler.enable(file=2)
         result.write_text(series.run(points, first=share[0], step=share[1]).dump())
         status = 0
     except BaseException:  # noqa: BLE001  # the worker's border: a forked child must never return to its parent's stack
-        traceback.print_exc()
+        traceback.print_exc(file=sys.__stderr__)
     finally:
         os._exit(status)

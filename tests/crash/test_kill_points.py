@@ -12,7 +12,7 @@ from tests.crash.moments import COMMIT_MOMENTS, POINTS, RARE
 from tests.crash.series import Tally
 from tests.sources import ROOT
 
-KILL_POINTS = 600
+KILL_POINTS = 800
 BROKEN_POINTS = 400
 REACHED = 0.5  # of the lives that are meant to end at a point, how many do at least
 SELDOM = (
@@ -26,20 +26,35 @@ SELDOM = (
     ("compact", "money", "summary"),
 )
 PHASES = ("before", "after", "told")
+DYING = """
+import os, signal, sys
+from tests.crash.life import Settings
+from tests.crash.series import run_parallel
+
+def choose(_settings, number, _chance):
+    os.write(2, b"these were its last words")
+    if number == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise OSError("no room")
+
+sys.stdout.write(run_parallel(7, 2, Settings(), choose, discard=True).dump())
+"""
 
 
 def cut_off(points: int, *more: str, seed: int = 1) -> Tally:
     """Run in a process of its own: forking needs one without threads."""
-    options = ["--points", str(points), "--seed", str(seed), "--json", *more]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crash", *options], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.stdout, done.stderr
+    return tally_of("-m", "tests.crash", "--points", str(points), "--seed", str(seed), "--json", *more)
+
+
+def tally_of(*arguments: str) -> Tally:
+    """What a Python process prints of its tally."""
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, f"it ended with {done.returncode}: {done.stderr}"
     return Tally.load(done.stdout)
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_repeated_at_six_hundred_kill_points() -> None:
+def test_nothing_is_lost_or_repeated_at_many_kill_points() -> None:
     tally = cut_off(KILL_POINTS)
     assert not tally.violations, "\n".join(tally.violations[:20])
     assert tally.killed >= KILL_POINTS
@@ -73,3 +88,12 @@ def test_a_broken_variant_is_caught(variant: str, kind: str) -> None:
     tally = cut_off(BROKEN_POINTS, "--variant", variant, "--discard")
     assert tally.killed <= BROKEN_POINTS
     assert any(violation.startswith(f"{kind}:") for violation in tally.violations), tally.violations
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_told_with_its_last_words_and_where_it_was() -> None:
+    killed, failed = tally_of("-c", DYING).violations
+    assert "worker 0 died of SIGKILL [seed 7, world 0, life 0, " in killed
+    assert "these were its last words" in killed
+    assert "worker 1 died of exit status 1 [seed 7, world 1, life 0, " in failed
+    assert "OSError: no room" in failed

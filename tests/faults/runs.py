@@ -13,5 +13,5 @@ def run(kind: str, trials: int, *more: str) -> Tally:
     """What `trials` trials of a kind came to."""
     command = [sys.executable, "-m", "tests.faults", kind, "--trials", str(trials), "--json", *more]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
+    assert done.stdout, f"it ended with {done.returncode}: {done.stderr}"
     return Tally.load(done.stdout)
