@@ -111,7 +111,7 @@ async def _one_judged(services: TurnServices, turn: ActiveTurn, planned: Planned
         return _asked(services, turn, planned, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY)
     if verdict.kind == "ask":
         return _asked(services, turn, planned, verdict.text, scope=verdict.scope)
-    reason = _own_reason(planned)
+    reason = None if agreed else _own_reason(planned)  # who agreed to such calls is not asked again by the tool
     if reason is None or await services.consent.is_standing(turn.agent.id, row, None):
         return planned
     return _asked(services, turn, planned, reason)

@@ -65,6 +65,8 @@ def _entries(stored: Json) -> Iterator[Mapping[str, Json]]:
     if stored is None:
         return
     if isinstance(stored, dict):
+        if isinstance(stored.get("type"), str) and isinstance(stored.get("tool"), str):
+            raise InvalidInput("tool_rules is a list of rules: put this one rule into brackets, [{…}]")
         pairs = [(tool, several if isinstance(several, list) else [several]) for tool, several in stored.items()]
         stored = [{"tool": tool, **one} if isinstance(one, dict) else one for tool, several in pairs for one in several]
     if not isinstance(stored, list):

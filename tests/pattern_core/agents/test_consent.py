@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -15,6 +15,8 @@ from pattern_core.approvals import Answer, Approval
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.limits import Limits
 from pattern_core.messages import ToolResult
+from pattern_core.rules import facts
+from pattern_core.rules.state import EDITED, without_note
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer as Scripted
 from pattern_core.testing.model import calls, says, together
@@ -51,12 +53,17 @@ PAY = calls("pay", {"to": "bob", "amount": 5})
 
 @asynccontextmanager
 async def asked(
-    *script: Scripted, limits: Limits | None = None, clock: StoppedClock | None = None
+    *script: Scripted,
+    limits: Limits | None = None,
+    clock: StoppedClock | None = None,
+    rules: Sequence[Mapping[str, object]] = (),
 ) -> AsyncIterator[tuple[Running, Bank, str]]:
     """A constellation whose agent ada has begun a turn and waits for a person."""
     bank = Bank()
     async with running(script, tools=[note, bank.tool], limits=limits, clock=clock) as one:
-        await one.agent()
+        agent = await one.agent()
+        if rules:
+            await one.constellation.roster.update(agent.id, {"tool_rules": rules})
         view = await one.say("go")
         assert view.status == "waiting"
         yield one, bank, view.id
@@ -246,3 +253,28 @@ async def test_a_changed_call_is_told_later_as_it_was_told_live() -> None:
         await answer(one, arguments={"to": "bob", "amount": 3})
         await over(one, turn_id)
         assert (await one.events(turn_id))[: len(before)] == before
+
+
+MONEY, TRADE = ({"tool": "pay", "type": "requires_consent", "scope": scope} for scope in ("money", "trade"))
+
+
+async def test_each_scope_is_agreed_to_by_itself() -> None:
+    async with asked(PAY, PAY, PAY, says("done"), rules=[MONEY, TRADE]) as (one, bank, turn_id):
+        first = await answer(one, scope="always")
+        assert (await over(one, turn_id)).status == "waiting"
+        second = await answer(one, scope="always")
+        assert [approval.request["subject"] for approval in (first, second)] == ["scope:money", "scope:trade"]
+        assert (await over(one, turn_id)).status == "completed"
+        assert len(bank.paid) == 3  # the third one needed nobody
+
+
+async def test_rules_read_a_result_without_the_note_of_its_changed_arguments() -> None:
+    note_of = f"{EDITED}{{}}]\n"
+    assert without_note(note_of + "paid\ntwice") == "paid\ntwice"
+    assert without_note("paid\ntwice") == "paid\ntwice"
+    async with asked(PAY, says("done")) as (one, _bank, turn_id):
+        await answer(one, arguments={"to": "bob", "amount": 3})
+        await over(one, turn_id)
+        assert EDITED in shown(one)[0].content
+        [call] = await one.database.read(facts.calls_of, 1)
+        assert call.result == "paid"

@@ -191,3 +191,8 @@ def test_a_refusal_says_what_is_wrong(stored: Any, says: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         RuleSet.of(stored)
     assert says in refused.value.message
+
+
+def test_one_rule_that_is_no_list_is_told_what_is_missing() -> None:
+    with pytest.raises(InvalidInput, match="into brackets"):
+        read({"tool": "web", "type": "max_calls", "count": 3})
