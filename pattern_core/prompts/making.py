@@ -24,7 +24,7 @@ from pattern_core.prompts.activity import activity_parts
 from pattern_core.prompts.blocks import block_parts
 from pattern_core.prompts.budget import Fitted, fit
 from pattern_core.prompts.calibration import Calibration, last_calls
-from pattern_core.prompts.conversation import Conversations
+from pattern_core.prompts.conversation import Conversations, Shown
 from pattern_core.prompts.guide import DEFAULT_INSTRUCTIONS, guide, rules
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.prompt import Prompt, PromptInput, build_prompt
@@ -110,8 +110,7 @@ class Prompts:
         blocks = await block_parts(self.memory, agent.id, words, again)
         found = self._found.get(turn.id)
         if found is None:
-            in_view = [*(part.text for part in blocks.parts), *_texts(conversation.messages[-IN_VIEW_MAX:])]
-            found = await self._look_up(turn, settings, words, conversation.first, in_view)
+            found = await self._look_up(turn, settings, words, conversation, blocks.parts)
             self._found[turn.id] = found
             while len(self._found) > TURNS_MAX:
                 self._found.popitem(last=False)
@@ -163,19 +162,19 @@ class Prompts:
         self._found.pop(turn_id, None)
 
     async def _look_up(
-        self, turn: ActiveTurn, settings: ContextSettings, words: str, before: str, in_view: Sequence[str]
+        self, turn: ActiveTurn, settings: ContextSettings, words: str, conversation: Shown, blocks: Sequence[Part]
     ) -> _Found:
-        agent_id = turn.agent.id
+        agent_id, before = turn.agent.id, conversation.first
         now_ms = self.clock.now_ms()
         rows = await self.database.read(_rows, turn, settings, before, iso(now_ms - settings.activity_hours * HOUR_MS))
         recalled = Recalled()
-        if Kind.RECALLED not in settings.hidden:
+        if rows.findable and Kind.RECALLED not in settings.hidden:
             question = Question(
                 words=words,
                 agent_id=agent_id,
                 kinds=rows.findable,
                 before=before,
-                in_view=in_view,
+                in_view=[*(part.text for part in blocks), *_texts(conversation.messages[-IN_VIEW_MAX:])],
                 now=iso(now_ms),
             )
             recalled = await recall(self.search, question, settings)
