@@ -14,8 +14,11 @@ from pattern_core.prompts.foreign import escaped
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.settings import ContextSettings
 from pattern_db.columns import Json
-from pattern_db.tables.activity import NotedActivity, TurnActivity
+from pattern_db.connection import Connection
+from pattern_db.tables import activity
+from pattern_db.tables.activity import Mark, NotedActivity, TurnActivity
 
+KNOWN_MAX = 1_000  # turns whose lines are at hand
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 _DOING = {
     "completed": "answered",
@@ -27,25 +30,65 @@ _OTHERWISE = "could not answer"  # failed, limit, interrupted, parked
 _SUMMARIES = ("summary", "description", "title", "text")  # where an event's details may hold words
 
 
-def activity_parts(
-    agent_id: str, turns: Sequence[TurnActivity], noted: Sequence[NotedActivity], settings: ContextSettings
-) -> list[Part]:
-    """The lines for one agent. Its own are few; without anybody else's there are none at all."""
-    there: list[TurnActivity | NotedActivity] = [*turns, *noted]
-    if all(one.agent_id == agent_id for one in there):
-        return []
-    chosen: list[Part] = []
-    own = 0
-    for one in sorted(there, key=_moment, reverse=True):
-        is_own = one.agent_id == agent_id
-        own += is_own
-        if (is_own and own > settings.activity_own_max) or len(chosen) >= settings.activity_max:
-            continue
-        reason = "what the agent did" if is_own else "what happened in the constellation"
-        text = turn_line(one, agent_id) if isinstance(one, TurnActivity) else noted_line(one, agent_id)
-        reason = f"{reason} in the last {settings.activity_hours} hours"
-        chosen.append(Part(kind=Kind.ACTIVITY, text=text, ref=one.id, reason=reason))
-    return chosen
+class Lately:
+    """What turns were told as. Every prompt tells of the same turns as the one before it, and of a few new ones."""
+
+    def __init__(self) -> None:
+        self._turns: dict[Mark, TurnActivity] = {}
+        self._parts: dict[tuple[Mark, bool, bool, int], Part] = {}
+
+    def turns(self, connection: Connection, marks: Sequence[Mark]) -> list[TurnActivity]:
+        """The turns of the marks, which were read in the same transaction; only those that are new are read."""
+        new = [mark for mark in marks if mark not in self._turns]
+        if new and len(self._turns) + len(new) > KNOWN_MAX:
+            self._turns, new = {}, list(marks)
+        for one in activity.of_turns(connection, [turn_id for turn_id, _status, _name in new]) if new else ():
+            self._turns[_mark(one)] = one
+        return [self._turns[mark] for mark in marks if mark in self._turns]
+
+    def parts(
+        self,
+        agent_id: str,
+        turns: Sequence[TurnActivity],
+        noted: Sequence[NotedActivity],
+        settings: ContextSettings,
+    ) -> list[Part]:
+        """The lines for one agent. Its own are few; without anybody else's there are none at all."""
+        there: list[TurnActivity | NotedActivity] = [*turns, *noted]
+        if all(one.agent_id == agent_id for one in there):
+            return []
+        chosen: list[Part] = []
+        own = 0
+        for one in sorted(there, key=_moment, reverse=True):
+            own += one.agent_id == agent_id
+            if (one.agent_id == agent_id and own > settings.activity_own_max) or len(chosen) >= settings.activity_max:
+                continue
+            hours = settings.activity_hours
+            chosen.append(
+                self._turn(one, agent_id, hours)
+                if isinstance(one, TurnActivity)
+                else _part(one.id, noted_line(one, agent_id), hours, is_own=one.agent_id == agent_id)
+            )
+        return chosen
+
+    def _turn(self, turn: TurnActivity, reader: str, hours: int) -> Part:
+        is_own, is_asked = turn.agent_id == reader, turn.sender == f"agent:{reader}"
+        key = (_mark(turn), is_own, is_asked, hours)
+        known = self._parts.get(key)
+        if known is None:
+            if len(self._parts) >= KNOWN_MAX:
+                self._parts.clear()
+            known = self._parts[key] = _part(turn.id, turn_line(turn, reader), hours, is_own=is_own)
+        return known
+
+
+def _mark(turn: TurnActivity) -> Mark:
+    return (turn.id, turn.status, turn.agent_name)
+
+
+def _part(ref: str, text: str, hours: int, *, is_own: bool) -> Part:
+    what = "what the agent did" if is_own else "what happened in the constellation"
+    return Part(kind=Kind.ACTIVITY, text=text, ref=ref, reason=f"{what} in the last {hours} hours")
 
 
 def _moment(one: TurnActivity | NotedActivity) -> tuple[str, str]:

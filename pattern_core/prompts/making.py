@@ -20,7 +20,7 @@ from pattern_core.errors import NotFound
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Message, Text, ToolResult
 from pattern_core.models.model import ToolSpec, Usage
-from pattern_core.prompts.activity import activity_parts
+from pattern_core.prompts.activity import Lately
 from pattern_core.prompts.blocks import block_parts
 from pattern_core.prompts.budget import Fitted, fit
 from pattern_core.prompts.calibration import Calibration, last_calls
@@ -37,7 +37,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass, SearchKind
 from pattern_db.tables import activity, prompts, tasks
-from pattern_db.tables.activity import NotedActivity, TurnActivity
+from pattern_db.tables.activity import Mark, NotedActivity, TurnActivity
 from pattern_db.tables.tasks import OpenTask
 from pattern_db.timestamps import iso
 
@@ -94,6 +94,7 @@ class Prompts:
     _calibration: Calibration = field(default_factory=Calibration, init=False)
     _conversations: Conversations = field(init=False)
     _found: OrderedDict[str, _Found] = field(default_factory=OrderedDict, init=False)
+    _lately: Lately = field(default_factory=Lately, init=False)
     _again: WeakKeyDictionary[History, Again] = field(default_factory=WeakKeyDictionary, init=False)
 
     def __post_init__(self) -> None:
@@ -166,7 +167,9 @@ class Prompts:
     ) -> _Found:
         agent_id, before = turn.agent.id, conversation.first
         now_ms = self.clock.now_ms()
-        rows = await self.database.read(_rows, turn, settings, before, iso(now_ms - settings.activity_hours * HOUR_MS))
+        rows = await self.database.read(
+            _rows, self._lately, turn, settings, before, iso(now_ms - settings.activity_hours * HOUR_MS)
+        )
         recalled = Recalled()
         if rows.findable and Kind.RECALLED not in settings.hidden:
             question = Question(
@@ -181,7 +184,7 @@ class Prompts:
         return _Found(
             recalled=recalled,
             tasks=task_parts(rows.tasks, iso(now_ms)),
-            activity=activity_parts(agent_id, rows.turns, rows.noted, settings),
+            activity=self._lately.parts(agent_id, rows.turns, rows.noted, settings),
         )
 
     def _is_foreign(self, name: str) -> bool:
@@ -223,7 +226,9 @@ def own_parts(
     return tuple(parts)
 
 
-def _rows(connection: Connection, turn: ActiveTurn, settings: ContextSettings, before: str, since: str) -> _Rows:
+def _rows(
+    connection: Connection, lately: Lately, turn: ActiveTurn, settings: ContextSettings, before: str, since: str
+) -> _Rows:
     """All that one turn looks up in tables, in one visit. Most agents have nothing of most of it, so that is asked
     first.
     """
@@ -233,24 +238,25 @@ def _rows(connection: Connection, turn: ActiveTurn, settings: ContextSettings, b
     noted = (
         activity.noted_since(connection, since, limit=4 * settings.activity_max) if is_active and there.noted else ()
     )
+    has_turns = is_active and (there.others or bool(noted))
     has_tasks = there.tasks and Kind.TASKS not in hidden
     return _Rows(
         findable=there.findable,
         tasks=tasks.open_of(connection, agent_id, TASKS_MAX) if has_tasks else (),
-        turns=_turns(connection, turn, settings, since, noted) if is_active and (there.others or noted) else (),
+        turns=lately.turns(connection, _turns(connection, turn, settings, since, noted)) if has_turns else (),
         noted=noted,
     )
 
 
 def _turns(
     connection: Connection, turn: ActiveTurn, settings: ContextSettings, since: str, noted: Sequence[NotedActivity]
-) -> list[TurnActivity]:
+) -> list[Mark]:
     """Others' turns, and the agent's own ones beside them: one that is alone is told nothing."""
     me = turn.agent.id
-    others = activity.turns_since(connection, since, but=turn.id, limit=settings.activity_max, not_by=me)
+    others = activity.newest_turns(connection, since, but=turn.id, limit=settings.activity_max, not_by=me)
     if not others and all(one.agent_id == me for one in noted):
         return []
-    return [*others, *activity.turns_since(connection, since, but=turn.id, limit=settings.activity_own_max, by=me)]
+    return [*others, *activity.newest_turns(connection, since, but=turn.id, limit=settings.activity_own_max, by=me)]
 
 
 def _texts(messages: Sequence[Message]) -> list[str]:

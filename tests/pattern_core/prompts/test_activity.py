@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
-from pattern_core.prompts.activity import WORDS_MAX, activity_parts, noted_line, turn_line
+import pytest
+
+from pattern_core.prompts import activity as module
+from pattern_core.prompts.activity import WORDS_MAX, Lately, noted_line, turn_line
 from pattern_core.prompts.settings import ContextSettings
+from pattern_db import template
+from pattern_db.journal import turns
+from pattern_db.journal.turns import NewTurn
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import activity, agents
 from pattern_db.tables.activity import NotedActivity, TurnActivity
+from tests.pattern_core.agents.rig import ADA
+from tests.support import START, USER
 
 SETTINGS = ContextSettings()
 TURN = TurnActivity(
@@ -54,7 +65,7 @@ def test_the_newest_come_first_and_own_ones_are_few() -> None:
         replace(TURN, id=f"turn_a{hour}", agent_id="agent_ada", started_at=f"2026-01-01T{hour:02}:00:00.000Z")
         for hour in range(12, 18)
     ]
-    parts = activity_parts("agent_ada", [TURN, *own], [NOTED], SETTINGS)
+    parts = Lately().parts("agent_ada", [TURN, *own], [NOTED], SETTINGS)
     assert [part.ref for part in parts] == ["turn_a17", "turn_a16", "turn_a15", "act_1", "turn_1"]
     assert parts[0].reason == "what the agent did in the last 24 hours"
     assert parts[-1].reason == "what happened in the constellation in the last 24 hours"
@@ -62,10 +73,48 @@ def test_the_newest_come_first_and_own_ones_are_few() -> None:
 
 def test_there_are_only_so_many() -> None:
     many = [replace(TURN, id=f"turn_{number:02}") for number in range(30)]
-    assert len(activity_parts("agent_ada", many, [], SETTINGS)) == SETTINGS.activity_max
-    assert activity_parts("agent_ada", many, [], ContextSettings(activity_max=0)) == []
+    assert len(Lately().parts("agent_ada", many, [], SETTINGS)) == SETTINGS.activity_max
+    assert Lately().parts("agent_ada", many, [], ContextSettings(activity_max=0)) == []
 
 
 def test_an_agent_that_is_alone_is_not_told_of_itself() -> None:
-    assert activity_parts("agent_bob", [TURN], [], SETTINGS) == []
-    assert activity_parts("agent_bob", [], [], SETTINGS) == []
+    assert Lately().parts("agent_bob", [TURN], [], SETTINGS) == []
+    assert Lately().parts("agent_bob", [], [], SETTINGS) == []
+
+
+def test_what_was_told_is_not_read_again_until_it_changes() -> None:
+    with closing(template.in_memory(migrations_of("constellation"), now=START)) as db:
+        for agent_id, name in (("agent_ada", "ada"), ("agent_bob", "bob")):
+            agents.create(db, replace(ADA, id=agent_id, name=name))
+        key = turns.insert(db, NewTurn(id="turn_1", agent_id="agent_bob", sender=USER, seed=1, created_at=START))
+        turns.start(db, key, batch_id="1", epoch=1, started_at=START, deadline_at=START)
+        lately, statements = Lately(), list[str]()
+
+        def told() -> list[str]:
+            statements.clear()
+            found = lately.turns(db, activity.newest_turns(db, START, but="", limit=9))
+            return [part.text for part in lately.parts("agent_ada", found, [], SETTINGS)]
+
+        def note(_cursor: object, sql: str, _values: object) -> bool:
+            statements.append(sql)
+            return True
+
+        db.exec_trace = note
+        assert told() == ["[00:00] [AGENT:bob] is busy with a person"]
+        assert len(statements) == 2
+        assert told() == ["[00:00] [AGENT:bob] is busy with a person"]
+        assert len(statements) == 1
+        db.exec_trace = None
+        turns.end(db, key, status="completed", ended_at=START)
+        assert told() == ["[00:00] [AGENT:bob] answered a person"]
+        db.execute("UPDATE agents SET name = 'rob' WHERE id = 'agent_bob'")
+        assert told() == ["[00:00] [AGENT:rob] answered a person"]
+
+
+def test_lines_that_are_at_hand_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KNOWN_MAX", 5)
+    lately = Lately()
+    for number in range(20):
+        [part] = lately.parts("agent_ada", [replace(TURN, id=f"turn_{number}")], [], SETTINGS)
+        assert part.ref == f"turn_{number}"
+        assert len(lately._parts) <= 5
