@@ -33,8 +33,6 @@ T = TypeVar("T")
 # Requests that share one transaction. With 64 as many turns per second went through, but the tasks that one commit
 # wakes kept the event loop for longer (p99 7 ms against 6 with 50 agents); with 16 a quarter fewer turns.
 BATCH_MAX = 32
-# Tasks woken at once: those of a large batch each do a millisecond's work, and others want to run in between.
-WOKEN_MAX = 4
 QUEUE_MAX = 10_000  # requests that wait for one file; callers bound their own work far below this
 
 
@@ -75,7 +73,6 @@ class _Lane:
         self._token = token
         self._lock = threading.Lock()
         self._waiting: deque[_Request[object]] = deque()
-        self._ended: deque[_Request[object]] = deque()  # whose callers are still to be woken; only in trio's thread
         self._scheduled = False
 
     async def submit(self, request: _Request[T]) -> T:
@@ -134,16 +131,8 @@ class _Lane:
         return batch
 
     def _deliver(self, batch: list[_Request[object]]) -> None:
-        """In trio's thread, in commit order, some at a time."""
-        is_delivering = bool(self._ended)
-        self._ended.extend(batch)
-        if not is_delivering:
-            self._wake_some()
-
-    def _wake_some(self) -> None:
-        """Announce first, then wake the caller; then let others have their turn."""
-        for _number in range(min(WOKEN_MAX, len(self._ended))):
-            request = self._ended.popleft()
+        """In trio's thread, in commit order: announce first, then wake the caller."""
+        for request in batch:
             result = request.outcome
             if request.state != "running" or result is None:
                 continue  # given up meanwhile: the caller was told that nobody knows
@@ -151,8 +140,6 @@ class _Lane:
             if request.announce is not None and isinstance(result, outcome.Value):
                 request.announce(result.value)
             trio.lowlevel.reschedule(request.task, result)
-        if self._ended:
-            self._token.run_sync_soon(self._wake_some)
 
     def give_up_if_stuck(self, timeout_s: float) -> None:
         """Fail everything that waits if a batch has run for longer than `timeout_s`: the disk hangs.

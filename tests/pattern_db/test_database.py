@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from pattern_db.connection import Connection
-from pattern_db.database import BATCH_MAX, QUEUE_MAX, WOKEN_MAX, Database, DatabaseThreads
+from pattern_db.database import BATCH_MAX, QUEUE_MAX, Database, DatabaseThreads
 from pattern_db.errors import Conflict, NotFound, StorageFailed
 from tests.pattern_db import word_files
 from tests.pattern_db.word_files import (
@@ -99,30 +99,6 @@ async def test_a_batch_is_bounded(database: Database) -> None:
         for number in range(BATCH_MAX + 1):
             nursery.start_soon(database.write, add, str(number))
     assert len(commits) == 2
-
-
-async def test_those_whom_one_commit_wakes_leave_room_for_others(database: Database) -> None:
-    log: list[str] = []
-    began = trio.Event()
-
-    async def store(word: str) -> None:
-        await database.write(add, word)
-        log.append("stored")
-        began.set()
-
-    async def tick() -> None:
-        await began.wait()
-        while log.count("stored") < BATCH_MAX:
-            await trio.lowlevel.checkpoint()
-            log.append("tick")
-
-    async with held(database) as nursery:
-        for number in range(BATCH_MAX):
-            nursery.start_soon(store, str(number))
-        nursery.start_soon(tick)
-    together = max(len(run) for run in "".join("s" if one == "stored" else " " for one in log).split())
-    assert together <= 3 * WOKEN_MAX  # those of the two passes until the clock ticks, and of the next before it ticks
-    assert log.count("stored") == BATCH_MAX
 
 
 async def test_one_bad_request_rolls_back_only_itself(database: Database) -> None:
