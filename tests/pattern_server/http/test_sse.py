@@ -82,7 +82,9 @@ async def test_a_stream_ends_with_its_constellation_and_is_resumed(place: Place)
     assert seen == list(range(1, len(seen) + 1))
     await place.say("Hello again")
     resumed = await place.events("/constellations/home/events", after=seen[-1], most=3)
-    assert [event["id"] for event in resumed] == [seen[-1] + 1, seen[-1] + 2, seen[-1] + 3]
+    ids = [event["id"] for event in resumed]
+    assert ids == list(range(ids[0], ids[0] + 3))
+    assert seen[-1] < ids[0] <= seen[-1] + 2  # a piece that was dropped meanwhile leaves a gap of one
 
 
 async def test_readers_that_leave_leave_nothing_behind(place: Place) -> None:
