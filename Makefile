@@ -21,7 +21,7 @@ help:
 	@echo 'make demo    a guided tour that really runs: under a minute, no key, no network'
 	@echo 'make test    the tests'
 	@echo 'make check   format, lint, types and tests: what a change must pass'
-	@echo 'make bench   the benchmarks'
+	@echo 'make bench   the benchmarks, about ten minutes; writes tests/bench/RESULTS.md'
 	@echo 'make clean   remove .venv and what tools leave behind (never data)'
 
 setup: $(READY)
@@ -55,7 +55,7 @@ check: $(READY)
 	@$(VENV)/bin/python -m tests.check
 
 bench: $(READY)
-	@$(VENV)/bin/python -m tests.bench
+	@$(VENV)/bin/python -m tests.bench --save
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis

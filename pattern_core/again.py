@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,7 +24,8 @@ class Again:
         given = (*args, kwargs)
         known = self._last.get(fn)
         if known is not None and known[0] == given:
-            return cast(T, known[1])
+            last: T = known[1]
+            return last
         made = fn(*args, **kwargs)
         self._last[fn] = (given, made)
         return made

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import partial
 
 import trio
 
-from pattern_core import admission, halt
-from pattern_core.admission import Accepted, Incoming, Ticket
-from pattern_core.agents.active import ActiveTurn, Ending
-from pattern_core.agents.actor import Actors
-from pattern_core.agents.consent import ToolConsent
-from pattern_core.agents.imported import HistoryImports
-from pattern_core.agents.journal import Journal
-from pattern_core.agents.opening import NextTurn
-from pattern_core.agents.purse import compact
-from pattern_core.agents.recovery import cancelled
-from pattern_core.agents.roster import Roster
-from pattern_core.agents.rows import turn_ended
-from pattern_core.agents.services import TurnServices
+from pattern_core import halt
+from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
 from pattern_core.archive.store import Archive
 from pattern_core.budgets.spending import Spending
 from pattern_core.clock import now_text
-from pattern_core.compaction.compaction import Compaction
+from pattern_core.compaction.compaction import Compaction, Made
+from pattern_core.compaction.purse import SummaryPurse
 from pattern_core.compaction.summariser import Summariser
+from pattern_core.conversation.imports import HistoryImports
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
-from pattern_core.events import Event, EventLog, append
+from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, HaltRow
 from pattern_core.ids import Ids
 from pattern_core.image_sweep import ImageSweep
+from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.past.history import BlockHistory
@@ -49,6 +40,11 @@ from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Results
 from pattern_core.tools.toolbox import Toolbox
+from pattern_core.turns import admission
+from pattern_core.turns.actor import Actors
+from pattern_core.turns.admission import Arrival, Incoming, Ticket
+from pattern_core.turns.consent import ToolConsent
+from pattern_core.turns.state import Ending, Sender, TurnServices, cancelled
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
@@ -58,7 +54,7 @@ from pattern_db.enums import ApprovalKind
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import events as event_table
 from pattern_db.journal import inbox, turns
-from pattern_db.tables import messages, meta
+from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
 DRAIN_RETRY_S = 5
@@ -69,7 +65,6 @@ AGENT_DELETED = "agent_deleted"
 class _Opened:
     """What the file says when it is opened."""
 
-    epoch: int
     newest_position: str | None
     newest_event: int
     agents_with_work: list[str]
@@ -102,7 +97,7 @@ class Constellation:
         self._tools = tools
         self._runtime = runtime
         self._limits = limits
-        self.mcp = McpServers(runtime.tools.mcp, tools)
+        self.mcp = McpServers(runtime.mcp, tools)
         self._is_draining = False
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -120,6 +115,7 @@ class Constellation:
             self._actors = Actors(self._services, self.roster, nursery)
             for agent_id in opened.agents_with_work:
                 self._actors.wake(agent_id)
+            nursery.start_soon(self._actors.run_late, name="late flushes")
             nursery.start_soon(self.memory.run, name="memory consolidation")
             nursery.start_soon(self.embeddings.run, name="embeddings")
             nursery.start_soon(self.folders.run, name="folders")
@@ -146,7 +142,7 @@ class Constellation:
             events=self.events,
             clock=clock,
             ids=ids,
-            epoch=opened.epoch,
+            epoch=database.epoch,
             budgets=runtime.budgets,
             meters=runtime.meters,
         )
@@ -164,7 +160,7 @@ class Constellation:
             commit=commit,
         )
         self.imports = HistoryImports(
-            roster=self.roster,
+            find_agent=self.roster.get,
             commit=self._journal.commit,
             forget=lambda agent_id: self._actors.forget(agent_id),
             ids=ids,
@@ -184,7 +180,6 @@ class Constellation:
         self._toolbox = _toolbox(runtime, database, ids, commit, opened.halt)
         self.halt = self._toolbox.halt
         self._services = self._turn_services(ids)
-        self.compact = partial(compact, self._services)
 
     def _turn_services(self, ids: Ids) -> TurnServices:
         database, clock = self.database, self._runtime.clock
@@ -207,6 +202,7 @@ class Constellation:
             ids=ids,
             limits=self._limits,
             deliver=self._deliver,
+            flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,
         )
 
@@ -242,7 +238,7 @@ class Constellation:
 
     def _obey(self, _halt: HaltRow) -> None:
         """Stop what runs; what waits in line stays there until a person resumes."""
-        self._actors.running.cancel_all("halted")
+        self._actors.cancel_all("halted")
 
     async def resume(self, *, by: str) -> HaltRow:
         """Let a halted constellation go on; returns the halt that ends.
@@ -272,67 +268,50 @@ class Constellation:
         agent = await self.roster.get(incoming.agent_id)
         admission.check_agent(agent)
         incoming = admission.addressed_to(incoming, agent)
-        turn_id, seed = self._ids.new("turn"), self._ids.seed()
+        return (await self._actors.submit(agent, self._arrival(incoming))).ticket
+
+    def _arrival(self, incoming: Incoming) -> Arrival:
         now = now_text(self._runtime.clock)
+        return Arrival(incoming=incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
-        def store(connection: Connection) -> tuple[Accepted, list[Event]]:
-            return admission.accept(connection, incoming, turn_id=turn_id, seed=seed, now=now, limits=self._limits)
-
-        accepted = await self._journal.commit(store)
-        if accepted.key is not None:
-            following = NextTurn(
-                key=accepted.key,
-                id=turn_id,
-                seed=seed,
-                sender=incoming.sender,
-                depth=incoming.depth,
-                payload=admission.payload_of(incoming),
-            )
-            if accepted.stops is not None:
-                self._actors.running.stop_at_border(*accepted.stops)
-            if incoming.policy == "steer":
-                self._actors.running.steer(agent.id)
-            self._actors.wake(agent.id, following)
-        return accepted.ticket
-
-    async def _deliver(self, turn: ActiveTurn, work: UnitOfWork, target: str, content: str) -> str:
+    async def _deliver(self, sender: Sender, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
         self.halt.check()
-        if turn.depth >= self._limits.turn.depth_max:
+        if sender.depth >= self._limits.turn.depth_max:
             raise LimitReached(
-                f"this request was passed on {turn.depth} times already; answer it yourself instead of asking {target}"
+                f"this request was passed on {sender.depth} times already; answer it yourself instead of asking"
+                f" {target}"
             )
-        bound = turn.settings.limits.children
-        if bound is not None and turn.children >= bound:
+        bound = sender.children_max
+        if bound is not None and sender.children >= bound:
             raise LimitReached(f"this turn has asked other agents {bound} times, and may not ask more; go on without")
         agent = await self.roster.get(target)
-        if agent.id == turn.agent.id:
+        if agent.id == sender.agent.id:
             raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
         incoming = Incoming(
             agent_id=agent.id,
             content=content,
-            sender=f"agent:{turn.agent.id}",
+            sender=f"agent:{sender.agent.id}",
             source="agent",
-            source_metadata={"agent_id": turn.agent.id, "agent_name": turn.agent.name, "turn_id": turn.id},
-            parent_turn=turn.key,
-            depth=turn.depth + 1,
+            source_metadata={"agent_id": sender.agent.id, "agent_name": sender.agent.name, "turn_id": sender.turn_id},
+            parent_turn=sender.turn_key,
+            depth=sender.depth + 1,
         )
         admission.check(incoming, self._limits)
         admission.check_agent(agent)
-        turn_id, seed = self._ids.new("turn"), self._ids.seed()
-        now = now_text(self._runtime.clock)
+        arrival = self._arrival(incoming)
 
         def store(connection: Connection) -> list[Event]:
-            return admission.accept(connection, incoming, turn_id=turn_id, seed=seed, now=now, limits=self._limits)[1]
+            return admission.accept(connection, arrival, self._limits)[1]
 
         def settled(committed: bool) -> None:
             if committed:
-                turn.children += 1
+                sender.children += 1
                 self._actors.wake(agent.id)
 
         work.store_and_tell(store)
         work.when_settled(settled)
-        return turn_id
+        return arrival.turn_id
 
     def _admit(self) -> None:
         self.halt.check()
@@ -386,7 +365,7 @@ class Constellation:
         if view.has_ended:
             return False
         asked = await self._end_queued(turn_id, reason)
-        if not self._actors.running.cancel(turn_id, reason):
+        if not self._actors.cancel(turn_id, reason):
             await self._actors.end_waiting(turn_id, cancelled(reason))
         return asked
 
@@ -433,6 +412,16 @@ class Constellation:
         """
         return await search(self.database, request, self.embeddings)
 
+    async def compact(self, agent: Agent) -> Made:
+        """Compact the agent's conversation because a person asked for it; the agent's budgets pay for the summaries.
+
+        Raises:
+            Conflict: the agent is at work, or its conversation is being compacted already.
+            InvalidInput: the agent's `compaction` settings are not valid.
+        """
+        purse = SummaryPurse(models=self._models, journal=self._journal, agent_id=agent.id)
+        return await self.compaction.by_hand(agent, purse=purse)
+
     async def drain(self) -> None:
         """Accept nothing more and wait until every turn under way rests at a step border or has ended.
 
@@ -456,7 +445,6 @@ def _toolbox(runtime: Runtime, database: Database, ids: Ids, commit: Commit, hal
 
 def _open(connection: Connection) -> _Opened:
     return _Opened(
-        meta.epoch(connection),
         messages.newest_position(connection),
         event_table.latest(connection),
         turns.agents_with_work(connection),
@@ -474,4 +462,5 @@ def _cancel(connection: Connection, turn_id: str, reason: str, ending: Ending, n
         return True, []
     inbox.take(connection, row.key)
     turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
-    return True, append(connection, (row.key, row.id), [turn_ended(ending)], created_at=now)
+    draft = Draft(f"turn.{ending.status}", {}, ended(ending.status, ending.error))
+    return True, append(connection, (row.key, row.id), [draft], created_at=now)

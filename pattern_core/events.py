@@ -68,7 +68,7 @@ def append(
     key, turn_id = turn or (None, None)
     first = events.append(
         connection,
-        [(key, draft.name, to_json(draft.data)) for draft in drafts],
+        [(key, draft.name, to_json(draft.data) if draft.data else "{}") for draft in drafts],
         created_at=created_at,
     )
     return [
@@ -123,7 +123,10 @@ class _Reader:
                 return self._called(turn.key, step, call)
             case "tool.result", {"step": int(step), "call": int(call)}:
                 effect = self._effect(turn.key, step, call)
-                return {} if effect is None else resulted(effect, self._content(effect.message_id or ""))
+                if effect is None:
+                    return {}
+                content = self._content(effect.message_id or "")
+                return resulted(effect, content, status=effect.status, message_id=effect.message_id)
             case _ if name in TERMINAL:
                 return ended(turn.status, None if turn.error is None else json.loads(turn.error))
         return {}
@@ -152,17 +155,19 @@ class _Reader:
 
 
 def called(effect: effects.EffectRow) -> dict[str, object]:
-    """What `tool.call` tells beside its place."""
+    """Return what `tool.call` says beside its place."""
     return {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
 
 
-def resulted(effect: effects.EffectRow, content: str | None) -> dict[str, object]:
-    """What `tool.result` tells beside its place; the effect as it ended."""
+def resulted(
+    effect: effects.EffectRow, content: str | None, *, status: str, message_id: str | None
+) -> dict[str, object]:
+    """Return what `tool.result` says beside its place, with the status that the call ended with."""
     return {
         "call_id": effect.call_id,
         "tool": effect.tool,
-        "status": effect.status,
-        "message_id": effect.message_id,
+        "status": status,
+        "message_id": message_id,
         "content": content,
     }
 
@@ -189,13 +194,15 @@ class EventLog:
             return
         self._recent.extend(told)
         self.latest = told[-1].seq
-        self._arrived.unpark_all()
+        if self._arrived:
+            self._arrived.unpark_all()
         if self._of_turn:
             for turn_id in {event.turn_id for event in told if event.turn_id in self._of_turn}:
                 self._of_turn[turn_id].unpark_all()
-        for event in told:
-            if event.rests and event.turn_id in self._ends:
-                self._ends.pop(event.turn_id).set()
+        if self._ends:
+            for event in told:
+                if event.name in RESTING and event.turn_id in self._ends:
+                    self._ends.pop(event.turn_id).set()
 
     async def rested(self, turn_id: str, *, after: int) -> None:
         """Wait until a turn that had not at event `after` has ended or waits for a person."""
@@ -207,7 +214,6 @@ class EventLog:
                         break
         elif not any(event.turn_id == turn_id and event.rests for event in islice(reversed(self._recent), count)):
             await self._ends.setdefault(turn_id, trio.Event()).wait()
-        await self._database.gate()
 
     def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
         """A stream of the events after `after`; of one turn, up to its end, if given.
@@ -220,7 +226,6 @@ class EventLog:
         """Wait for events after `cursor`; return the new cursor and those that the stream wants (maybe none)."""
         if cursor >= self.latest:
             await self._wait(turn_id)
-            await self._database.gate()
         count = self.latest - cursor
         if count <= len(self._recent):
             fresh = list(islice(reversed(self._recent), count))

@@ -129,7 +129,7 @@ async def shown_to(database: Database, request: ModelRequest, *, takes_images: b
     if not has_images(request.messages):
         return request
     if not takes_images:
-        return replace(request, messages=without_images(request.messages))
+        return replace(request, messages=without_images(request.messages), estimate=None)
     return replace(request, messages=await database.read_aside(hydrated, request.messages))
 
 

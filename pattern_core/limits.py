@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+KEY_CHARS_MAX = 255  # of an idempotency key
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:

@@ -89,7 +89,10 @@ class Message:
     @property
     def text(self) -> str:
         """The words of the message, without reasoning and tool calls."""
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        parts = self.parts
+        if len(parts) == 1:  # most messages
+            return parts[0].text if isinstance(parts[0], Text) else ""
+        return "".join(part.text for part in parts if isinstance(part, Text))
 
     @property
     def images(self) -> tuple[Image, ...]:

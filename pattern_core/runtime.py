@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pattern_core.budgets.budget import Budget
@@ -10,6 +10,7 @@ from pattern_core.clock import Clock, SystemClock
 from pattern_core.embeddings.providers.absent import AbsentEmbedder
 from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.ids import Randomness, system_randomness
+from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.meters import Meters, Unmetered
 from pattern_core.tools.toolbox import ToolSettings
 
@@ -18,8 +19,8 @@ from pattern_core.tools.toolbox import ToolSettings
 class Runtime:
     """A clock and a source of randomness, of which tests pass ones that stand still and repeat; the embedders.
 
-    `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` what
-    tools may reach.
+    `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` is what tools may
+    reach, and `mcp` maps names to the servers of further tools.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -28,3 +29,4 @@ class Runtime:
     budgets: Sequence[Budget] = ()
     meters: Meters = field(default_factory=Unmetered)
     tools: ToolSettings = field(default_factory=ToolSettings)
+    mcp: Mapping[str, McpSettings] = field(default_factory=dict)

@@ -29,6 +29,11 @@ class UnitOfWork:
         self._stored: list[Callable[[Connection], Sequence[Event]]] = []
         self._settled: list[Callable[[bool], None]] = []
 
+    @property
+    def has_writes(self) -> bool:
+        """Whether anything is to be stored."""
+        return bool(self._stored or self.drafts)
+
     def store(self, fn: Callable[Concatenate[Connection, P], object], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Run `fn(connection, *args, **kwargs)` within the transaction, after what was added before."""
 

@@ -8,6 +8,8 @@ from typing import Any
 # Made once: making it is a third of the cost of a small text.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
+JSON_DEPTH_MAX = 64  # lists and objects within one another; pydantic fails to serialise 255
+
 Json = Any  # a JSON value as Python's json module gives it; the edge where types end
 
 
@@ -34,3 +36,18 @@ def to_json_or_null(value: Json) -> str | None:
 def from_json(text: str | None) -> Json:
     """The value of a JSON column; NULL is None."""
     return None if text is None else json.loads(text)
+
+
+def check_depth(value: Json) -> None:
+    """Refuse a value that nests too deep; what is stored must be possible to serve.
+
+    Raises:
+        ValueError: lists and objects lie within one another more than `JSON_DEPTH_MAX` deep.
+    """
+    level = [value]
+    for _ in range(JSON_DEPTH_MAX + 1):
+        outer = [each for each in level if isinstance(each, dict | list)]
+        if not outer:
+            return
+        level = [inner for each in outer for inner in (each.values() if isinstance(each, dict) else each)]
+    raise ValueError(f"it is nested more than {JSON_DEPTH_MAX} deep")

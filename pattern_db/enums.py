@@ -104,15 +104,6 @@ class TurnStatus(StrEnum):
     PARKED = "parked"
 
 
-class StepStatus(StrEnum):
-    """Where a model call is; superseded means that a crash cut it off and another attempt followed."""
-
-    OPEN = "open"
-    DONE = "done"
-    SUPERSEDED = "superseded"
-    FAILED = "failed"
-
-
 class EffectClass(StrEnum):
     """What may be done with a tool call whose outcome a crash hid, safest first."""
 

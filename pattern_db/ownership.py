@@ -14,11 +14,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
-from pattern_db.connection import Connection
 from pattern_db.errors import OwnedElsewhere, translated
-from pattern_db.tables import meta
 
 LOCK_NAME = "lock"
 
@@ -31,67 +28,8 @@ class Holder:
     url: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """The right to work on one directory, until it is released or the process ends."""
-
-    directory: Path
-    holder: str
-
-
-class Ownership(Protocol):
-    """Who may run a constellation. One implementation locks a folder; others may ask a service."""
-
-    async def acquire(self, directory: Path) -> Lease:
-        """Take the directory.
-
-        Raises:
-            OwnedElsewhere: somebody else has it.
-            StorageFailed: the disk failed.
-        """
-        ...
-
-    def claim(self, connection: Connection, lease: Lease) -> int:
-        """Write the next epoch into the open database and return it; run it as the lease's first transaction."""
-        ...
-
-    async def release(self, lease: Lease) -> None:
-        """Give the directory back; again it does nothing."""
-        ...
-
-
-class FileOwnership:
-    """Ownership by an operating-system lock on `<directory>/lock`; it goes when the process goes."""
-
-    def __init__(self, *, url: str | None = None) -> None:
-        self._url = url
-        self._locks: dict[Path, DataDirLock] = {}
-
-    async def acquire(self, directory: Path) -> Lease:
-        """Take the directory, without waiting.
-
-        Raises:
-            OwnedElsewhere: another process, or this one, has it.
-            StorageFailed: the disk failed.
-        """
-        self._locks[directory] = DataDirLock.acquire(directory, url=self._url)
-        return Lease(directory=directory, holder=f"pid:{os.getpid()}")
-
-    def claim(self, connection: Connection, lease: Lease) -> int:
-        """Write the next epoch and return it. It is not part of `acquire`, because a file of another schema version
-        must be refused before anything is written to it.
-        """
-        return meta.next_epoch(connection)
-
-    async def release(self, lease: Lease) -> None:
-        """Give the directory back; again it does nothing."""
-        lock = self._locks.pop(lease.directory, None)
-        if lock is not None:
-            lock.release()
-
-
 class DataDirLock:
-    """A held lock on a folder; for a whole data directory, or for one constellation through `FileOwnership`.
+    """A held lock on a folder: a whole data directory, or one constellation's.
 
     The lock file's content says who holds it: JSON with `pid` and `url`. It is for messages only; the file stays
     when the lock is released, because removing it would let two processes lock two files of one name.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
@@ -46,12 +47,12 @@ class Filters:
     now: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A row that can be found. `ref` is the id that its vector goes by, `id` the one that people know: for a further
-    chunk of an entry these are two. `agent_id` is None for files; `label` a block's label or a file's name. A summary
-    has the time at which the last of its messages was said.
-    `speaker` is the name that a message was said under, `metadata` JSON text.
+class Row(NamedTuple):
+    """A row that can be found; a tuple, since a search makes a hundred of them.
+
+    `ref` is the id that its vector goes by, `id` the one that people know: for a further chunk of an entry these are
+    two. `agent_id` is None for files; `label` is a block's label or a file's name. A summary has the time at which the
+    last of its messages was said. `speaker` is the name that a message was said under, `metadata` is JSON text.
     """
 
     kind: SearchKind
@@ -257,6 +258,23 @@ def posted(connection: Connection, kind: SearchKind, term: Term, limit: int, *, 
     return str(found_all[0][0])
 
 
+def newest(connection: Connection, kind: SearchKind, terms: Sequence[Term], limit: int) -> list[str]:
+    """Return for each term what `posted` gives without filters. One statement reads the index for all plain terms."""
+    plain = [term.match for term in terms if term.match and term.literal is None and term.cjk is None]
+    index = _PLACES[kind].index
+    found: dict[str, str] = dict(
+        _query(
+            connection,
+            "SELECT value, (SELECT json_group_array(found) FROM (SELECT rowid AS found FROM"
+            f" {index} WHERE {index} MATCH value ORDER BY rowid DESC LIMIT :limit)) FROM json_each(:terms)",
+            {"terms": to_json(plain), "limit": limit},
+        )
+        if plain
+        else ()
+    )
+    return [found.get(term.match) or posted(connection, kind, term, limit) for term in terms]
+
+
 def count_posted(posted: str) -> int:
     """How many rows a text of `posted` names."""
     return posted.count(",") + 1 if len(posted) > 2 else 0
@@ -439,18 +457,9 @@ def _rows(
 
 
 def _row(kind: SearchKind, values: tuple[Json, ...]) -> Row:
+    row, ref, found, agent_id, content, created_at, label, role, position, session_id, speaker, metadata = values
+    speaker = speaker if isinstance(speaker, str) else None
+    role = _ROLES.get(role)
     return Row(
-        kind=kind,
-        row=values[0],
-        ref=values[1],
-        id=values[2],
-        agent_id=values[3],
-        content=values[4],
-        created_at=values[5],
-        label=values[6],
-        role=_ROLES.get(values[7]),
-        position=values[8],
-        session_id=values[9],
-        speaker=values[10] if isinstance(values[10], str) else None,
-        metadata=values[11],
+        kind, row, ref, found, agent_id, content, created_at, label, role, position, session_id, speaker, metadata
     )

@@ -101,6 +101,9 @@ def _phrase(text: str, *, starred: bool) -> list[Term]:
 
 def _words(text: str) -> list[Term]:
     """The terms of what stands between two blanks: `foo-bar` are two words, `don't` is one."""
+    if text.isascii() and text.isalnum():
+        low = text.lower()
+        return [Term(match=f'"{text}"', words=(low,), is_filler=low in _FREQUENT)]
     starred = text.endswith("*")
     terms = [
         Term(match=f'"{found[0].rstrip("+#")}"', literal=found[0].lower(), words=(found[0].lower(),))

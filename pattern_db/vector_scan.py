@@ -5,7 +5,7 @@ in a time that grows with k: 100 candidates among 100,000 rows took it 75 ms whe
 from vec0's chunks as it stores them.
 
 Two passes narrow down: by the number of differing bits, then, for the best eighth at most, by the sum of the query's
-numbers with the signs of the code, which tells neighbours apart far better. `tests/bench/vectors.py` measures how many
+numbers with the signs of the code, which tells neighbours apart far better. `tests/bench/search.py` measures how many
 of the exact neighbours are found.
 
 Source of the layout: sqlite-vec 0.1.9, `<table>_chunks` (chunk_id, partition00, validity: one bit per row, the lowest

@@ -198,18 +198,6 @@ def by_hash(connection: Connection, index_id: int, hashes: Sequence[str]) -> dic
     )
 
 
-def vectors_of(connection: Connection, kind: SearchKind, refs: Sequence[str]) -> dict[str, bytes]:
-    """The active index's vector of each of these, as far as there is one; of a long text the first chunk's."""
-    return dict(
-        fetch_all(
-            connection,
-            "SELECT ref, vector FROM embeddings WHERE kind = ? AND ref IN (SELECT value FROM json_each(?))"
-            " AND chunk_index = 0 AND index_id = (SELECT id FROM embedding_indexes WHERE state = 'active')",
-            (kind, to_json(list(refs))),
-        )
-    )
-
-
 def nearest(
     connection: Connection,
     kind: SearchKind,

@@ -22,13 +22,15 @@ from pattern_core.clock import now_text
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, PermissionDenied
 from pattern_core.ids import Ids
 from pattern_core.runtime import Runtime
+from pattern_db.connection import Connection
 from pattern_db.errors import Conflict as RowConflict
 from pattern_db.errors import DatabaseError
 from pattern_db.errors import NotFound as RowNotFound
-from pattern_db.registry import Registry
+from pattern_db.tables import constellations, tokens, users
 from pattern_db.tables.constellations import ConstellationRow
 from pattern_db.tables.tokens import TokenRow
 from pattern_db.tables.users import UserRow
+from pattern_server.global_database import GlobalDatabase
 
 Scope = Literal["read", "chat", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -96,8 +98,8 @@ class _Known:
 class Accounts:
     """Users and tokens of this server. `local_token` is good for this run only and has all rights of `admin`."""
 
-    def __init__(self, registry: Registry, runtime: Runtime, *, local_token: str) -> None:
-        self.registry = registry
+    def __init__(self, database: GlobalDatabase, runtime: Runtime, *, local_token: str) -> None:
+        self.database = database
         self._clock = runtime.clock
         self._randomness = runtime.randomness
         self._ids = Ids(runtime.clock, runtime.randomness)
@@ -111,14 +113,14 @@ class Accounts:
         `given` is the secret to use instead of a random one; it is then not returned. `with_token` False is for those
         who could not show it to anybody. Safe to repeat after a crash.
         """
-        users = await self.registry.list_users()
-        admin = next((user for user in users if user.username == ADMIN_NAME), None)
+        known = await self.database.read(users.list_all)
+        admin = next((user for user in known if user.username == ADMIN_NAME), None)
         made: str | None = None
-        if admin is None and not users:
+        if admin is None and not known:
             admin = await self.create_user(ADMIN_NAME, is_admin=True)
-        if with_token and admin is not None and not await self.registry.list_tokens(admin.id):
+        if with_token and admin is not None and not await self.database.read(tokens.list_all, user_id=admin.id):
             made = await self.create_token(admin, name="first start", scopes=["admin"], secret=given)
-        owner = admin or next((user for user in users if user.is_admin), None)
+        owner = admin or next((user for user in known if user.is_admin), None)
         if owner is not None:
             self._local = _principal(owner, ["admin"])
         return None if given else made
@@ -139,7 +141,7 @@ class Accounts:
             updated_at=now,
         )
         try:
-            await self.registry.add_user(row)
+            await self.database.write(users.create, row)
         except RowConflict:
             raise Conflict(f"there is a user named {username!r} already; choose another name") from None
         return row
@@ -172,7 +174,7 @@ class Accounts:
             constellation_id=constellation_id,
             expires_at=expires_at,
         )
-        await self.registry.add_token(row, _digest(made))
+        await self.database.write(tokens.create, row, _digest(made))
         return made
 
     async def revoke_token(self, token_id: str) -> None:
@@ -182,7 +184,7 @@ class Accounts:
             NotFound: there is none.
         """
         try:
-            await self.registry.revoke_token(token_id, now_text(self._clock))
+            await self.database.write(tokens.revoke, token_id, now_text(self._clock))
         except RowNotFound as error:
             raise NotFound(error.message) from None
         self._known.clear()
@@ -195,7 +197,7 @@ class Accounts:
         """
         now = now_text(self._clock)
         try:
-            await self.registry.set_disabled(user_id, now if disabled else None, now)
+            await self.database.write(users.set_disabled, user_id, now if disabled else None, now)
         except RowNotFound as error:
             raise NotFound(error.message) from None
         self._known.clear()
@@ -218,7 +220,7 @@ class Accounts:
         return known.principal
 
     async def _look_up(self, digest: bytes) -> _Known:
-        found = await self.registry.find_token(digest)
+        found = await self.database.read(_token_and_user, digest)
         if found is None:
             raise Unauthorized("the token is unknown; use the one that was printed when the server first started")
         token, user = found
@@ -238,7 +240,7 @@ class Accounts:
             known.touched_ms = now_ms
             # Nobody is kept out because a full disk cannot note that they came.
             with contextlib.suppress(DatabaseError):
-                await self.registry.touch_token(known.principal.token_id, now_text(self._clock))
+                await self.database.write(tokens.touch, known.principal.token_id, now_text(self._clock))
 
     async def constellation_for(self, principal: Principal, id_or_name: str) -> Constellation:
         """The constellation that this id or name means for the caller: an own one first, for administrators then
@@ -256,13 +258,14 @@ class Accounts:
 
     async def _find(self, id_or_name: str, owner_id: str | None) -> Constellation | None:
         try:
-            return await self.registry.find_constellation(id_or_name, owner_id)
+            return await self.database.read(constellations.find, id_or_name, owner_id=owner_id)
         except RowNotFound:
             return None
 
     async def constellations_of(self, principal: Principal) -> list[Constellation]:
         """All constellations that the caller reaches, by name, then id."""
-        rows = await self.registry.list_constellations(None if principal.reaches_all else principal.user_id)
+        owner_id = None if principal.reaches_all else principal.user_id
+        rows = await self.database.read(constellations.list_all, owner_id=owner_id)
         return [row for row in rows if principal.constellation_id in (None, row.id)]
 
     async def register(self, principal: Principal, *, constellation_id: str, name: str, db_path: str) -> Constellation:
@@ -282,7 +285,7 @@ class Accounts:
             last_accessed_at=now,
         )
         try:
-            await self.registry.add_constellation(row)
+            await self.database.write(constellations.create, row)
         except RowConflict:
             raise Conflict(f"you have a constellation named {name!r} already; choose another name") from None
         return row
@@ -295,12 +298,20 @@ class Accounts:
             Conflict: its owner has another one of that name.
         """
         try:
-            await self.registry.rename_constellation(constellation.id, check_name(name, "a constellation"))
+            await self.database.write(constellations.rename, constellation.id, check_name(name, "a constellation"))
         except RowConflict:
             raise Conflict(f"there is a constellation named {name!r} already; choose another name") from None
         except RowNotFound as error:
             raise NotFound(error.message) from None
         return replace(constellation, name=name)
+
+    async def unregister(self, constellation: Constellation) -> None:
+        """Remove a constellation from the registry; its files stay.
+
+        Raises:
+            DatabaseError: storage refused.
+        """
+        await self.database.write(constellations.delete, constellation.id)
 
 
 def check_name(name: str, whose: str) -> str:
@@ -315,6 +326,11 @@ def check_name(name: str, whose: str) -> str:
             f"the name of {whose} has 1 to {NAME_CHARS_MAX} printable characters, no slash and no space at its ends"
         )
     return name
+
+
+def _token_and_user(connection: Connection, digest: bytes) -> tuple[TokenRow, UserRow] | None:
+    token = tokens.find_by_hash(connection, digest)
+    return None if token is None else (token, users.get(connection, token.user_id))
 
 
 def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = None) -> Principal:

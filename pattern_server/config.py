@@ -11,11 +11,9 @@ from __future__ import annotations
 import os
 import resource
 import tomllib
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -26,8 +24,9 @@ from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.errors import PatternError
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.settings import McpSettings
+from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret
-from pattern_core.shell.policy import ShellSettings
+from pattern_core.shell.settings import ShellSettings
 from pattern_server.mcp_config import McpServersConfig, mcp_settings
 from pattern_server.web_config import WebConfig
 
@@ -35,24 +34,6 @@ BOOTSTRAP_TOKEN_CHARS_MIN = 32
 FILE_NAME = "pattern.toml"
 MEGABYTE = 1024 * 1024
 DESCRIPTORS_WANTED = 65_536
-
-ProviderKind = Literal["anthropic", "openai", "google", "embedded"]
-
-# vendor's name in `model_provider` → prefix of its variables
-_VENDORS: Mapping[str, tuple[ProviderKind, str]] = MappingProxyType(
-    {"anthropic": ("anthropic", "ANTHROPIC"), "openai": ("openai", "OPENAI"), "google": ("google", "GEMINI")}
-)
-
-# What an agent gets that names no model, on a server whose configuration names none either. Source: the model lists
-# in the vendors' own clients, anthropic 2.12 and openai 3.54, and what google-genai 3.4 shows in its examples.
-_DEFAULT_MODELS: Mapping[str, str] = MappingProxyType(
-    {
-        "anthropic": "claude-sonnet-5-5",
-        "openai": "gpt-5.4-mini",
-        "google": "gemini-3.8-flash",
-        "embedded": "rules-1",
-    }
-)
 
 
 class ConfigError(PatternError):
@@ -96,7 +77,7 @@ class ModelConfig(_Section):
 class ProviderConfig(_Section):
     """One vendor or compatible server, `[providers.<name>]` in the file."""
 
-    kind: ProviderKind
+    kind: str = Field(description="anthropic openai google embedded")
     base_url: str | None = Field(default=None, description="address of the API; the vendor's own if left out")
     api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
     api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
@@ -104,6 +85,13 @@ class ProviderConfig(_Section):
     api: OpenAIFormat = Field(default="chat", description="which of OpenAI's formats is spoken")
     limits: ProviderLimitsConfig = Field(default_factory=ProviderLimitsConfig)
     models: dict[str, ModelConfig] = Field(default_factory=dict, description="figures of its models, by their names")
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_is_known(cls, kind: str) -> str:
+        if kind not in PROVIDERS:
+            raise ValueError(f"there is no kind {kind!r}; kinds are {', '.join(sorted(PROVIDERS))}")
+        return kind
 
 
 class EmbedderConfig(_Section):
@@ -361,7 +349,7 @@ def default_model_of(config: Config, provider: str) -> str:
     if provider == config.default_provider:
         return config.default_model
     kind = config.providers[provider].kind if provider in config.providers else provider
-    return _DEFAULT_MODELS.get(kind, "") if provider in (*_VENDORS, "embedded") else ""
+    return PROVIDERS[kind].default_model if provider in PROVIDERS else ""
 
 
 def configured_mcp(config: Config) -> dict[str, McpSettings]:
@@ -411,17 +399,19 @@ def _with_vendors(configured: object) -> object:
     if not isinstance(configured, dict):
         return configured  # the field's own type says what is wrong
     providers = {name: dict(value) if isinstance(value, dict) else value for name, value in configured.items()}
-    for name, (kind, prefix) in _VENDORS.items():
+    for name, kind in PROVIDERS.items():
+        if kind.variables is None:
+            continue
         found = {
-            "api_key": os.environ.get(f"{prefix}_API_KEY"),
-            "base_url": os.environ.get(f"{prefix}_BASE_URL"),
+            "api_key": os.environ.get(f"{kind.variables}_API_KEY"),
+            "base_url": os.environ.get(f"{kind.variables}_BASE_URL"),
         }
         if found["api_key"] or (name in providers and found["base_url"]):
             entry = providers.setdefault(name, {})
             if isinstance(entry, dict):
                 entry.update({key: value for key, value in found.items() if value})
         if isinstance(providers.get(name), dict):
-            providers[name].setdefault("kind", kind)
+            providers[name].setdefault("kind", name)
     for entry in providers.values():
         if isinstance(entry, dict) and entry.get("api_key_env") and not entry.get("api_key"):
             entry["api_key"] = os.environ.get(str(entry["api_key_env"])) or None
@@ -449,7 +439,7 @@ def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"default_provider is {provider!r}, which is not configured; known are {', '.join(sorted(providers))}"
         )
-    model = data.get("default_model") or _DEFAULT_MODELS.get(provider, "")
+    model = data.get("default_model") or (PROVIDERS[provider].default_model if provider in PROVIDERS else "")
     return {**data, "default_provider": provider, "default_model": model}
 
 

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from pattern_core.clock import now_text
-from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, NotFound, PermissionDenied
 from pattern_core.runtime import Runtime
 from pattern_db import backup
@@ -21,6 +21,9 @@ from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.files import ConstellationFiles
 from pattern_server.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pattern_core.constellation import Constellation
 
 HASHED_AT_ONCE = 1024 * 1024  # bytes
 
@@ -144,7 +147,7 @@ class Constellations:
         found = await self.find(principal, id_or_name)
         async with self._supervisor.aside(found.id):
             # Registry first: a crash in between leaves files that nobody reaches, not a name without files.
-            await self._accounts.registry.remove_constellation(found.id)
+            await self._accounts.unregister(found)
             await self._files.remove(found.id)
 
     async def copy(self, principal: Principal, id_or_name: str) -> Copy:

@@ -20,7 +20,7 @@ from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import BackupInvalid, DatabaseError, NotFound, translated
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
-from pattern_db.ownership import Lease, Ownership
+from pattern_db.ownership import DataDirLock
 from pattern_db.tables import meta
 
 DATABASE_NAME = backup.DATABASE_NAME
@@ -30,11 +30,10 @@ UNFINISHED_NAME = "unfinished"  # lies beside a database that was closed while t
 class ConstellationFiles:
     """One folder per constellation: `<data dir>/constellations/<id>/`."""
 
-    def __init__(self, data_dir: Path, runtime: Runtime, ownership: Ownership) -> None:
+    def __init__(self, data_dir: Path, runtime: Runtime) -> None:
         self._data_dir = data_dir
         self._clock = runtime.clock
         self._ids = Ids(runtime.clock, runtime.randomness)
-        self._ownership = ownership
 
     def new_id(self) -> str:
         """An id for a constellation to be made."""
@@ -90,23 +89,19 @@ class ConstellationFiles:
         path = folder / DATABASE_NAME
         if not path.is_file():
             raise NotFound(f"the database {path} is missing; put it back, or restore a backup")
-        lease = await self._ownership.acquire(folder)
-        try:
+        with DataDirLock.acquire(folder):
             async with await Database.open(path, threads) as database:
                 await database.read(migrations_of("constellation").check)
-                await database.write(self._claim, lease, constellation_id)
+                await database.claim(partial(self._claim, constellation_id))
                 try:
                     yield database
                 finally:
                     with trio.CancelScope(shield=True):
                         await self._note_work(database, constellation_id)
-        finally:
-            with trio.CancelScope(shield=True):
-                await self._ownership.release(lease)
 
-    def _claim(self, connection: Connection, lease: Lease, constellation_id: str) -> None:
+    def _claim(self, constellation_id: str, connection: Connection) -> int:
         meta.initialise(connection, constellation_id, now_text(self._clock))
-        self._ownership.claim(connection, lease)
+        return meta.next_epoch(connection)
 
     async def _note_work(self, database: Database, constellation_id: str) -> None:
         """Leave a mark if turns are open, so that the next start goes on with them without waiting for a request."""

@@ -4,13 +4,13 @@ cleared needs no restart.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-import structlog
 import trio
 
 from pattern_db import template
@@ -23,7 +23,7 @@ from pattern_db.migrate import migrations_of
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_log = structlog.stdlib.get_logger("pattern.global")
+_log = logging.getLogger("pattern.global")
 
 
 class GlobalDatabase:
@@ -61,6 +61,15 @@ class GlobalDatabase:
             await self._give_up(database, error)
             raise
 
+    async def check(self) -> None:
+        """Open the file if it is not open, and read its schema's version.
+
+        Raises:
+            SchemaOutdated: it needs `pattern db migrate`.
+            DatabaseError: it cannot be opened or read.
+        """
+        await self.read(migrations_of("global").check)
+
     async def copy(self, target: Path) -> Report:
         """Copy the file, while it works, to `target`, and verify the copy.
 
@@ -95,7 +104,7 @@ class GlobalDatabase:
     async def _give_up(self, database: Database, error: StorageFailed) -> None:
         if self._database is database:
             self._database = None
-            _log.error("the global database failed and will be opened anew", reason=error.message)
+            _log.error("the global database failed and will be opened anew", {"reason": error.message})
         await database.aclose()
 
 
@@ -111,11 +120,7 @@ async def open_global(path: Path, threads: DatabaseThreads, *, now: str) -> Asyn
         await trio.to_thread.run_sync(partial(template.create, path, migrations_of("global"), now=now))
     database = GlobalDatabase(path, threads)
     try:
-        await database.read(_nothing)  # opens it, so that a refusal ends the start
+        await database.check()  # so that a refusal ends the start
         yield database
     finally:
         await database.aclose()
-
-
-def _nothing(_connection: Connection) -> None:
-    """Reads nothing."""

@@ -1,53 +1,38 @@
-"""The HTTP engine: the one module that knows hypercorn (0.18).
+"""The HTTP engine: HTTP/1.1 over TCP for an ASGI application; the one module that knows h11.
 
-Hypercorn's own `serve` cannot be stopped while a client does not read, since it shields every write. So its parts are
-run here by a listener that knows its connections: a write has a deadline, and what is open after the grace time is
-closed at once. A connection that fails inside the engine ends alone.
+A connection is two tasks: one reads the socket, the other answers one request after another. So it is noticed at once
+when a client closes, whatever its request waits for. HTTP/2 is not spoken; an `Upgrade` is ignored.
 
-Source: hypercorn 0.18, `hypercorn/trio/run.py` and `tcp_server.py`.
+Sources: RFC 9112, "HTTP/1.1"; ASGI 3.0, "HTTP & WebSocket ASGI Message Format" 2.3.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from email.utils import formatdate
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import h11
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config as EngineConfig
-from hypercorn.events import Closed, Event, RawData
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIFramework, ConnectionState
-from hypercorn.utils import UnexpectedMessageError
 
 from pattern_core.errors import PatternError
-from pattern_server.http import ABORT
+from pattern_server.http import ABORT, GONE
 
+FIRST_TIMEOUT_S = 10.0  # from a connection's start to the end of its first request's headers
+KEEP_ALIVE_S = 75.0  # from the end of one request to the end of the next one's headers
 WRITE_TIMEOUT_S = 60.0  # a client that does not read for so long loses its connection; an event stream can be resumed
-KEEP_ALIVE_S = 75.0
 CONNECTIONS_MAX = 4_000
 BACKLOG = 512
+HEAD_BYTES_MAX = 16 * 1024  # of a request's line and headers
+READ_BYTES = 64 * 1024
+
+App: TypeAlias = Callable[..., Awaitable[None]]  # called with scope, receive and send
+Message: TypeAlias = MutableMapping[str, Any]
+
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-# What the engine is known to raise where a client breaks off or breaks the protocol at a bad moment. Not contained,
-# such an error would end the whole server: AttributeError and KeyError come from half-built streams of the engine.
-_ENGINE_ERRORS = (
-    OSError,
-    ValueError,
-    AttributeError,
-    KeyError,
-    h11.ProtocolError,
-    UnexpectedMessageError,
-    trio.BrokenResourceError,
-    trio.ClosedResourceError,
-    trio.BusyResourceError,
-)
-
-_log = logging.getLogger("pattern.listener")
 
 
 class ListenFailed(PatternError):
@@ -57,7 +42,7 @@ class ListenFailed(PatternError):
 
 
 async def listen(
-    app: Callable[..., Any],
+    app: App,
     *,
     host: str,
     port: int,
@@ -65,7 +50,7 @@ async def listen(
     grace_s: float = 2.0,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the ASGI application `app` until `stop` is set; reports its URL once it listens (port 0 takes a free one).
+    """Serve the ASGI application `app` until `stop` is set; report the URL once it listens (port 0 takes a free one).
 
     After `stop` nothing new is accepted, requests under way get `grace_s` seconds, and the rest is cut off.
 
@@ -73,19 +58,27 @@ async def listen(
         ListenFailed: the address is in use or not ours.
     """
     listeners = await _open(host, port)
-    engine = _Engine(app)
-    async with trio.open_nursery() as serving:
+    connections: set[_Connection] = set()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        if len(connections) >= CONNECTIONS_MAX:
+            return
+        connection = _Connection(app, stream)
+        connections.add(connection)
         try:
-            async with trio.open_nursery() as accepting:
-                accepting.start_soon(partial(trio.serve_listeners, engine.serve, listeners, handler_nursery=serving))
-                task_status.started(_url(listeners[0]))
-                await stop.wait()
-                accepting.cancel_scope.cancel()
-            await engine.finish(grace_s)
+            await connection.run(stop)
         finally:
-            with trio.CancelScope(shield=True):
-                await engine.cut_off()
-            serving.cancel_scope.cancel()
+            connections.discard(connection)
+
+    async with trio.open_nursery() as serving:
+        async with trio.open_nursery() as accepting:
+            accepting.start_soon(partial(trio.serve_listeners, serve, listeners, handler_nursery=serving))
+            task_status.started(_url(listeners[0]))
+            await stop.wait()
+            accepting.cancel_scope.cancel()
+        for connection in connections:
+            connection.idle.cancel()
+        serving.cancel_scope.deadline = trio.current_time() + grace_s
 
 
 async def _open(host: str, port: int) -> list[trio.SocketListener]:
@@ -110,78 +103,127 @@ def _url(listener: trio.SocketListener) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Engine:
-    """What all connections share, and which there are."""
+class _Connection:
+    """One client, with its requests one after another."""
 
-    def __init__(self, app: Callable[..., Any]) -> None:
-        self._app = ASGIWrapper(cast(ASGIFramework, app))
-        self._config = EngineConfig()
-        self._config.include_server_header = False
-        self._config.keep_alive_timeout = KEEP_ALIVE_S
-        self._config.errorlog = _log
-        self._config.accesslog = None
-        self._context = WorkerContext(None)
-        self._connections: set[_Connection] = set()
-        self._all_ended = trio.Event()
+    def __init__(self, app: App, stream: trio.SocketStream) -> None:
+        self._app = app
+        self._stream = stream
+        self._parser = h11.Connection(h11.SERVER, HEAD_BYTES_MAX)
+        self._arrived, self._received = trio.open_memory_channel[bytes](1)
+        self._closed = trio.Event()
+        self._request = trio.CancelScope()  # offered to the application, see `GONE`
+        self._head = b""  # of the answer, until it leaves with the first piece of the body
+        self._may_have_body = True
+        self.idle = trio.CancelScope()  # around the wait for the next request
 
-    async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve one connection to its end."""
-        if len(self._connections) >= CONNECTIONS_MAX:
-            await trio.aclose_forcefully(stream)
-            return
-        connection = _Connection(self._app, self._config, self._context, stream)
-        self._connections.add(connection)
+    async def run(self, stop: trio.Event) -> None:
+        """Serve the connection to its end."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read)
+            timeout_s = FIRST_TIMEOUT_S
+            while not (stop.is_set() or self._closed.is_set()) and await self._serve_one(timeout_s):
+                timeout_s = KEEP_ALIVE_S
+            nursery.cancel_scope.cancel()
+
+    async def _read(self) -> None:
+        """Hand on what the client sends. It is done when the client closes, also in the middle of an answer."""
+        with self._arrived:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                while data := await self._stream.receive_some(READ_BYTES):
+                    await self._arrived.send(bytes(data))
+            self._close()
+
+    def _close(self) -> None:
+        self._stream.socket.close()
+        self._closed.set()
+        self._request.cancel()
+
+    async def _serve_one(self, timeout_s: float) -> bool:
+        """Serve one request; return whether another one may follow."""
+        self.idle = trio.CancelScope(deadline=trio.current_time() + timeout_s)
+        with self.idle:
+            request = await self._next_event()
+        if self.idle.cancelled_caught or not isinstance(request, h11.Request):
+            return False
+        path, _, query = request.target.partition(b"?")
+        self._may_have_body = request.method != b"HEAD"
+        self._request = trio.CancelScope()
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": request.http_version.decode(),
+            "method": request.method.decode(),
+            "scheme": "http",
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": list(request.headers),
+            "client": None,
+            "server": None,
+            "state": {ABORT: self._close, GONE: self._request},
+        }
+        await self._app(scope, self._receive, self._send)
+        if self._parser.their_state is h11.SEND_BODY:  # nobody asked for the body; where there is none, this is its end
+            with suppress(h11.RemoteProtocolError):
+                self._parser.next_event()
+        if self._parser.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+            return False
+        self._parser.start_next_cycle()
+        return True
+
+    async def _receive(self) -> Message:
+        """The next piece of the request's body, or the client's leaving. Called by the application."""
+        if self._parser.their_state is h11.SEND_BODY:
+            if self._parser.they_are_waiting_for_100_continue:
+                await self._write(self._parser.send(h11.InformationalResponse(status_code=100, headers=[])))
+            event = await self._next_event()
+            if event is not None:
+                body = bytes(event.data) if isinstance(event, h11.Data) else b""
+                return {"type": "http.request", "body": body, "more_body": isinstance(event, h11.Data)}
+        await self._closed.wait()
+        return {"type": "http.disconnect"}
+
+    async def _next_event(self) -> Any:
+        """What the client sent next; None if it closed, or broke the protocol and was refused."""
         try:
-            await connection.run()
-        except* _ENGINE_ERRORS as group:
-            _log.warning("a connection failed: %r", group.exceptions[0])
+            while (event := self._parser.next_event()) is h11.NEED_DATA:
+                self._parser.receive_data(await self._received.receive())
+            if isinstance(event, h11.Request) and event.http_version not in (b"1.0", b"1.1"):
+                raise h11.RemoteProtocolError("not a version of HTTP that is spoken here", error_status_hint=505)
+        except trio.EndOfChannel:
+            return None
+        except h11.RemoteProtocolError as error:
+            if self._parser.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                headers = [(b"content-length", b"0"), (b"connection", b"close")]
+                await self._write(self._parser.send(h11.Response(status_code=error.error_status_hint, headers=headers)))
+            self._close()
+            return None
+        return event
+
+    async def _send(self, message: Message) -> None:
+        """Send a piece of the answer; to a client that has closed, nothing. Called by the application."""
+        if self._closed.is_set():
+            await trio.lowlevel.checkpoint()
+        elif message["type"] == "http.response.start":
+            self._may_have_body = self._may_have_body and message["status"] not in (204, 304)
+            headers = [*message["headers"], (b"date", formatdate(usegmt=True).encode())]
+            self._head = self._parser.send(h11.Response(status_code=message["status"], headers=headers)) or b""
+        else:
+            data, self._head = self._head, b""
+            if self._may_have_body and (body := message.get("body", b"")):
+                data += self._parser.send(h11.Data(data=body)) or b""
+            if not message.get("more_body", False):
+                data += self._parser.send(h11.EndOfMessage()) or b""
+            await self._write(data)
+
+    async def _write(self, data: bytes | None) -> None:
+        is_whole = False
+        try:
+            with trio.move_on_after(WRITE_TIMEOUT_S), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._stream.send_all(data or b"")
+                is_whole = True
         finally:
-            self._connections.discard(connection)
-            if not self._connections:
-                self._all_ended.set()
-            with trio.CancelScope(shield=True):
-                await connection.abort()
-
-    async def finish(self, grace_s: float) -> None:
-        """Close idle connections and wait for the others, for `grace_s` at most."""
-        await self._context.terminated.set()
-        if self._connections:
-            self._all_ended = trio.Event()
-            with trio.move_on_after(grace_s):
-                await self._all_ended.wait()
-
-    async def cut_off(self) -> None:
-        """Close whatever is open."""
-        for connection in list(self._connections):
-            await connection.abort()
-
-
-class _Connection(TCPServer):
-    """A connection whose writes end."""
-
-    def __init__(
-        self, app: ASGIWrapper, config: EngineConfig, context: WorkerContext, stream: trio.SocketStream
-    ) -> None:
-        super().__init__(app, config, context, ConnectionState({ABORT: self.abort}), cast(Any, stream))
-
-    async def abort(self) -> None:
-        """Close the socket at once; whoever waits on it is told."""
-        await trio.aclose_forcefully(self.stream)
-
-    async def protocol_send(self, event: Event) -> None:
-        """Carry out what the protocol wants. Called by the engine."""
-        if not isinstance(event, RawData):
-            await super().protocol_send(event)
-            return
-        async with self.send_lock:
-            is_broken = False
-            # Shielded, because half a frame would be worse than none.
-            with trio.move_on_after(WRITE_TIMEOUT_S, shield=True) as deadline:
-                try:
-                    await self.stream.send_all(event.data)
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    is_broken = True
-            if deadline.cancelled_caught:
-                await self.abort()
-            if is_broken or deadline.cancelled_caught:
-                await self.protocol.handle(Closed())
+            if not is_whole:  # nothing may follow half a frame
+                self._close()

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from pattern_core.mcp_servers.naming import is_server_name
-from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
+from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable, is_server_name
 from pattern_core.models.providers.settings import Secret
 from pattern_db.enums import EffectClass
 

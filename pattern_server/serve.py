@@ -9,21 +9,22 @@ trio.run(serve)
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import structlog
 import trio
 from fastapi import FastAPI
 
 from pattern_core.clock import now_text
-from pattern_core.constellation import Constellation
 from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.errors import Unavailable
 from pattern_core.models.client import ModelClient
@@ -33,17 +34,12 @@ from pattern_core.models.providers import make_provider
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.models.retry import RetryPolicy
 from pattern_core.runtime import Runtime
-from pattern_core.tools.builtin import BUILTIN
-from pattern_core.tools.builtin.shell import bound_to, shell
-from pattern_core.tools.builtin.web import web
-from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.tool import Tool
 from pattern_core.tools.toolbox import ToolSettings
 from pattern_db import files as durable
 from pattern_db.database import DatabaseThreads
-from pattern_db.errors import DatabaseError, translated
-from pattern_db.ownership import DataDirLock, FileOwnership
-from pattern_db.registry import LocalRegistry
+from pattern_db.errors import translated
+from pattern_db.ownership import DataDirLock
+from pattern_db.tables import constellations
 from pattern_server import logs
 from pattern_server.accounts import Accounts, Unauthorized
 from pattern_server.budgets import configured_budgets
@@ -52,7 +48,7 @@ from pattern_server.constellations import Constellations
 from pattern_server.embedders import embedder_shelf
 from pattern_server.files import ConstellationFiles
 from pattern_server.global_database import open_global
-from pattern_server.http.app import build_app
+from pattern_server.http.app import api_routers, build_app
 from pattern_server.http.state import ServerState
 from pattern_server.listener import listen
 from pattern_server.metrics import Metrics
@@ -60,13 +56,16 @@ from pattern_server.providers import accounts_of, catalogue_of
 from pattern_server.supervisor import Supervisor
 from pattern_server.web_config import web_settings
 
+if TYPE_CHECKING:
+    from pattern_core.constellation import Constellation
+
 SERVER_FILE = "server.json"
 HALTS_LOG = "halts.log"
 WAKES_AT_ONCE = 4  # constellations that go on with their work after a start
 COLD_QUESTION_S = 30.0  # for the vector of a question where the model is not loaded yet
 GRACE_S = 2.0  # for answers under way, after all constellations have stopped
 
-_log = structlog.stdlib.get_logger("pattern.serve")
+_log = logging.getLogger("pattern.serve")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +120,10 @@ async def serve(
             url = await nursery.start(listening)
             ready = Ready(url=url, data_dir=config.data_dir, token=token)
             with _announced(parts, ready):
-                _log.info("ready", url=url, data_dir=str(config.data_dir), seconds=_since(began))
+                _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": _since(began)})
                 on_ready(ready)
                 task_status.started(ready)
+                beside.start_soon(partial(trio.to_thread.run_sync, api_routers))  # before the first request, if it can
                 beside.start_soon(_go_on, parts)
                 await shutdown.wait()
                 _log.info("stopping")
@@ -170,8 +170,8 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             shell=shell_settings(config),
             web=web_settings(config.web),
             halts_log=config.data_dir / HALTS_LOG,
-            mcp=configured_mcp(config),
         ),
+        mcp=configured_mcp(config),
     )
     with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
         # What a killed server left would name a process that is no server, or by now another's.
@@ -182,13 +182,12 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             _given_back(embedders),
             trio.open_nursery() as nursery,
         ):
-            files = ConstellationFiles(config.data_dir, runtime, FileOwnership())
-            registry = LocalRegistry(database)
-            run = partial(_run_constellation, _Kit(config, runtime, registry, files, threads, models))
-            supervisor = Supervisor(run, config.supervisor)
+            files = ConstellationFiles(config.data_dir, runtime)
+            run = partial(_run_constellation, registry=database, models=models, runtime=runtime, limits=config.limits)
+            supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = secrets.token_hex(32)
-            accounts = Accounts(registry, runtime, local_token=local_token)
+            accounts = Accounts(database, runtime, local_token=local_token)
             constellations = Constellations(
                 accounts=accounts,
                 supervisor=supervisor,
@@ -235,7 +234,7 @@ async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider
         try:
             made[name] = make_provider(name, settings)
         except ModelNotConfigured as error:
-            _log.warning("provider left out", provider=name, reason=error.message)
+            _log.warning("provider left out", {"provider": name, "reason": error.message})
     try:
         yield ModelClient(
             {**made, **extra},
@@ -261,51 +260,16 @@ async def _given_back(embedders: EmbedderShelf) -> AsyncIterator[None]:
             await embedders.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class _Kit:
-    """What every constellation is made from."""
-
-    config: Config
-    runtime: Runtime
-    registry: LocalRegistry
-    files: ConstellationFiles
-    threads: DatabaseThreads
-    models: ModelClient
-
-
-async def _run_constellation(kit: _Kit, constellation_id: str, started: Callable[[Constellation], None]) -> None:
-    """One life of a constellation, from its file's opening to its closing. The supervisor runs this."""
-    row = await kit.registry.find_constellation(constellation_id)
-    async with kit.files.open(row.id, kit.threads) as database:
-        constellation = Constellation(
-            id=row.id,
-            name=row.name,
-            database=database,
-            models=kit.models,
-            tools=ToolRegistry(_tools(kit.runtime.tools)),
-            runtime=kit.runtime,
-            limits=kit.config.limits,
-        )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(constellation.run)
-            started(constellation)
-            # After, because nobody should wait for it, and a full disk here is no reason to stop.
-            with suppress(DatabaseError):
-                await kit.registry.touch_constellation(row.id, now_text(kit.runtime.clock))
-
-
-def _tools(settings: ToolSettings) -> Iterator[Tool]:
-    """The builtin tools as the operator's settings leave them."""
-    for tool in BUILTIN:
-        if tool is shell and settings.shell is not None:
-            yield bound_to(settings.shell)
-        elif tool is not web or settings.web is not None:
-            yield tool
+async def _run_constellation(constellation_id: str, started: Callable[[Constellation], None], **parts: object) -> None:
+    """One life of a constellation, see `pattern_server.life`. The supervisor runs this."""
+    # Half of all code, which is needed with the first constellation: imported in a thread, so that nobody waits for it.
+    life = await trio.to_thread.run_sync(import_module, "pattern_server.life")
+    await life.run(constellation_id, started, **parts)
 
 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
-        _log.warning("unknown environment variable; a typing error?", variable=name)
+        _log.warning("unknown environment variable; a typing error?", {"variable": name})
     accounts = parts.state.accounts
     given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
     made = await accounts.bootstrap(given)
@@ -341,16 +305,16 @@ def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
 
 async def _go_on(parts: Assembled) -> None:
     """Wake the constellations that had turns open when the last server ended, a few at once."""
-    registered = [row.id for row in await parts.state.accounts.registry.list_constellations()]
+    registered = [row.id for row in await parts.state.accounts.database.read(constellations.list_all)]
     limiter = trio.CapacityLimiter(WAKES_AT_ONCE)
 
     async def wake(constellation_id: str) -> None:
         async with limiter:
             try:
                 async with parts.state.supervisor.use(constellation_id):
-                    _log.info("going on with open turns", constellation=constellation_id)
+                    _log.info("going on with open turns", {"constellation": constellation_id})
             except Unavailable as error:
-                _log.warning("cannot go on", constellation=constellation_id, reason=error.message)
+                _log.warning("cannot go on", {"constellation": constellation_id, "reason": error.message})
 
     async with trio.open_nursery() as nursery:
         for constellation_id in await parts.files.unfinished(registered):
@@ -365,7 +329,7 @@ def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
                 if shutdown.is_set():
-                    _log.warning("stopping at once", signal=signal.Signals(number).name)
+                    _log.warning("stopping at once", {"signal": signal.Signals(number).name})
                     nursery.cancel_scope.cancel()
                 shutdown.set()
 

@@ -9,13 +9,13 @@ accepted that cannot be stored; it is tried again at the next use after 1 s, 2 s
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
-import structlog
 import trio
 
 from pattern_core.errors import PatternError, Unavailable
@@ -28,7 +28,7 @@ QUARANTINE_MAX_S = 900.0
 ROOM_WAIT_S = 2.0  # how long a wake-up waits for room among the awake, or for a restart that is due
 DRAIN_RETRY_S = 5.0
 
-_log = structlog.stdlib.get_logger("pattern.supervisor")
+_log = logging.getLogger("pattern.supervisor")
 
 
 class Awake(Protocol):
@@ -305,10 +305,8 @@ class Supervisor(Generic[C]):
         sickness.crashes = [at for at in sickness.crashes if now - at < self._config.crash_window_s] + [now]
         _log.error(
             "constellation crashed",
-            constellation=slot.id,
-            crashes=len(sickness.crashes),
+            {"constellation": slot.id, "crashes": len(sickness.crashes), "error": repr(first)},
             exc_info=first,
-            error=repr(first),
         )
         if len(sickness.crashes) < self._config.crashes_max and not sickness.quarantines:
             return slot.state != "parking"
@@ -339,7 +337,9 @@ class Supervisor(Generic[C]):
                 try:
                     await slot.handle.drain()
                 except DatabaseError as error:
-                    _log.warning("constellation could not be drained", constellation=slot.id, reason=error.message)
+                    _log.warning(
+                        "constellation could not be drained", {"constellation": slot.id, "reason": error.message}
+                    )
                 finally:
                     slot.users.discard(scope)
         slot.park()
@@ -360,7 +360,7 @@ class Supervisor(Generic[C]):
 def _quarantine(constellation_id: str, sickness: _Sickness, seconds: float, reason: str) -> None:
     sickness.until = trio.current_time() + seconds
     sickness.reason = reason
-    _log.error("constellation quarantined", constellation=constellation_id, reason=reason, seconds=seconds)
+    _log.error("constellation quarantined", {"constellation": constellation_id, "reason": reason, "seconds": seconds})
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

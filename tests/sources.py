@@ -1,9 +1,9 @@
-"""The project's own source files, parsed once, for the tests that hold the house rules."""
+"""The project's own source files and their imports, parsed once, for the tests of structure and layers."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ class Source:
     name: str
     text: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]  # all of the tree's, since every test asks for them
 
     def at(self, node: ast.AST) -> str:
         """`path:line` of a node, as editors open it."""
@@ -44,30 +45,40 @@ class Import:
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """All Python files of the three packages, by path."""
-    paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-    return tuple(_parse(path) for path in paths)
+    """Return all Python files of the three packages, by path."""
+    return read(ROOT, PACKAGES)
 
 
 @cache
 def sources_of_tests() -> tuple[Source, ...]:
-    """All Python files under tests/, by path."""
-    return tuple(_parse(path) for path in sorted((ROOT / "tests").rglob("*.py")))
-
-
-def _parse(path: Path) -> Source:
-    relative = path.relative_to(ROOT)
-    parts = relative.with_suffix("").parts
-    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    text = path.read_text(encoding="utf-8")
-    return Source(path=relative.as_posix(), name=name, text=text, tree=ast.parse(text, filename=str(path)))
+    """Return all Python files under tests/, by path."""
+    return read(ROOT, ("tests",))
 
 
 @cache
 def imports() -> tuple[Import, ...]:
-    """Every import in the three packages; `from a import b` counts as `a.b` where that is one of our modules."""
-    ours = {source.name for source in sources()}
-    return tuple(found for source in sources() for found in _imports(source, ours))
+    """Return every import in the three packages."""
+    return imports_of(sources())
+
+
+def read(root: Path, folders: Iterable[str]) -> tuple[Source, ...]:
+    """Parse all Python files below `folders` of `root`, by path."""
+    return tuple(_parse(root, path) for path in sorted(path for one in folders for path in (root / one).rglob("*.py")))
+
+
+def _parse(root: Path, path: Path) -> Source:
+    relative = path.relative_to(root)
+    parts = relative.with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text, filename=str(path))
+    return Source(path=relative.as_posix(), name=name, text=text, tree=tree, nodes=tuple(ast.walk(tree)))
+
+
+def imports_of(found: Iterable[Source]) -> tuple[Import, ...]:
+    """Return every import in these files; `from a import b` counts as `a.b` where that is one of them."""
+    ours = {source.name: source for source in found}
+    return tuple(one for source in ours.values() for one in _imports(source, set(ours)))
 
 
 def _imports(source: Source, ours: set[str]) -> Iterator[Import]:

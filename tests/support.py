@@ -10,14 +10,14 @@ from typing import Annotated
 
 import trio
 
-from pattern_core.admission import Incoming
-from pattern_core.agents.roster import Agent, AgentSpec
+from pattern_core.agents import Agent, AgentSpec
 from pattern_core.budgets.budget import Budget
 from pattern_core.clock import Clock
 from pattern_core.constellation import Constellation
 from pattern_core.events import Event, read
 from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits
+from pattern_core.meters import Meters, Unmetered
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
@@ -27,6 +27,7 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_core.turns.admission import Incoming
 from pattern_core.views import TurnView
 from pattern_db import template
 from pattern_db.connection import Connection
@@ -97,6 +98,7 @@ async def running(
     seed: int = 1,
     budgets: Sequence[Budget] = (),
     catalogue: Catalogue | None = None,
+    meters: Meters | None = None,
 ) -> AsyncIterator[Running]:
     """Start a constellation, and stop it as a crash does at the end of the block: what is unfinished stays so.
 
@@ -106,11 +108,11 @@ async def running(
     """
     provider = provider or ScriptedProvider(script, otherwise=otherwise)
     clock, limits = clock or StoppedClock(), limits or Limits()
-    runtime = Runtime(clock=clock, randomness=seeded_randomness(seed), budgets=budgets)
+    runtime = Runtime(clock=clock, randomness=seeded_randomness(seed), budgets=budgets, meters=meters or Unmetered())
     async with AsyncExitStack() as stack:
         if database is None:
             database = await stack.enter_async_context(_opened(path))
-        await database.write(meta.next_epoch)
+        await database.claim(meta.next_epoch)
         registry = ToolRegistry(tools)
         providers: dict[str, Provider] = {one.name: one for one in (provider, *others)}
         retry = retry or RetryPolicy(attempts_max=1)
@@ -165,14 +167,14 @@ def rows(connection: Connection, sql: str, *values: str | int | bytes | None) ->
     return list(connection.execute(sql, values))
 
 
-@tool(effect=EffectClass.LOCAL)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)
 async def note(context: ToolContext, text: Annotated[str, "What to note."]) -> str:
     """Note something: a local effect, stored with its result."""
     context.work.event("noted", {"text": text})
     return f"noted {text}"
 
 
-@tool(effect=EffectClass.PURE)
+@tool(effect=EffectClass.PURE, returns_untrusted_text=False)
 async def shout(_context: ToolContext, text: Annotated[str, "What to shout."]) -> str:
     """Say it louder: an effect nowhere."""
     return text.upper()

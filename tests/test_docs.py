@@ -11,7 +11,7 @@ import click
 import pytest
 from fastapi.routing import APIRoute
 
-from pattern_core.agents.settings import KEYS
+from pattern_core.agent_settings import KEYS
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.errors import PatternError
@@ -97,7 +97,9 @@ def test_the_commands_of_the_readme_exist(line: str) -> None:
 
 def test_the_targets_of_make_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"\bmake ([a-z]+)\b(?! it| of)", README + (ROOT / "CONTRIBUTING.md").read_text()):
+    targets = re.findall(r"\bmake ([a-z]+)\b(?! it| of)", README + (ROOT / "CONTRIBUTING.md").read_text())
+    assert targets, "no target was found; are they written in another way?"
+    for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"there is no `make {target}`"
 
 
@@ -129,7 +131,7 @@ def test_every_key_of_an_agents_config_is_in_the_reference() -> None:
 
 
 def test_every_event_is_in_the_reference() -> None:
-    told = r'(?:Draft\(|\.event\(|\.tell\(\s*turn,|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
+    told = r'(?:Draft\(|\.event\(|\.tell\(|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
     core = [source.text for source in sources() if source.path.startswith("pattern_core/")]
     found = {name for text in core for name in re.findall(told, text)} | TERMINAL
     assert {"message", "turn.started", "model.retry", "archive.changed", "constellation.halted"} <= found
@@ -146,4 +148,5 @@ def test_every_error_code_is_in_the_reference() -> None:
 
 def test_a_refusal_has_a_code() -> None:
     codes = [error.code for error in PatternError.__subclasses__()]
+    assert "not_found" in codes
     assert all(re.fullmatch(r"[a-z_]+", code) for code in codes)

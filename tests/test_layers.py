@@ -1,4 +1,4 @@
-"""Who may import whom: three layers, each foreign library in its own small place, and no cycles."""
+"""Who may import and call what: three layers, each library, SQL, the clock and the terminal in one place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 from typing import NamedTuple
 
-from tests.sources import PACKAGES, Source, imports, is_within, report, sources
+from tests.sources import PACKAGES, Source, imports, is_within, report, sources, sources_of_tests
 
 
 class Rule(NamedTuple):
@@ -25,8 +25,8 @@ RULES = (
     Rule(("loro",), ("pattern_core/memory/document.py",), "loro raises BaseException; one file translates it"),
     Rule(
         ("trio", "threading", "queue"),
-        ("pattern_db/database.py", "pattern_core/", "pattern_server/"),
-        "in pattern_db, async and threads live in database.py alone; everything else is a plain function",
+        ("pattern_db/database.py", "pattern_db/lane.py", "pattern_core/", "pattern_server/"),
+        "in pattern_db, async and threads live in database.py and lane.py; everything else is a plain function",
     ),
     Rule(
         ("asyncio", "anyio", "aiosqlite", "uvicorn", "sniffio", "requests", "httpx", "aiohttp"),
@@ -34,7 +34,7 @@ RULES = (
         "the runtime is trio, the HTTP client httpx2; libraries bound to asyncio do not run here",
     ),
     Rule(("fastapi", "starlette"), ("pattern_server/http/", "pattern_server/serve.py"), "HTTP ends at the http folder"),
-    Rule(("hypercorn",), ("pattern_server/listener.py",), "the listener hides the HTTP engine"),
+    Rule(("h11",), ("pattern_server/listener.py",), "the listener hides HTTP's wire format"),
     Rule(("click", "rich"), ("pattern_server/cli/",), "the terminal is the command line's business"),
     Rule(
         ("httpx2",),
@@ -86,6 +86,27 @@ LATE = (
     *("openai", "anthropic", "pint", "markdownify", "prometheus_client", "mcp", "mcp_types", "jsonschema"),
     *("numpy", "torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
 )
+# A dotted call (or the start of one, ending with a dot) -> files that may, and what to do elsewhere.
+CLOCK = (
+    *("pattern_core/clock.py", "pattern_core/ids.py", "pattern_core/runtime.py"),
+    *("pattern_server/serve.py", "pattern_server/config.py"),
+)
+BANNED: dict[str, tuple[tuple[str, ...], str]] = {
+    **dict.fromkeys(
+        ("print", "click.echo", "click.secho", "sys.stdout.write"),
+        (("pattern_server/cli/output.py",), "print through pattern_server/cli/output.py"),
+    ),
+    **dict.fromkeys(
+        ("datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today", "time.time", "time.time_ns"),
+        (CLOCK, "ask the injected Clock"),
+    ),
+    **dict.fromkeys(
+        ("random.", "secrets.", "uuid.", "os.urandom"),
+        (CLOCK, "use the injected Randomness, or ids from pattern_core.ids"),
+    ),
+    "time.sleep": ((), "await trio.sleep"),
+    "os.getenv": (("pattern_server/config.py",), "read settings in config.py and pass them down"),
+}
 SQL = re.compile(
     r"^\s*(SELECT\s.+\sFROM\s|INSERT (OR \w+ )?INTO\s|UPDATE \w+\s+SET\s|DELETE FROM\s"
     r"|CREATE (\w+ )?(TABLE|INDEX|TRIGGER)\s|DROP (TABLE|INDEX)\s|ALTER TABLE\s"
@@ -105,7 +126,7 @@ def test_each_library_is_imported_only_where_it_belongs() -> None:
 
 
 def test_the_server_reaches_rows_only_through_named_doors() -> None:
-    doors = tuple(f"pattern_server/{name}.py" for name in ("serve", "accounts", "files", "cli/db"))
+    doors = tuple(f"pattern_server/{name}.py" for name in ("serve", "life", "accounts", "files", "cli/db"))
     failures = [
         f"{found.place} imports {found.name}"
         for found in imports()
@@ -136,31 +157,50 @@ def test_heavy_libraries_are_imported_late() -> None:
     report(failures, "a vendor's library takes a second to import: do it inside the function that first needs it.")
 
 
-def test_there_are_no_cycles() -> None:
-    graph: dict[str, set[str]] = {source.name: set() for source in sources()}
-    for found in imports():
-        if not found.is_for_types and found.name in graph and found.name != found.source.name:
-            graph[found.source.name].add(found.name)
-    failures = [" -> ".join(cycle) for cycle in _cycles(graph)]
-    report(failures, "modules do not import each other in a circle; move what both need into a third one below them.")
+def test_banned_calls() -> None:
+    failures = [
+        f"{source.at(node)} calls {called}: {advice}"
+        for source in sources()
+        for node in source.nodes
+        if isinstance(node, ast.Call)
+        for called in [ast.unparse(node.func)]
+        for banned, (allowed, advice) in BANNED.items()
+        if called == banned or (banned.endswith(".") and called.startswith(banned))
+        if source.path not in allowed
+    ]
+    report(failures, "clock, randomness and terminal each have one place; see BANNED in tests/test_layers.py.")
 
 
-def _cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """One cycle for each back edge of a depth-first walk."""
-    found: list[list[str]] = []
-    done: set[str] = set()
+def test_the_environment_is_read_in_one_place() -> None:
+    failures = [
+        f"{source.at(node)} reads os.environ"
+        for source in sources()
+        if source.path != "pattern_server/config.py"
+        for node in source.nodes
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ"
+    ]
+    report(failures, "settings are read once, by pattern_server/config.py, and passed down.")
 
-    def visit(name: str, trail: list[str]) -> None:
-        if name in trail:
-            found.append([*trail[trail.index(name) :], name])
-        elif name not in done:
-            for other in sorted(graph[name]):
-                visit(other, [*trail, name])
-            done.add(name)
 
-    for name in sorted(graph):
-        visit(name, [])
-    return found
+def test_exceptions_to_the_checkers_have_a_code_and_a_reason() -> None:
+    silenced = re.compile(r"#\s*(type:\s*ignore|noqa)(?P<rest>[^#]*)(?P<reason>#.*)?$")
+    failures = [
+        f"{source.path}:{number}: {line.strip()}"
+        for source in (*sources(), *sources_of_tests())
+        if source.path != "tests/test_layers.py"
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if (found := silenced.search(line)) and not _is_explained(found)
+    ]
+    report(
+        failures, "write `# type: ignore[code]  # reason` and `# noqa: CODE - reason`, so that a reader can judge it."
+    )
+
+
+def _is_explained(found: re.Match[str]) -> bool:
+    rest = found["rest"]
+    has_code = bool(re.match(r"\[[a-z-]+(, ?[a-z-]+)*\]|: ?[A-Z]+\d+", rest))
+    words = re.sub(r"^(\[.*?\]|: ?[A-Z]+\d+)", "", rest) + (found["reason"] or "")
+    return has_code and bool(re.search(r"\w", words))
 
 
 def test_sql_stands_only_in_pattern_db() -> None:
@@ -177,13 +217,13 @@ def test_sql_stands_only_in_pattern_db() -> None:
 def _strings(source: Source) -> list[ast.Constant]:
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if node.body and isinstance(node.body[0], ast.Expr)
     }
     return [
         node
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
     ]
 
@@ -192,5 +232,3 @@ def test_the_rules_themselves_see_what_they_forbid() -> None:
     assert SQL.match("SELECT id FROM agents")
     assert SQL.match("\n  INSERT INTO agents (id) VALUES (?)")
     assert not SQL.match("Select a model from the list")
-    assert _cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}}) == [["a", "b", "c", "a"]]
-    assert _cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []

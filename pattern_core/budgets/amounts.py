@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -48,6 +48,21 @@ def worst_case(cost: Cost, *, prompt_tokens: int, output_tokens: int) -> WorstCa
         microdollars=None if None in costs else max(one for one in costs if one is not None),
         prompt_tokens=prompt_tokens,
         prompt_microdollars=cost(Usage(input_tokens=prompt_tokens, output_tokens=0)),
+    )
+
+
+def dearest(cases: Iterable[WorstCase]) -> WorstCase:
+    """Return the most that any of several calls may take, with the prompt tokens of the first.
+
+    A call of a model without a known price says nothing about money.
+    """
+    all_cases = list(cases)
+    prompts = (case.prompt_microdollars for case in all_cases)
+    return WorstCase(
+        tokens=max(case.tokens for case in all_cases),
+        microdollars=max((case.microdollars for case in all_cases if case.microdollars is not None), default=None),
+        prompt_tokens=all_cases[0].prompt_tokens,
+        prompt_microdollars=max((one for one in prompts if one is not None), default=None),
     )
 
 

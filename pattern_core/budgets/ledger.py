@@ -16,7 +16,7 @@ no budget nothing is summed and nothing stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pattern_core.budgets.amounts import WorstCase
@@ -68,9 +68,14 @@ def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Se
 
 
 def reserve(
-    connection: Connection, call: Call, worst: WorstCase, *, now: str, configured: Sequence[Budget] = ()
+    connection: Connection,
+    call: Call,
+    worst_case: Callable[[], WorstCase],
+    *,
+    now: str,
+    configured: Sequence[Budget] = (),
 ) -> ReservationRow | None:
-    """Hold the worst case of a call; None where no budget is concerned, and nothing is held.
+    """Hold the worst case of a call; None where no budget is concerned: nothing is held then, nor `worst_case` asked.
 
     A call for no turn, which a person wished for, is only looked at: what is held ends with its turn, and such calls
     of an agent are made one after another.
@@ -86,6 +91,7 @@ def reserve(
     chain = [] if call.turn is None else budgets.of_ancestors(connection, call.turn)
     if not kept and not chain:
         return None
+    worst = worst_case()
     for turn in chain:
         _check_turn(connection, turn, call, worst)
     for budget in kept:

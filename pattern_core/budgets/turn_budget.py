@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 from pattern_core.budgets.amounts import AMOUNT_MAX
 from pattern_core.errors import InvalidInput, LimitReached
@@ -75,11 +75,14 @@ class TurnBudget:
 
     def over(self, limits: TurnLimits) -> TurnBudget:
         """These bounds, and the server's `limits` where they say nothing."""
-        return replace(
-            self,
+        return TurnBudget(
             steps=limits.steps_max if self.steps is None else self.steps,
             tool_calls=limits.tool_calls_max if self.tool_calls is None else self.tool_calls,
             wall_s=limits.turn_timeout_s if self.wall_s is None else self.wall_s,
+            tokens=self.tokens,
+            microdollars=self.microdollars,
+            children=self.children,
+            output_chars=self.output_chars,
         )
 
     def check(self, use: TurnUse) -> None:
@@ -88,10 +91,16 @@ class TurnBudget:
         Raises:
             LimitReached: a bound is passed; the message and `details["limit"]` name it.
         """
-        for item in fields(use):
-            bound, used = getattr(self, item.name), getattr(use, item.name)
+        bounds = (
+            ("steps", self.steps, use.steps),
+            ("tool_calls", self.tool_calls, use.tool_calls),
+            ("wall_s", self.wall_s, use.wall_s),
+            ("children", self.children, use.children),
+            ("output_chars", self.output_chars, use.output_chars),
+        )
+        for name, bound, used in bounds:
             if bound is not None and used > bound:
-                raise LimitReached(_PASSED[item.name].format(bound=f"{bound:,g}"), limit=item.name, amount=bound)
+                raise LimitReached(_PASSED[name].format(bound=f"{bound:,g}"), limit=name, amount=bound)
 
 
 _PASSED: Mapping[str, str] = {

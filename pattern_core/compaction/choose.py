@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pattern_core.agents.history import Exchange
 from pattern_core.compaction.importance import importance
 from pattern_core.compaction.settings import CompactionSettings, Strategy
+from pattern_core.conversation.history import Exchange
 from pattern_db.timestamps import unix_ms
 
 HOUR_MS = 3_600_000

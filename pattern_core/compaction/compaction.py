@@ -13,17 +13,15 @@ from dataclasses import dataclass, field
 
 import trio
 
-from pattern_core.agents.active import ActiveTurn
-from pattern_core.agents.history import Exchange, History, load_history
-from pattern_core.agents.roster import Agent
 from pattern_core.clock import Clock, now_text
 from pattern_core.compaction.choose import Choice, choose, drop_oldest
-from pattern_core.compaction.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
 from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.compaction.shorten import shortened
 from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
 from pattern_core.compaction.summariser import Purse, Summariser, Writer
 from pattern_core.compaction.transcript import count_text, stub_text
+from pattern_core.conversation.history import Exchange, History, load_history
+from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
 from pattern_core.ids import Ids
@@ -35,14 +33,15 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.journal import turns
 from pattern_db.tables import messages, summaries
+from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.summaries import SummaryRow
 
 OPENING_SHARE = 4  # the opening takes at most one part in so many of the room
 OPENING_TOKENS_MIN = 120
 OPENING_STEP = 64
 COMPACTIONS_MAX = 3  # in one turn by the agent's strategy; then by what needs no model
-UNREAD_AT_ONCE = 1_000  # messages that leave unread in one transaction …
-UNREAD_ROUNDS_MAX = 20  # … and how many of those one compaction makes
+UNREAD_AT_ONCE = 5_000  # messages that leave unread in one transaction of some 10 ms …
+UNREAD_ROUNDS_MAX = 4  # … and how many of those one compaction makes
 EARLIER_SHARE = 2  # earlier summaries take at most one part in so many of what a model can read
 TIME_SHARE = 0.5  # of a turn's remaining time that summaries may take
 
@@ -69,7 +68,7 @@ class Made:
 class _Job:
     """One compaction: whose, of what, and what it came to so far. `deadline` is on trio's clock."""
 
-    agent: Agent
+    agent: AgentRow
     history: History
     settings: CompactionSettings
     purse: Purse
@@ -131,33 +130,44 @@ class Compaction:
         self._summariser = summariser
         self._by_hand: set[str] = set()  # agents whose conversations people have compacted right now
 
-    async def make_room(self, turn: ActiveTurn, *, room: int, purse: Purse) -> Made:
-        """See to it that `turn.history.tokens <= room`; cheap where there is room enough.
+    async def make_room(
+        self,
+        agent: AgentRow,
+        history: History,
+        *,
+        turn: tuple[int, str],
+        running_from: str,
+        deadline: float,
+        room: int,
+        purse: Purse,
+    ) -> Made:
+        """Make `history.tokens <= room`; cheap where there is room enough.
 
-        Cancelled at any point, or killed, it leaves the conversation as it was before a step or as it is after it.
+        `turn` (key and id) needs the room until its `deadline` on trio's clock; its messages begin at the position
+        `running_from`. Cancelled at any point, or killed, this leaves the conversation as it was before one of its
+        changes or as it is after it.
 
         Raises:
             LimitReached: what the turn was asked alone does not fit.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
-        history = turn.history
         now = trio.current_time()
         job = _Job(
-            agent=turn.agent,
+            agent=agent,
             history=history,
-            settings=CompactionSettings.of(turn.agent.config.get("compaction")),
+            settings=CompactionSettings.of(agent.config.get("compaction")),
             purse=purse,
-            turn=(turn.key, turn.id),
-            running_from=turn.batch_id,
+            turn=turn,
+            running_from=running_from,
             room=room,
-            deadline=math.inf if turn.deadline == math.inf else now + (turn.deadline - now) * TIME_SHARE,
+            deadline=math.inf if deadline == math.inf else now + (deadline - now) * TIME_SHARE,
             tokens_before=history.tokens,
         )
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
             await self._leave_unread(job)
         if history.tokens > job.settings.threshold * room:
-            if _may_try(history, turn.batch_id):
+            if _may_try(history, running_from):
                 await self._by_strategy(job)
             if history.tokens > room:
                 await self._by_age(job)
@@ -165,7 +175,7 @@ class Compaction:
             history.compacted_at = history.cursor
         return job.made()
 
-    async def by_hand(self, agent: Agent, *, purse: Purse) -> Made:
+    async def by_hand(self, agent: AgentRow, *, purse: Purse) -> Made:
         """Let the agent's strategy work now, whether or not there is room, while no turn runs.
 
         Raises:
@@ -425,3 +435,10 @@ def _fit(job: _Job) -> None:
             f"what the agent was asked takes about {history.tokens} tokens, and the window of its model has room for"
             f" {room}; send a shorter message, or give the agent a model with a larger window"
         )
+
+
+async def list_summaries(
+    database: Database, agent_id: str, *, limit: int, before: str | None = None
+) -> list[SummaryRow]:
+    """Return the agent's newest `limit` summaries, newest first; only those before the summary `before`, if given."""
+    return await database.read(summaries.recent, agent_id, limit, before=before)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from pattern_core.compaction.clip import clip_middle
 from pattern_core.messages import Message, ToolCall, ToolResult
-from pattern_core.models.tokens import estimate_text, message_tokens
+from pattern_core.models.tokens import clip_middle, estimate_text, message_tokens
 
 RESULT_TOKENS_MIN = 40
 NOTE = " [… left out to make room; the whole is in the history …] "

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_core.agents.history import SENT_BY_TOOL
-from pattern_core.compaction.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, opening_message
+from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, opening_message
 from pattern_core.errors import Conflict
 from pattern_core.events import Draft, Event, append
 from pattern_core.models.tokens import estimate_text, message_tokens
@@ -71,8 +70,7 @@ def store(
     count = messages.archive(connection, leaving.agent_id, leaving.positions)
     if count == 0:
         raise Conflict("these messages were archived meanwhile; read the conversation again")
-    messages.archive(connection, leaving.agent_id, leaving.hidden)
-    messages.archive_from_source(connection, leaving.agent_id, SENT_BY_TOOL, first, last)
+    messages.archive_hidden(connection, leaving.agent_id, leaving.hidden, first, last)
     row = _row(connection, leaving, count, summary_id, now)
     summaries.insert(connection, row)
     chain = summaries.chain(connection, leaving.agent_id, head=HEAD_SHOWN, tail=TAIL_SHOWN)

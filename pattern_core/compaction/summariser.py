@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pattern_core.compaction.clip import clip
 from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.compaction.transcript import CLOSE, OPEN, chunks, inside, lines_of
 from pattern_core.errors import LimitReached
@@ -15,7 +14,7 @@ from pattern_core.messages import Message, Text, user
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
-from pattern_core.models.tokens import estimate_request, estimate_text
+from pattern_core.models.tokens import clip, estimate_request, estimate_text
 
 CALLS_MAX = 6  # of a model in one compaction; what is beyond leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third

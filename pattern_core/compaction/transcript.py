@@ -6,9 +6,8 @@ import json
 import re
 from collections.abc import Sequence
 
-from pattern_core.compaction.clip import clip, clip_middle
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from pattern_core.models.tokens import estimate_text
+from pattern_core.models.tokens import clip, clip_middle, estimate_text
 
 WORDS_TOKENS_MAX = 1_500  # of one message
 RESULT_TOKENS_MAX = 300  # of a tool's result: what it came to shows at its beginning and end

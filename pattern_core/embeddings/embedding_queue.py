@@ -22,6 +22,7 @@ from pattern_core.embeddings.portions import Portions
 from pattern_core.embeddings.queries import DEADLINE_S, QueryVectors
 from pattern_core.embeddings.shelf import EmbedderShelf, FormerModelGone
 from pattern_core.errors import Conflict
+from pattern_core.search.request import QueryVector
 from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -35,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 START_AFTER_S = 1.0  # a command that needs the constellation for a moment loads no model
 GATHER_S = 0.5  # a turn commits several times: one look is enough
-RECHECK_S = 60.0  # if nobody wakes it
+RECHECK_S = 600.0  # if no commit wakes it; each look opens a connection that rests
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 300.0
 INFO_DEADLINE_S = 2.0
@@ -45,18 +46,6 @@ REFUSALS_TOLD = 20
 
 State: TypeAlias = Literal["idle", "working", "waiting", "unavailable"]
 _WORDS_ALONE = "searched by words alone: "
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryVector:
-    """A question's vector, of the active index's model; or None and a notice that says why there is none.
-
-    `fingerprint` is that model's: another model's index may be the active one by the time of the comparison.
-    """
-
-    vector: bytes | None
-    notice: str | None = None
-    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ cannot be opened takes nothing away; the folder says that it is unavailable, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -75,15 +76,16 @@ class FolderIndexer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Look through them every `interval_s` until cancelled."""
+        """Look through them every `interval_s` until cancelled; without any, only when `wake` is called."""
         while True:
             self._wanted = trio.Event()
-            for folder in await self._database.read(folders.attached_local):
+            attached = await self._database.read(folders.attached_local)
+            for folder in attached:
                 try:
                     await self._index(folder, is_asked=False, again=False)
                 except (Unavailable, NotFound):
                     continue  # noted on the folder, or the folder was deleted meanwhile
-            with trio.move_on_after(self._interval_s):
+            with trio.move_on_after(self._interval_s if attached else math.inf):
                 await self._wanted.wait()
 
     async def index_now(self, id_or_name: str, *, again: bool = False) -> Report:

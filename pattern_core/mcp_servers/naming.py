@@ -12,16 +12,8 @@ from collections.abc import Sequence
 from pattern_core.tools.registry import FOREIGN
 
 NAME_CHARS_MAX = 64
-SERVER_CHARS_MAX = 24
 _DIGEST_CHARS = 8
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
-# A single underscore between words, so that the first double one ends the server's name.
-_SERVER = re.compile(r"[a-z][a-z0-9-]*(_[a-z0-9-]+)*")
-
-
-def is_server_name(name: str) -> bool:
-    """Whether a server may be called that."""
-    return len(name) <= SERVER_CHARS_MAX and _SERVER.fullmatch(name) is not None
 
 
 def tool_name(server: str, tool: str) -> str:

@@ -45,14 +45,19 @@ class McpServers:
             for server in self._servers.values():
                 nursery.start_soon(server.run, name=f"MCP server {server.name}")
 
+    def is_ready(self, enabled: Sequence[str]) -> bool:
+        """Whether `ready` would return at once."""
+        return not self._unknown(enabled)
+
+    def _unknown(self, enabled: Sequence[str]) -> list[McpServer]:
+        return [server for server in self._servers.values() if server.tools is None and enables(enabled, server.name)]
+
     async def ready(self, enabled: Sequence[str]) -> None:
         """Wait until the tools are known of all servers that an agent with these names uses, as far as they can be.
 
         It starts those that nobody needed before. Who does not answer within `READY_WAIT_S` is left out.
         """
-        waited_for = [
-            server for server in self._servers.values() if server.tools is None and enables(enabled, server.name)
-        ]
+        waited_for = self._unknown(enabled)
         if not waited_for:
             return
         with trio.move_on_after(READY_WAIT_S):

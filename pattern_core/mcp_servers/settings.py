@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,18 @@ from pattern_db.enums import EffectClass
 
 Protocol = Literal["auto", "legacy"]
 
+SERVER_CHARS_MAX = 24
+# A single underscore between words, so that the first double one in a tool's name ends the server's name.
+_SERVER = re.compile(r"[a-z][a-z0-9-]*(_[a-z0-9-]+)*")
+
 # What the call of a foreign program can be. It is never `pure` or `local`: it leaves this file, and so its intent is
 # stored and its result counts as foreign text, however harmless the server says it is.
 EFFECTS = (EffectClass.IDEMPOTENT, EffectClass.UNSAFE)
+
+
+def is_server_name(name: str) -> bool:
+    """Whether a server may be called that."""
+    return len(name) <= SERVER_CHARS_MAX and _SERVER.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

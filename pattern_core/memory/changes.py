@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pattern_core.ids import Ids
+from pattern_core.memory.delta import packed
 from pattern_core.memory.document import Document, recorded
 from pattern_core.memory.hot import Hot
-from pattern_core.memory.past.delta import packed
 from pattern_core.memory.shapes.containers import Write, apply
 from pattern_core.memory.shapes.render import entry_text
 from pattern_core.memory.shapes.schema import TIMESTAMP, LogSchema

@@ -30,7 +30,7 @@ from loro import (
 
 from pattern_core.errors import PatternError
 from pattern_core.ids import Randomness
-from pattern_core.memory.past.delta import Change, Count, Keys, Part, Run, State, cleaned, spliced
+from pattern_core.memory.delta import Change, Count, Keys, Part, Run, State, cleaned, spliced
 from pattern_db.columns import Json
 
 PEER_BITS = 63  # a peer is a u64 whose greatest value is reserved

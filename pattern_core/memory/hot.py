@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import trio
 
+from pattern_core.memory.checkpoint import Pending
 from pattern_core.memory.document import Document
-from pattern_core.memory.past.checkpoint import Pending
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.tables.memory_blocks import BlockRow
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pattern_core.clock import Clock
 from pattern_core.ids import Randomness
 from pattern_core.memory.authors import agent_author, is_agent
+from pattern_core.memory.checkpoint import Pending, open_document
+from pattern_core.memory.consolidation import Consolidator
 from pattern_core.memory.document import READER_PEER, Document, DocumentDamaged, new_peer, state_of
 from pattern_core.memory.hot import Hot, HotDocuments
-from pattern_core.memory.past.checkpoint import Pending, open_document
-from pattern_core.memory.past.consolidation import Consolidator
 from pattern_core.memory.permission import Operation, require
 from pattern_core.memory.seen import SeenBlocks
 from pattern_core.memory.stored import load, resolve

@@ -38,13 +38,13 @@ from pattern_core.memory.consent import Waiting, asked_note, needs_consent, ques
 from pattern_core.memory.document import Document
 from pattern_core.memory.edits.edit import BlockEdit, operation_of
 from pattern_core.memory.edits.plan import Content, Planned, plan, plan_schema, plan_start
+from pattern_core.memory.edits.structured import Writer
 from pattern_core.memory.hot import Hot
 from pattern_core.memory.opened import OpenBlocks, as_is
 from pattern_core.memory.permission import Operation
 from pattern_core.memory.shapes.containers import value_of
 from pattern_core.memory.shapes.render import raw
 from pattern_core.memory.shapes.schema import LogSchema, Schema, TextSchema, kind_of, schema_of
-from pattern_core.memory.shapes.structured import Writer
 from pattern_core.memory.stored import distinct, resolve, store_block, store_settings
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.columns import Json

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pattern_core.errors import NotFound
 from pattern_core.memory.authors import AGENT as AGENT
 from pattern_core.memory.authors import is_agent
-from pattern_core.memory.past.checkpoint import pack
+from pattern_core.memory.checkpoint import pack
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import UpdateSource

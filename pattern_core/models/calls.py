@@ -10,12 +10,13 @@ from typing import NoReturn
 from pattern_core.messages import ToolCall
 from pattern_core.models.model import ModelRequest
 from pattern_core.models.words import mended
+from pattern_db.columns import check_depth
 
 
 def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
     """The call with its arguments parsed; no text at all means no arguments.
 
-    What is not a JSON object (RFC 8259, so neither NaN nor Infinity) ends up in `invalid` as it came.
+    What is not a JSON object (RFC 8259, so neither NaN nor Infinity) or nests too deep ends up in `invalid` as it came.
     """
     raw = mended(arguments)
     try:
@@ -23,6 +24,7 @@ def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
         if "\\ud" in raw.lower():
             # Escaped halves of a character pass the parser and would later fail wherever text becomes UTF-8.
             parsed = json.loads(mended(json.dumps(parsed, ensure_ascii=False)))
+        check_depth(parsed)
     except (ValueError, RecursionError):
         return ToolCall(call_id=call_id, tool=tool, invalid=raw)
     if not isinstance(parsed, dict):

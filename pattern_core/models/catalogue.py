@@ -32,11 +32,7 @@ _VERSION = re.compile(r"[-@:](?:latest|\d{3,4}|\d{6}|\d{8}|\d{4}-\d{2}-\d{2}|\d{
 _TAG = re.compile(  # what a name of an open model may have behind it: a tag, a size, how it was tuned and packed
     r"(?::[\w.-]+)?(?:-(?:\d+(?:\.\d+)?[bm]|a\d+b|it|instruct|chat|q\d\w*|f16|bf16|fp8|gguf))*(?:\.gguf)?"
 )
-_VENDOR_HOSTS = {
-    "anthropic": "api.anthropic.com",
-    "openai": "api.openai.com",
-    "google": "generativelanguage.googleapis.com",
-}
+_OPENAI_HOST = "api.openai.com"
 _ROUTER_HOST = "openrouter.ai"  # passes the vendors' prices on; its names are "vendor/model". Source: its FAQ
 _OPEN = "open"
 _PRICES = ("input_price", "output_price", "cache_read_price", "cache_write_price")
@@ -112,7 +108,7 @@ class ProviderModels:
         host = urlsplit(self.base_url).hostname if self.base_url else None
         if host is not None and (host == _ROUTER_HOST or host.endswith("." + _ROUTER_HOST)):
             return "openrouter"
-        if self.kind == "openai" and host not in (None, _VENDOR_HOSTS["openai"]):
+        if self.kind == "openai" and host not in (None, _OPENAI_HOST):
             return _OPEN
         return self.kind
 
@@ -190,7 +186,7 @@ class Catalogue:
     def _found(self, table: str, model: str) -> ModelFacts | None:
         if table == "openrouter":
             vendor, slash, name = model.partition("/")
-            if not slash or vendor not in _VENDOR_HOSTS:
+            if not slash or vendor not in self._tables:
                 return None
             # It writes Anthropic's versions with a dot: claude-sonnet-4.5.
             return self._found(vendor, name) or (self._found(vendor, name.replace(".", "-")) if "." in name else None)

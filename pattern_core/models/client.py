@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 
 import trio
 
@@ -13,12 +12,12 @@ from pattern_core.ids import Randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.models.catalogue import Catalogue, ModelFacts
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
-from pattern_core.models.fallback import Chain, Link, fall_back
+from pattern_core.models.fallback import Chain, Link, OnMove, fall_back
 from pattern_core.models.gate import ClientLimits, Gate, GateSnapshot, Outcome
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, Provider, Usage
-from pattern_core.models.providers.settings import not_configured
+from pattern_core.models.providers import not_configured
 from pattern_core.models.retry import RetryPolicy
-from pattern_core.models.tokens import estimate_request
+from pattern_core.models.tokens import request_tokens
 
 __all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry"]
 
@@ -49,9 +48,7 @@ class _Asking:
     deadline: float
     on_retry: OnRetry | None
     flow: str
-    retry: RetryPolicy
-    patience_s: float = math.inf
-    is_last: bool = True  # there is no other model to go to
+    attempts_max: int
 
 
 class ModelClient:
@@ -116,6 +113,7 @@ class ModelClient:
         on_delta: OnDelta,
         deadline: float = math.inf,
         on_retry: OnRetry | None = None,
+        on_move: OnMove | None = None,
         *,
         flow: str = "",
         chain: Chain | None = None,
@@ -137,32 +135,40 @@ class ModelClient:
             ModelUnreachable: there was no connection, or the provider is left alone after failures.
             ModelError: what the provider raised last.
         """
-        asking = _Asking(on_delta=on_delta, deadline=deadline, on_retry=on_retry, flow=flow, retry=self._retry)
+        attempts_max = self._retry.attempts_max
+        if chain is not None:
+            attempts_max = min(attempts_max, chain.max_retries + 1)
+        asking = _Asking(on_delta=on_delta, deadline=deadline, on_retry=on_retry, flow=flow, attempts_max=attempts_max)
         if chain is None:
             return await self._ask(request, provider_name, asking)
-        attempts_max = min(self._retry.attempts_max, 1 + chain.max_retries)
-        asking = replace(asking, retry=replace(self._retry, attempts_max=attempts_max))
-        return await fall_back(chain, request, partial(self._ask_link, asking, chain), self.facts)
 
-    async def _ask_link(
-        self, asking: _Asking, chain: Chain, request: ModelRequest, link: Link, is_last: bool
+        async def ask_link(request: ModelRequest, link: Link, is_last: bool) -> ModelReply:
+            patience_s = FALLBACK_PATIENCE_S if chain.on_rate_limit and not is_last else math.inf
+            return await self._ask(request, link.provider, asking, patience_s=patience_s, is_last=is_last)
+
+        return await fall_back(chain, request, ask_link, self.facts, on_move)
+
+    async def _ask(
+        self,
+        request: ModelRequest,
+        provider_name: str,
+        asking: _Asking,
+        *,
+        patience_s: float = math.inf,
+        is_last: bool = True,
     ) -> ModelReply:
-        patience_s = FALLBACK_PATIENCE_S if chain.on_rate_limit and not is_last else math.inf
-        asking = replace(asking, patience_s=patience_s, is_last=is_last)
-        return await self._ask(request, link.provider, asking)
-
-    async def _ask(self, request: ModelRequest, provider_name: str, asking: _Asking) -> ModelReply:
+        """Ask one model with all its retries. `is_last`: there is no other model to go to."""
         provider = self._providers.get(provider_name)
         if provider is None:
             raise not_configured(provider_name, self.names)
         gate = self._gates[provider_name]
-        retry = asking.retry
+        retry = self._retry
         attempt = 1
         while True:
             tokens = _held(request) if gate.counts_tokens else 0
             try:
                 ticket = await gate.enter(
-                    flow=asking.flow, tokens=tokens, deadline=asking.deadline, patience_s=asking.patience_s
+                    flow=asking.flow, tokens=tokens, deadline=asking.deadline, patience_s=patience_s
                 )
             except ModelError as refusal:
                 refusal.details["attempts"] = attempt - 1
@@ -178,11 +184,11 @@ class ModelClient:
                 error.details["shown"] = call.shown
                 error.details["attempts"] = attempt
                 delay_s = retry.delay_s(attempt, error, draw=self._draw())
-                _refuse_long_waits(error, delay_s, asking)
+                _refuse_long_waits(error, retry, delay_s, deadline=asking.deadline, patience_s=patience_s)
                 # A second time-out would take what another model still needs.
-                is_over = isinstance(error, ModelTimeout) and not asking.is_last
+                is_over = isinstance(error, ModelTimeout) and not is_last
                 is_over = is_over or trio.current_time() + delay_s >= asking.deadline
-                if call.shown or is_over or not retry.again(attempt, error):
+                if call.shown or is_over or attempt >= asking.attempts_max or not retry.again(attempt, error):
                     raise
                 failure = error
             finally:
@@ -207,10 +213,12 @@ def _gates(accounts: Mapping[str, Account]) -> dict[str, Gate]:
 
 def _held(request: ModelRequest) -> int:
     """Tokens to hold for a call until its usage is known; most answers are far shorter than they may be."""
-    return estimate_request(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
+    return request_tokens(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
 
 
-def _refuse_long_waits(error: ModelError, delay_s: float, asking: _Asking) -> None:
+def _refuse_long_waits(
+    error: ModelError, retry: RetryPolicy, delay_s: float, *, deadline: float, patience_s: float
+) -> None:
     """Say it plainly where a vendor's own wish is why nobody asks it again.
 
     Raises:
@@ -219,11 +227,11 @@ def _refuse_long_waits(error: ModelError, delay_s: float, asking: _Asking) -> No
     wish_s = error.retry_after_s
     if not isinstance(error, ModelOverloaded) or wish_s is None:
         return
-    if asking.retry.is_absurd(error):
-        why = f"and nobody waits longer than {asking.retry.retry_after_cap_s:g} s"
-    elif trio.current_time() + delay_s >= asking.deadline:
+    if retry.is_absurd(error):
+        why = f"and nobody waits longer than {retry.retry_after_cap_s:g} s"
+    elif trio.current_time() + delay_s >= deadline:
         why = "and the time of the turn ends before that"
-    elif delay_s > asking.patience_s:
+    elif delay_s > patience_s:
         why = "and another model can be asked now"
     else:
         return
@@ -238,7 +246,7 @@ def _refuse_long_waits(error: ModelError, delay_s: float, asking: _Asking) -> No
 
 
 class _Call:
-    """One attempt: two nested time limits around the provider's answer."""
+    """One attempt, bounded in whole and in silence: whichever ends first is the deadline of its scope."""
 
     def __init__(self, provider: Provider, request: ModelRequest, on_delta: OnDelta, limits: TurnLimits) -> None:
         self.shown = False
@@ -246,19 +254,21 @@ class _Call:
         self._request = request
         self._on_delta = on_delta
         self._limits = limits
-        self._silence = trio.CancelScope()
+        self._ends_at = math.inf
+        self._scope: trio.CancelScope
 
     async def run(self, deadline: float) -> ModelReply:
         limits, name = self._limits, self._provider.name
-        ends_at = trio.current_time() + limits.model_timeout_s
-        with trio.CancelScope(deadline=min(ends_at, deadline)) as whole, self._silence:
+        own_end = trio.current_time() + limits.model_timeout_s
+        self._ends_at = min(own_end, deadline)
+        self._scope = trio.CancelScope(deadline=self._ends_at)
+        with self._scope:
             return await self._provider.ask(self._request, self._pass_on)
-        if self._silence.cancelled_caught:
+        if self._scope.deadline < self._ends_at:
             raise ModelTimeout(
                 f"{name} fell silent for {limits.model_idle_timeout_s:g} s in the middle of its answer.", provider=name
             )
-        assert whole.cancelled_caught
-        if deadline < ends_at:
+        if deadline < own_end:
             late = ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
             late.details["deadline"] = True  # the turn's, which says nothing of the vendor
             raise late
@@ -271,6 +281,6 @@ class _Call:
     async def _pass_on(self, delta: Delta) -> None:
         if delta.text:
             self.shown = True
-            self._silence.deadline = math.inf  # the time that showing takes is ours, not the provider's
+            self._scope.deadline = self._ends_at  # the time that showing takes is ours, not the provider's
             await self._on_delta(delta)
-        self._silence.deadline = trio.current_time() + self._limits.model_idle_timeout_s
+        self._scope.deadline = min(self._ends_at, trio.current_time() + self._limits.model_idle_timeout_s)

@@ -61,14 +61,13 @@ OnMove = Callable[[Move], Awaitable[None]]
 class Chain:
     """Models in the order in which they are asked, 1 to `LINKS_MAX`.
 
-    `max_retries` is how often each is asked again before the next one. `on_move` is told before the next one is asked.
+    `max_retries` is how often each is asked again before the next one.
     """
 
     links: tuple[Link, ...]
     on_rate_limit: bool = True
     on_context_overflow: bool = True
     max_retries: int = 2
-    on_move: OnMove | None = None
 
 
 AskLink = Callable[[ModelRequest, Link, bool], Awaitable[ModelReply]]
@@ -78,8 +77,10 @@ FactsOf = Callable[[str, str], ModelFacts]
 """What is known of a model, by the provider's name and the model's."""
 
 
-async def fall_back(chain: Chain, request: ModelRequest, ask: AskLink, facts_of: FactsOf) -> ModelReply:
-    """Ask the links of a chain in turn until one answers.
+async def fall_back(
+    chain: Chain, request: ModelRequest, ask: AskLink, facts_of: FactsOf, on_move: OnMove | None = None
+) -> ModelReply:
+    """Ask the links of a chain in turn until one answers; `on_move` is called before the next one is asked.
 
     The next one is asked after a rate limit or an overload (if `on_rate_limit`), after a prompt too long for the model
     (if `on_context_overflow`, and only one with a larger window) and after an outage; never once words were shown.
@@ -99,9 +100,9 @@ async def fall_back(chain: Chain, request: ModelRequest, ask: AskLink, facts_of:
             if found is None:
                 raise
             failure = error
-        if chain.on_move is not None:
+        if on_move is not None:
             attempts = failure.details.get("attempts")
-            await chain.on_move(
+            await on_move(
                 Move(
                     index=found,
                     attempts=attempts if isinstance(attempts, int) else 0,
@@ -123,11 +124,15 @@ def fitted(request: ModelRequest, chain: Chain, index: int, facts_of: FactsOf) -
     facts = facts_of(link.provider, link.model)
     wanted = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
     is_foreign = link.provider != chain.links[0].provider
+    most = min(wanted, facts.output_max) if facts.is_known else wanted
+    as_it_is = (request.model, request.max_output_tokens)
+    if (link.model, most) == as_it_is and link.temperature is None and not is_foreign:
+        return request
     return replace(
         request,
         model=link.model,
         temperature=request.temperature if link.temperature is None else link.temperature,
-        max_output_tokens=min(wanted, facts.output_max) if facts.is_known else wanted,
+        max_output_tokens=most,
         messages=portable(request.messages) if is_foreign else request.messages,
         extra={} if is_foreign else request.extra,
     )

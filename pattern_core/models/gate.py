@@ -113,9 +113,9 @@ class Gate:
             ModelUnreachable: the vendor is left alone after failures.
         """
         now = trio.current_time()
-        self._refuse_the_hopeless(tokens, now, deadline, patience_s)
         if not self._queue and self._ready_at(tokens, now) <= now:
             return self._admitted(tokens, now)
+        self._refuse_the_hopeless(tokens, now, deadline, patience_s)
         if len(self._queue) >= self._limits.waiting_max:
             raise self._busy(f"{len(self._queue)} calls are waiting for it already")
         waiter = _Waiter(flow, tokens)
@@ -204,6 +204,8 @@ class Gate:
 
     def _let_in(self, by: _Waiter | None = None) -> None:
         """Give tickets to all who may go now, and wake the first of the others (unless it asks) to watch the clock."""
+        if not self._queue:
+            return
         now = trio.current_time()
         while (first := self._queue.peek()) is not None:
             if not self._ready_at(first.tokens, now) <= now:

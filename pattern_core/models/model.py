@@ -42,7 +42,8 @@ class ModelRequest:
     `seed` repeats after a crash. Temperatures and the like are None where the vendor's default holds.
     `response_schema` is a JSON Schema object that the words of the answer must follow as JSON. `reasoning_effort`
     "none" asks for no reasoning, None leaves it to the vendor. `force_tool` names the tool that must be called,
-    `ANY_TOOL` means one of `tools`, None leaves the choice to the model.
+    `ANY_TOOL` means one of `tools`, None leaves the choice to the model. `estimate` is the number of tokens of all
+    that the request shows, where it has been counted already.
     """
 
     model: str
@@ -59,6 +60,7 @@ class ModelRequest:
     response_schema: Mapping[str, object] | None = None
     reasoning_effort: ReasoningEffort | None = None
     force_tool: str | None = None
+    estimate: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,8 @@ TOKENS_PER_MESSAGE = 4
 TOKENS_PER_CALL = 8
 TOKENS_PER_TOOL = 12
 TOKENS_PER_IMAGE = 1_600
+ELLIPSIS = "…"
+_ENDS = (". ", "! ", "? ", "\n", "。")
 
 
 def estimate_text(text: str) -> int:
@@ -39,6 +41,9 @@ def estimate_parts(parts: Iterable[Part]) -> int:
 
 def message_tokens(message: Message) -> int:
     """Tokens of one message with what surrounds it; whoever keeps a conversation adds these up as it grows."""
+    parts = message.parts
+    if len(parts) == 1 and isinstance(parts[0], Text):  # most messages
+        return TOKENS_PER_MESSAGE + estimate_text(parts[0].text)
     return TOKENS_PER_MESSAGE + estimate_parts(message.parts)
 
 
@@ -61,11 +66,46 @@ def estimate_request(request: ModelRequest) -> int:
     return instructions + estimate_messages(request.messages) + estimate_tools(request.tools)
 
 
+def request_tokens(request: ModelRequest) -> int:
+    """The estimate that came with the request; without one, it is made now. A long conversation is counted once."""
+    return estimate_request(request) if request.estimate is None else request.estimate
+
+
 def estimate_usage(request: ModelRequest, parts: Iterable[Part]) -> Usage:
     """The usage of a call whose vendor said nothing about it, marked as an estimate."""
     return Usage(
-        input_tokens=estimate_request(request), output_tokens=estimate_parts(parts), cached_tokens=0, is_estimate=True
+        input_tokens=request_tokens(request), output_tokens=estimate_parts(parts), cached_tokens=0, is_estimate=True
     )
+
+
+def clip(text: str, tokens_max: int) -> str:
+    """The text, or its beginning with an ellipsis, in at most `tokens_max` tokens; cut after a sentence if one ends
+    in the last third. Empty for no tokens.
+    """
+    if estimate_text(text) <= tokens_max:
+        return text
+    low, high = 0, len(text)
+    while low < high:  # estimates rise with the length
+        middle = (low + high + 1) // 2
+        if estimate_text(text[:middle] + ELLIPSIS) <= tokens_max:
+            low = middle
+        else:
+            high = middle - 1
+    if low == 0:
+        return ELLIPSIS if estimate_text(ELLIPSIS) <= tokens_max else ""
+    kept = text[:low]
+    end = max(kept.rfind(mark) for mark in _ENDS)
+    return (kept[: end + 1] if end >= 2 * low // 3 else kept).rstrip() + ELLIPSIS
+
+
+def clip_middle(text: str, tokens_max: int, note: str) -> str:
+    """The text, or its beginning and end around `note`, in about `tokens_max` tokens."""
+    if estimate_text(text) <= tokens_max:
+        return text
+    share = max(tokens_max - estimate_text(note), 0) // 2
+    head = clip(text, share).removesuffix(ELLIPSIS)
+    tail = clip(text[::-1], share).removesuffix(ELLIPSIS)[::-1]
+    return f"{head}{note}{tail}"
 
 
 def _part(part: Part) -> int:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pattern_core.prompts.foreign import escaped
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.settings import ContextSettings
+from pattern_core.untrusted import escaped
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.tables import activity

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from pattern_core.agents.history import History
+from pattern_core.conversation.history import History
 from pattern_core.messages import Message
 from pattern_core.models.tokens import message_tokens
-from pattern_core.prompts.foreign import marked_import, marked_result
+from pattern_core.untrusted import marked_import, marked_result
 
 IsForeign = Callable[[str], bool]  # whether what a tool of this name returned may hold text from elsewhere
 
@@ -54,14 +54,14 @@ class Conversations:
         known = self._known.get(history)
         if known is None or known.revision != history.revision:
             known = self._known[history] = _Growing(history.revision)
-        for message in history.after(len(known.shown)):
+        for message, own_tokens in history.after(len(known.shown)):
             shown = self._marked(message)
-            tokens = message_tokens(shown)
+            tokens = own_tokens if shown is message else message_tokens(shown)
             known.shown.append(shown)
-            known.has_images = known.has_images or bool(message.images)
+            known.has_images = known.has_images or (message.role == "user" and bool(message.images))
             known.tokens += tokens
             if shown is not message:
-                known.mark_tokens += tokens - message_tokens(message)
+                known.mark_tokens += tokens - own_tokens
         return Shown(
             messages=tuple(known.shown),
             tokens=known.tokens,

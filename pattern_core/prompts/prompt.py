@@ -48,14 +48,14 @@ _SECTIONS: Mapping[Kind, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptInput:
-    """All that a prompt is made of: what fits of its parts, the conversation, the tools offered.
+    """All that a prompt is made of: its parts on both sides of the conversation, this, the tools offered.
 
     `cursor` is the position of the newest message, `history_digest` names all of them. `window` is in tokens. `ratio`
     is that of the vendor's count to our estimate.
     """
 
     model: str
-    fitted: Fitted
+    halves: Halves
     conversation: Shown
     cursor: str
     history_digest: bytes
@@ -101,14 +101,30 @@ class _Half:
     digest: bytes = b""
 
 
-def build_prompt(source: PromptInput, again: Again | None = None) -> Prompt:
-    """Put the parts into order, mark what is shown, and count it. `again` has what the last one was made of."""
-    again = again or Again()
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """What stands before the conversation, which vendors cache, and what stands behind it."""
+
+    stable: _Half
+    volatile: _Half
+
+
+def halves_of(
+    fitted: Fitted, tools: Sequence[ToolSpec], window: int, *, is_opened: bool = False, again: Again | None = None
+) -> Halves:
+    """Put the parts into order. `is_opened`: the conversation begins with what is kept of archived messages."""
+    (shown, out), (shown_late, out_late) = (_of_place(fitted, place) for place in (Place.SYSTEM, Place.TAIL))
+    notes = [*fitted.notes, *([BEGINS_WITH_KEPT] if is_opened else [])]
+    stable = (again or Again())(_stable, shown, out, notes, tools, window)
+    return Halves(stable, _volatile(shown_late, out_late))
+
+
+def build_prompt(source: PromptInput) -> Prompt:
+    """Put the conversation between its halves, mark what is shown, and count it."""
     sampling, conversation = source.sampling, source.conversation
-    (shown, out), (shown_late, out_late) = (_of_place(source.fitted, place) for place in (Place.SYSTEM, Place.TAIL))
-    notes = [*source.fitted.notes, *([BEGINS_WITH_KEPT] if _has_opening(conversation.messages) else [])]
-    stable = again(_stable, shown, out, notes, source.tools, source.window)
-    volatile = again(_volatile, shown_late, out_late)
+    stable, volatile = source.halves.stable, source.halves.volatile
+    fixed = stable.tokens + volatile.tokens
+    estimate = fixed + conversation.tokens
     request = ModelRequest(
         model=source.model,
         system=stable.texts,
@@ -123,9 +139,8 @@ def build_prompt(source: PromptInput, again: Again | None = None) -> Prompt:
         force_tool=sampling.force_tool,
         seed=source.seed,
         tail=volatile.texts,
+        estimate=estimate,
     )
-    fixed = stable.tokens + volatile.tokens
-    estimate = fixed + conversation.tokens
     tokens = scaled(estimate, source.ratio)
     room = int((source.window - sampling.max_output_tokens) / source.ratio) - fixed - conversation.mark_tokens
     return Prompt(
@@ -210,5 +225,6 @@ def _tool_tokens(spec: ToolSpec) -> int:
     return known
 
 
-def _has_opening(messages: Sequence[Message]) -> bool:
+def has_opening(messages: Sequence[Message]) -> bool:
+    """Whether a conversation begins with what is kept of archived messages."""
     return bool(messages) and not messages[0].position

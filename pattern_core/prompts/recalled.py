@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import trio
 
 from pattern_core.errors import PatternError
-from pattern_core.prompts.foreign import marked, masked
 from pattern_core.prompts.parts import Kind, LeftOut, Part
 from pattern_core.prompts.settings import ContextSettings
 from pattern_core.search import Hit, SearchRequest, SearchResult
+from pattern_core.untrusted import marked, masked
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
 
 Searching = Callable[[SearchRequest], Awaitable[SearchResult]]
@@ -90,14 +90,16 @@ def choose(hits: Sequence[Hit], wanted: frozenset[str], in_view: Sequence[str], 
     """The hits to show, and the best of those that are not. Pure."""
     parts: list[Part] = []
     out: list[LeftOut] = []
-    said: set[str] = set()
+    shown_already = "\0".join(in_view)  # one search for each hit, however many texts there are
     for hit in hits:
+        if len(parts) >= settings.recall_max <= len(out):
+            break
         text = hit.content if len(hit.content) <= TEXT_CHARS_MAX else hit.snippet
-        reason = _unfit(text, wanted, [*in_view, *said])
+        reason = _unfit(text, wanted, shown_already)
         if reason is None and len(parts) >= settings.recall_max:
             reason = f"{settings.recall_max} passages are shown (context.recall_max)"
         if reason is None:
-            said.add(text.strip())
+            shown_already += f"\0{text.strip()}"
             shown = marked(masked(text), source_of(hit))
             found = f"found for the message: {hit.reason or 'its words fit'}"
             parts.append(Part(kind=Kind.RECALLED, text=shown, reason=found, ref=hit.id, name=source_of(hit)))
@@ -108,19 +110,26 @@ def choose(hits: Sequence[Hit], wanted: frozenset[str], in_view: Sequence[str], 
 
 def query_of(words: str) -> str:
     """What to search for: the message's longest words in their order, runs of CJK characters among them."""
-    text = words[:QUERY_CHARS_MAX]
-    found = list(dict.fromkeys([*_CJK.findall(text), *_WORD.findall(_CJK.sub(" ", text))]))
+    runs, spaced = _telling(words[:QUERY_CHARS_MAX])
+    found = list(dict.fromkeys([*runs, *spaced]))
     kept = set(sorted(found, key=len, reverse=True)[:QUERY_WORDS_MAX])
     return " ".join(word for word in found if word in kept)
 
 
 def terms(words: str) -> frozenset[str]:
     """The telling words of a text, as they are compared: beginnings of words, pairs of CJK characters."""
-    text = words[:QUERY_CHARS_MAX].casefold()
-    found = {word[:STEM_CHARS] for word in _WORD.findall(_CJK.sub(" ", text))}
-    for run in _CJK.findall(text):
+    runs, spaced = _telling(words[:QUERY_CHARS_MAX].casefold())
+    found = {word[:STEM_CHARS] for word in spaced}
+    for run in runs:
         found.update(run[at : at + 2] for at in range(len(run) - 1))
     return frozenset(found)
+
+
+def _telling(text: str) -> tuple[list[str], list[str]]:
+    """Return the runs of CJK characters and the words of four letters or more."""
+    if text.isascii():
+        return [], _WORD.findall(text)
+    return _CJK.findall(text), _WORD.findall(_CJK.sub(" ", text))
 
 
 def source_of(hit: Hit) -> str:
@@ -134,12 +143,13 @@ def source_of(hit: Hit) -> str:
     return f"{where}{name}, {day}"
 
 
-def _unfit(text: str, wanted: frozenset[str], in_view: Sequence[str]) -> str | None:
+def _unfit(text: str, wanted: frozenset[str], in_view: str) -> str | None:
+    """Return why the passage is not shown; None if it may be."""
     if not text.strip():
         return "it has no words"
     shared = len(wanted & terms(text))
     if shared < COVERED_COUNT and shared < COVERED_MIN * len(wanted):
         return f"it shares {shared} of the {len(wanted)} telling words of the message"
-    if any(text.strip() in other for other in in_view):
+    if text.strip() in in_view:
         return "the prompt shows the same words already"
     return None

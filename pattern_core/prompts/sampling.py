@@ -88,12 +88,12 @@ def _stop(value: object) -> Sequence[str]:
 
 
 def _effort(value: object) -> ReasoningEffort | None:
+    if value is None:
+        return None
     choices: tuple[ReasoningEffort, ...] = get_args(ReasoningEffort)
     for choice in choices:
         if value == choice:
             return choice
-    if value is None:
-        return None
     raise InvalidInput(f"config.reasoning_effort is one of {', '.join(choices)}, not {value!r}")
 
 

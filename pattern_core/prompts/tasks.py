@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pattern_core.prompts.foreign import escaped
 from pattern_core.prompts.parts import Kind, Part
+from pattern_core.untrusted import escaped
 from pattern_db.tables.tasks import OpenTask
 
 TASKS_MAX = 20

@@ -1,141 +1,475 @@
-"""What each kind of rule is called and takes, in our own format and under the names that others give it.
+"""The kinds of tool rules, each with its whole behaviour, and their table. REFERENCE.md shows their JSON. Pure.
 
-Sources of the other names: `agents.tool_rules` of the Rust Pattern (a list of `{tool_name, rule_type: {type, value},
-conditions, priority}` with PascalCase types, the same from its TOML, and a map `{tool: [{type, …}]}` from its command
-line), and Letta (`{tool_name, type, …}` with its `type` values or class names such as `TerminalToolRule`).
+Unless a kind says otherwise it is about the calls of one turn. "Ran" means that a call succeeded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any
 
+from pattern_core.errors import InvalidInput
+from pattern_core.models.model import ToolSpec
+from pattern_core.rules.conditions import Condition, holds, in_words
+from pattern_core.rules.facts import OPEN, REFUSED, USED, Call
+from pattern_core.rules.fields import EVERY, covers_any, duration, is_pattern, named, one_of, stored, times
 from pattern_core.rules.rule import (
-    AllowedOperations,
-    Child,
-    Conditional,
-    ContinueLoop,
-    Cooldown,
-    ExclusiveGroups,
-    ExitLoop,
-    MaxCalls,
-    Needed,
-    Parent,
-    Periodic,
-    RequiredBeforeExit,
-    RequiresConsent,
-    RequiresFollowing,
-    RequiresPreceding,
-    Rule,
-    StartConstraint,
+    NOTHING_LEFT,
+    Asked,
+    ForcedCall,
+    Missing,
+    Moment,
+    Narrowed,
+    ToolRule,
+    Verdict,
+    always,
+    nothing,
+    sentence,
 )
 
-What = Literal[
-    "name", "names", "text", "texts", "args", "child_args", "outputs", "groups", "count", "seconds", "yes_no"
-]
+START_ATTEMPTS = 3  # decisions that may pass a first tool over, or fail with it, before it counts as tried
+
+# Argument names by which tools take what to do, in the order in which they are looked for.
+OPERATION_PARAMETERS = ("op", "operation", "command")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """A field of a rule: what its value is, whether it must be there, whether names in it may be patterns, and what
-    others call it, the names tried in order.
+def _beside(rule: RequiresPreceding | RequiresFollowing, tools: Collection[str], moment: Moment) -> bool:
+    """Order matters where the tool is called beside one of the others."""
+    return rule.concerns(tools, moment) and covers_any(rule.tools, tools)
+
+
+def _around(rule: Child | Parent, tools: Collection[str], moment: Moment) -> bool:
+    """Order matters where the tool or a child is called."""
+    return covers_any((rule.tool, *rule.children), tools)
+
+
+class ContinueLoop(ToolRule):
+    """After the tool ran the model is asked again, even where another rule would end the turn."""
+
+    name, aliases = "continue_loop", ("continue",)
+    objection = narrow = lack = needs_order = nothing
+    ends = always(False)
+    in_words = sentence("After {tool} your turn goes on.")
+
+
+class ExitLoop(ToolRule):
+    """After the tool ran the turn ends; a failed call ends nothing."""
+
+    name, aliases = "exit_loop", ("terminal",)
+    objection = narrow = lack = nothing
+    ends = always(True)
+    needs_order = ToolRule.concerns
+    in_words = sentence("After {tool} succeeded your turn ends, and calls that you put behind it are not run.")
+
+
+class StartConstraint(ToolRule):
+    """The tool runs before any other; `args` override the model's arguments. Any of `alternatives` will do instead."""
+
+    name, aliases = "start_constraint", ("run_first", "init")
+    takes_patterns = False
+    args: Mapping[str, Any] = stored("args", default_factory=dict)
+    alternatives: tuple[str, ...] = stored("names", default=())
+    objection = ends = nothing
+    in_words = sentence(
+        "In every turn call {first} first, before any other tool.",
+        first=lambda rule: " or ".join(f"`{tool}`" for tool in rule.starters),
+    )
+
+    @property
+    def starters(self) -> tuple[str, ...]:
+        """The tools any of which satisfies the rule."""
+        return (self.tool, *self.alternatives)
+
+    def narrow(self, moment: Moment) -> Narrowed | None:
+        """Leave the first tools of all such rules that wait; the first rule speaks for all."""
+        waiting = [one.rule for one in moment.missing if isinstance(one.rule, StartConstraint)]
+        if not waiting or waiting[0] is not self:
+            return None
+        tools = moment.enabled({tool for rule in waiting for tool in rule.starters})
+        return Narrowed(
+            rule=self,
+            tools=tools,
+            why=f"{named(sorted(tools))} must run first in a turn, before `{{tool}}`.",
+            note=f"Before anything else in this turn call {one_of(sorted(tools))}.",
+            is_forced=True,
+            prefill={rule.tool: rule.args for rule in waiting if rule.args},
+        )
+
+    def lack(self, moment: Moment) -> Missing | None:
+        """Lack one of the tools until it ran or was tried often enough."""
+        steps = {call.step for call in moment.state.calls if call.tool in self.starters and call.has_ended}
+        if len(steps) >= START_ATTEMPTS or any(map(moment.was_tried, self.starters)):
+            return None
+        tool = next(filter(moment.is_open, self.starters), None)
+        if tool is None:
+            return None
+        arguments = self.args if tool == self.tool else {}
+        return Missing(rule=self, tool=tool, why=f"`{tool}` comes first in every turn.", arguments=arguments)
+
+    def precede(self, decided: Sequence[str], moment: Moment) -> ForcedCall | None:
+        """Call a first tool that decisions pass over for the third time."""
+        mine = next((one for one in moment.missing if one.rule is self), None)
+        if mine is None or any(tool in self.starters for tool in decided):
+            return None
+        passed = {call.step for call in moment.state.calls if call.status == REFUSED and call.tool not in self.starters}
+        return ForcedCall(tool=mine.tool, arguments=mine.arguments) if len(passed) + 1 >= START_ATTEMPTS else None
+
+    def needs_order(self, tools: Collection[str], moment: Moment) -> bool:
+        """While a first tool waits, all calls run in order."""
+        return any(one.rule is self for one in moment.missing)
+
+
+class RequiredBeforeExit(ToolRule):
+    """The turn does not end before the tool ran."""
+
+    name = "required_before_exit"
+    takes_patterns = False
+    objection = narrow = ends = needs_order = nothing
+    in_words = sentence("Call {tool} before you end a turn.")
+
+    def lack(self, moment: Moment) -> Missing | None:
+        """Lack the tool until it was tried."""
+        why = f"`{self.tool}` is required in every turn."
+        return None if moment.was_tried(self.tool) else Missing(rule=self, tool=self.tool, why=why)
+
+
+class RequiredBeforeExitIf(ToolRule):
+    """The turn does not end before the tool ran, if the condition holds when the turn wants to end."""
+
+    name = "required_before_exit_if"
+    takes_patterns = False
+    condition: Condition = stored("condition", aliases=("value", "conditions"))
+    objection = narrow = ends = needs_order = nothing
+    in_words = sentence("Call {tool} before you end a turn if {condition}.")
+
+    def lack(self, moment: Moment) -> Missing | None:
+        """Lack the tool until it was tried, while the condition holds."""
+        if moment.was_tried(self.tool) or not holds(self.condition, moment.state.calls):
+            return None
+        return Missing(rule=self, tool=self.tool, why=f"`{self.tool}` is required because {in_words(self.condition)}.")
+
+
+class RequiresPreceding(ToolRule):
+    """The tool may run only after each of `tools` ran."""
+
+    name, aliases = "requires_preceding", ("requires_preceding_tools",)
+    tools: tuple[str, ...] = stored("names", aliases=("conditions", "value"), takes_patterns=True)
+    narrow = lack = ends = nothing
+    needs_order = _beside
+    in_words = sentence("Call {tool} only after {tools} succeeded in the same turn.")
+
+    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+        """Refuse until all ran."""
+        left = [name for name in self.tools if not moment.ran(name)]
+        return self.refuse(f"{named(left)} must run first.") if left else None
+
+
+class RequiresFollowing(ToolRule):
+    """The tool belongs before `tools`: once one of them ran, it may not run again."""
+
+    name, aliases = "requires_following", ("requires_following_tools",)
+    is_final = True
+    tools: tuple[str, ...] = stored("names", aliases=("conditions", "value"), takes_patterns=True)
+    narrow = lack = ends = nothing
+    needs_order = _beside
+    in_words = sentence("Call {tool} only before {tools}, not after.")
+
+    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+        """Refuse once one of them ran."""
+        there = [name for name in self.tools if moment.ran(name)]
+        return self.refuse(f"it belongs before {named(there)}, which ran already in this turn.") if there else None
+
+
+class Child(ToolRule):
+    """Directly after the tool ran one of `children` must be called; `args` (child → arguments) override the model's."""
+
+    name, aliases = "child", ("constrain_child_tools",)
+    children: tuple[str, ...] = stored("names", takes_patterns=True)
+    args: Mapping[str, Mapping[str, Any]] = stored("child_args", aliases=("child_arg_nodes",), default_factory=dict)
+    objection = lack = ends = nothing
+    needs_order = _around
+    in_words = sentence("Directly after {tool} call {one}.", one=lambda rule: one_of(rule.children))
+
+    def __post_init__(self) -> None:
+        strange = [name for name in self.args if not covers_any(self.children, (name,))]
+        if strange:
+            raise InvalidInput(f"`args` names {', '.join(strange)}, which is not among `children`")
+
+    def narrow(self, moment: Moment) -> Narrowed | None:
+        """Leave the children, directly after the tool."""
+        last, follows = moment.after(self), f"Directly after `{self.tool}` comes"
+        return None if last is None else _only(self, self.children, last, moment, prefill=self.args, follows=follows)
+
+
+class Parent(ToolRule):
+    """`children` may be called directly after the tool ran and at no other time, and then nothing else may."""
+
+    name, aliases = "parent", ("parent_last_tool",)
+    children: tuple[str, ...] = stored("names", takes_patterns=True)
+    objection = lack = ends = nothing
+    needs_order = _around
+    in_words = sentence("Call {children} only directly after {tool}, and after it nothing else.")
+
+    def narrow(self, moment: Moment) -> Narrowed:
+        """Leave the children directly after the tool, else all but them."""
+        if (last := moment.after(self)) is not None:
+            return _only(self, self.children, last, moment)
+        others = frozenset(moment.state.tools) - moment.enabled(self.children)
+        return Narrowed(rule=self, tools=others, why=f"it may be called only directly after `{self.tool}`.")
+
+
+class Conditional(ToolRule):
+    """The tool's result decides what is called next: `outputs` maps it to a tool, anything else leads to `default`, or,
+    without one, to any tool; where `strict`, to none.
     """
 
-    what: What | Literal["condition"]
-    is_required: bool = False
-    takes_patterns: bool = False
-    aliases: tuple[str, ...] = ()
+    name = "conditional"
+    outputs: Mapping[str, str] = stored("outputs", aliases=("child_output_mapping",))
+    default: str | None = stored("name", aliases=("default_child",), default=None)
+    strict: bool = stored("yes_no", aliases=("require_output_mapping",), default=False)
+    objection = lack = ends = nothing
+    in_words = sentence(
+        "What {tool} returns decides what you call next: {ways}{other}.",
+        ways=lambda rule: ", ".join(f"“{output}” to `{tool}`" for output, tool in rule.outputs.items()),
+        other=lambda rule: f", anything else to `{rule.default}`" if rule.default else "",
+    )
+    needs_order = ToolRule.concerns
+
+    def narrow(self, moment: Moment) -> Narrowed | None:
+        """Leave the tool that the last result leads to, directly after the tool."""
+        if (last := moment.after(self)) is None:
+            return None
+        output = _output(last.result)
+        tool = next((tool for value, tool in self.outputs.items() if _matches(value, output)), self.default)
+        if tool is None and not self.strict:
+            return None
+        follows = f"What `{self.tool}` returned leads to"
+        found = _only(self, () if tool is None else (tool,), last, moment, follows=follows)
+        return found if found.tools else replace(found, note=NOTHING_LEFT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A kind of rule: its class, its fields by name, whether its tool may be a pattern, and what others call it (in
-    snake case). `is_about_all` means that the tool may be left out and is `*` then.
+def _only(rule: ToolRule, tools: Collection[str], last: Call, moment: Moment, **more: Any) -> Narrowed:
+    """Leave only these tools, one of which must be called, directly after the last call."""
+    left = sorted(moment.enabled(tools))
+    why = f"directly after `{last.tool}` only {named(left) or 'no tool'} may be called."
+    note = f"Now call {one_of(left)}." if left else ""
+    return Narrowed(rule=rule, tools=frozenset(left), why=why, note=note, is_forced=True, **more)
+
+
+def _output(result: str) -> object:
+    """Return what a result says: its JSON, of an object the `message`; a text that is no JSON as it is."""
+    try:
+        value: object = json.loads(result)
+    except (ValueError, RecursionError):
+        return result.strip()
+    return value.get("message", value) if isinstance(value, dict) else value
+
+
+def _matches(wanted: str, output: object) -> bool:
+    if isinstance(output, bool):
+        return wanted.strip().lower() == str(output).lower()
+    if isinstance(output, int | float):
+        try:
+            return float(wanted) == output
+        except ValueError:
+            return False
+    return wanted == output
+
+
+class ExclusiveGroups(ToolRule):
+    """Of each group only one tool is used in a turn, as often as one likes."""
+
+    name = "exclusive_groups"
+    is_about_all = is_final = True
+    groups: tuple[tuple[str, ...], ...] = stored("groups", aliases=("value",))
+    narrow = lack = ends = needs_order = nothing
+    in_words = sentence(
+        "In one turn use only one tool of each of these groups{among}: {groups}.",
+        groups=lambda rule: "; ".join(map(named, rule.groups)),
+        among=lambda rule: "" if rule.tool == EVERY else f" (this concerns {rule.label})",
+    )
+
+    def __post_init__(self) -> None:
+        if any(len(set(group)) < 2 for group in self.groups):
+            raise InvalidInput("`groups`: a group names at least two different tools")
+
+    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+        """Refuse a tool of a group of which another was used, or is about to be."""
+        for group in self.groups:
+            if covers_any(group, (call.tool,)):
+                for other in moment.state.calls:
+                    if other.tool != call.tool and other.status in USED and covers_any(group, (other.tool,)):
+                        return self.refuse(f"of {named(group)} only one is used in a turn, and `{other.tool}` was.")
+        return None
+
+
+class MaxCalls(ToolRule):
+    """The tool (all that the pattern means, together) runs at most `count` times. What was refused or failed is free;
+    what may have happened counts.
     """
 
-    make: type[Rule]
-    fields: Mapping[str, Field]
-    takes_patterns: bool = True
-    is_about_all: bool = False
-    aliases: tuple[str, ...] = ()
+    name, aliases = "max_calls", ("max_count_per_step",)
+    is_final = True
+    count: int = stored("count", aliases=("value", "max_count_limit", "max_count", "max", "params", "param"))
+    objection = lack = ends = needs_order = nothing
+    in_words = sentence(
+        "Call {tool}{together} at most {count} in a turn.",
+        together=lambda rule: " together" if is_pattern(rule.tool) else "",
+    )
+
+    def narrow(self, moment: Moment) -> Narrowed | None:
+        """Leave the other tools, once all calls are used."""
+        if sum(self.covers(call.tool) and call.status in USED for call in moment.state.calls) < self.count:
+            return None
+        what = "tools run" if self.tool == EVERY else f"`{self.tool}` runs"
+        left = frozenset(tool for tool in moment.state.tools if not self.covers(tool))
+        return Narrowed(rule=self, tools=left, why=f"{what} at most {times(self.count)} in a turn.")
 
 
-_TOOLS = Field(what="names", is_required=True, takes_patterns=True, aliases=("conditions", "value"))
-_CHILDREN = Field(what="names", is_required=True, takes_patterns=True)
-_SECONDS = Field(what="seconds", is_required=True, aliases=("value", "duration", "params", "param"))
+class Cooldown(ToolRule):
+    """`seconds` must pass from one successful start of the tool to the next, across turns."""
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+    name = "cooldown"
+    is_final = True
+    seconds: float = stored("seconds", aliases=("value", "duration", "params", "param"))
+    narrow = lack = ends = needs_order = nothing
+    in_words = sentence("Between two uses of {tool} {seconds} must pass.")
+
+    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+        """Refuse while the tool rests. A call that is under way counts from now."""
+        state = moment.state
+        starts = [at for tool, at in state.last_ms.items() if self.covers(tool)]
+        used = [one for one in state.calls if self.covers(one.tool) and (one.ran or one.status in OPEN)]
+        starts += [state.now_ms if one.at_ms is None else one.at_ms for one in used]
+        passed_s = [(state.now_ms - at) / 1000 for at in starts]
+        # A start that lies further ahead than a rest is long was measured by a clock that has been set back since.
+        known_s = [one for one in passed_s if one > -self.seconds]
+        left_s = self.seconds - max(min(known_s), 0.0) if known_s else 0.0
+        text = f"it rests after each use; call it again in {duration(math.ceil(left_s))}."
+        return self.refuse(text) if left_s > 0 else None
+
+
+class Periodic(ToolRule):
+    """The tool should run every `seconds`: once it is due, a turn does not end without it."""
+
+    name = "periodic"
+    takes_patterns = False
+    seconds: float = stored("seconds", aliases=("value", "duration", "params", "param"))
+    objection = narrow = ends = needs_order = nothing
+    in_words = sentence("Call {tool} every {seconds}; you are told when it is due.")
+
+    def lack(self, moment: Moment) -> Missing | None:
+        """Lack the tool if it was not used for so long, in this turn or before."""
+        last, now = moment.state.last_ms.get(self.tool), moment.state.now_ms
+        # A time far ahead was measured by a clock that has been set back since: it must not put the tool off.
+        if moment.was_tried(self.tool) or not (last is None or abs(now - last) >= self.seconds * 1000):
+            return None
+        every = f"it should run every {duration(self.seconds)}."
+        note = f"`{self.tool}` is due in this turn: {every}"
+        return Missing(rule=self, tool=self.tool, why=f"`{self.tool}` is due: {every}", note=note)
+
+
+class RequiresConsent(ToolRule):
+    """A person must agree to each call; who agrees for a `scope` agrees to all calls of that scope."""
+
+    name, aliases = "requires_consent", ("requires_approval",)
+    scope: str | None = stored("text", aliases=("value",), default=None)
+    narrow = lack = ends = needs_order = nothing
+    in_words = sentence(
+        "A person must agree to each call of {tool}{of}; you wait for the answer.",
+        of=lambda rule: f" ({rule.scope})" if rule.scope else "",
+    )
+
+    def objection(self, call: Asked, moment: Moment) -> Verdict:
+        """Ask a person."""
+        text = f"`{call.tool}` needs a person's consent{f' ({self.scope})' if self.scope else ''}."
+        return Verdict(kind="ask", text=self.with_message(text), scope=self.scope)
+
+
+class AllowedOperations(ToolRule):
+    """Only these values of the argument that names the operation; others are not shown to the model and refused.
+
+    `parameter` None takes the first of `OPERATION_PARAMETERS` that the tool has.
+    """
+
+    name = "allowed_operations"
+    operations: tuple[str, ...] = stored("texts", aliases=("value", "conditions"))
+    parameter: str | None = stored("text", default=None)
+    narrow = lack = ends = needs_order = nothing
+    in_words = sentence("With {tool} you may only do: {operations}.")
+
+    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+        """Refuse any other operation. An argument that is left out has the schema's default; if the schema has none,
+        the tool's own check decides.
+        """
+        name, schema = self.argument(call.parameters)
+        operation = call.arguments.get(name, schema.get("default"))
+        if not name or operation is None or operation in self.operations:
+            return None
+        return self.refuse(f"{operation!r} is not allowed; allowed are: {', '.join(self.operations)}.")
+
+    def argument(self, parameters: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the name and the schema of the argument that names the operation, both empty if the tool has none."""
+        properties = parameters.get("properties", {})
+        names = OPERATION_PARAMETERS if self.parameter is None else (self.parameter,)
+        name = next((one for one in names if one in properties), "")
+        schema = properties.get(name)
+        return name, schema if isinstance(schema, Mapping) else {}  # `true` is a schema too
+
+    def show(self, spec: ToolSpec) -> ToolSpec | None:
+        """Show the allowed operations only, nothing if none is left."""
+        name, schema = self.argument(spec.parameters)
+        if not name:
+            return spec
+        there = schema.get("enum", [schema["const"]] if "const" in schema else self.operations)
+        left = [one for one in there if one in self.operations]
+        if not left:
+            return None
+        kept = {key: value for key, value in schema.items() if key != "const"}
+        if kept.get("default") not in (None, *left):
+            del kept["default"]
+        parameters: Mapping[str, Any] = spec.parameters
+        properties = {**parameters["properties"], name: {**kept, "enum": left}}
+        return ToolSpec(
+            name=spec.name, description=spec.description, parameters={**parameters, "properties": properties}
+        )
+
+
+class Needed(ToolRule):
+    """The tool must stay enabled: something else relies on it."""
+
+    name = "needed"
+    takes_patterns = False
+    must_be_enabled = True
+    objection = narrow = lack = ends = needs_order = nothing
+    in_words = sentence("{tool} must stay available: other parts rely on it.")
+
+
+KINDS: Mapping[str, type[ToolRule]] = MappingProxyType(
     {
-        "continue_loop": Kind(make=ContinueLoop, fields={}, aliases=("continue",)),
-        "exit_loop": Kind(make=ExitLoop, fields={}, aliases=("terminal",)),
-        "start_constraint": Kind(
-            make=StartConstraint,
-            fields={"args": Field(what="args"), "alternatives": Field(what="names")},
-            takes_patterns=False,
-            aliases=("run_first", "init"),
-        ),
-        "required_before_exit": Kind(make=RequiredBeforeExit, fields={}, takes_patterns=False),
-        "required_before_exit_if": Kind(
-            make=RequiredBeforeExit,
-            fields={"condition": Field(what="condition", is_required=True, aliases=("value", "conditions"))},
-            takes_patterns=False,
-        ),
-        "requires_preceding": Kind(
-            make=RequiresPreceding, fields={"tools": _TOOLS}, aliases=("requires_preceding_tools",)
-        ),
-        "requires_following": Kind(
-            make=RequiresFollowing, fields={"tools": _TOOLS}, aliases=("requires_following_tools",)
-        ),
-        "child": Kind(
-            make=Child,
-            fields={"children": _CHILDREN, "args": Field(what="child_args", aliases=("child_arg_nodes",))},
-            aliases=("constrain_child_tools",),
-        ),
-        "parent": Kind(make=Parent, fields={"children": _CHILDREN}, aliases=("parent_last_tool",)),
-        "conditional": Kind(
-            make=Conditional,
-            fields={
-                "outputs": Field(what="outputs", is_required=True, aliases=("child_output_mapping",)),
-                "default": Field(what="name", aliases=("default_child",)),
-                "strict": Field(what="yes_no", aliases=("require_output_mapping",)),
-            },
-        ),
-        "exclusive_groups": Kind(
-            make=ExclusiveGroups,
-            fields={"groups": Field(what="groups", is_required=True, takes_patterns=True, aliases=("value",))},
-            is_about_all=True,
-        ),
-        "max_calls": Kind(
-            make=MaxCalls,
-            fields={
-                "count": Field(
-                    what="count",
-                    is_required=True,
-                    aliases=("value", "max_count_limit", "max_count", "max", "params", "param"),
-                )
-            },
-            aliases=("max_count_per_step",),
-        ),
-        "cooldown": Kind(make=Cooldown, fields={"seconds": _SECONDS}),
-        "periodic": Kind(make=Periodic, fields={"seconds": _SECONDS}, takes_patterns=False),
-        "requires_consent": Kind(
-            make=RequiresConsent,
-            fields={"scope": Field(what="text", aliases=("value",))},
-            aliases=("requires_approval",),
-        ),
-        "allowed_operations": Kind(
-            make=AllowedOperations,
-            fields={
-                "operations": Field(what="texts", is_required=True, aliases=("value", "conditions")),
-                "parameter": Field(what="text"),
-            },
-        ),
-        "needed": Kind(make=Needed, fields={}, takes_patterns=False),
+        kind.name: kind
+        for kind in (
+            ContinueLoop,
+            ExitLoop,
+            StartConstraint,
+            RequiredBeforeExit,
+            RequiredBeforeExitIf,
+            RequiresPreceding,
+            RequiresFollowing,
+            Child,
+            Parent,
+            Conditional,
+            ExclusiveGroups,
+            MaxCalls,
+            Cooldown,
+            Periodic,
+            RequiresConsent,
+            AllowedOperations,
+            Needed,
+        )
     }
-)
-
-OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {alias: name for name, kind in KINDS.items() for alias in (name, *kind.aliases)}
 )

@@ -1,173 +1,261 @@
-"""The kinds of tool rules as data. What each one means is said here once; REFERENCE.md shows its JSON.
-
-Unless a rule says otherwise it is about the calls of one turn. "Ran" means that a call succeeded.
-"""
+"""What a kind of tool rule is, and the moment of a turn that rules are asked about. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, ClassVar, Literal, dataclass_transform
 
-from pattern_core.rules.conditions import Condition
+from pattern_core.models.model import ToolSpec
+from pattern_core.rules.facts import Call, CallState
+from pattern_core.rules.fields import EVERY, FORMS, RuleField, covers, is_pattern, stored
+from pattern_db.columns import Json
 
 PRIORITY = 5  # of a rule that names none
 PRIORITY_MAX = 255
-EVERY = "*"
-
-# Argument names by which tools take what to do, in the order in which they are looked for.
-OPERATION_PARAMETERS = ("op", "operation", "command")
-
-
-def covers(pattern: str, tool: str) -> bool:
-    """Whether a pattern means a tool: its name, or a pattern with `*` (any characters) and `?` (one)."""
-    return pattern in (tool, EVERY) or (is_pattern(pattern) and fnmatchcase(tool, pattern))
-
-
-def is_pattern(name: str) -> bool:
-    """Whether a name may stand for several tools."""
-    return "*" in name or "?" in name
-
-
-def named(tools: Sequence[str]) -> str:
-    """Tools as a list in a sentence; nothing for none."""
-    return ", ".join(f"`{tool}`" for tool in tools)
+NOTHING_LEFT = "The rules of your tools leave none to call now: answer in words."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """What all rules have: the tool, or a pattern of tools, that it is about; its rank, highest first (0 to 255); words
-    of its author, which are added to what the model is told.
+class Asked:
+    """A call to judge: the tool's name, its arguments, and the JSON Schema of the tool's parameters."""
+
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a call runs, is refused (`text` is why, for the model, to stand behind "Not run: "), or a person is asked
+    whether it may (`text` is why); an agreement for `scope` (None: for this tool alone) may cover later calls.
     """
+
+    kind: Literal["run", "refuse", "ask"]
+    text: str = ""
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForcedCall:
+    """A call that a rule makes instead of the model. Its `call_id` begins with `facts.FORCED_PREFIX`."""
+
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowed:
+    """What a rule leaves for the next call: the enabled tools that may be called, and whether one of them must be.
+
+    `why` is the reason for refusing any other `{tool}`, `note` a sentence for the prompt. `prefill` holds arguments per
+    tool that override the model's. If the turn must not end before one of the tools was called, `follows` begins the
+    sentence that says why.
+    """
+
+    rule: ToolRule
+    tools: frozenset[str]
+    why: str
+    note: str = ""
+    is_forced: bool = False
+    prefill: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    follows: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A tool that the turn cannot end without, the rule that requires it, and why; `note` is a sentence for the prompt.
+
+    Where `others` would do as well the model chooses: it is reminded, and nothing is called in its place.
+    """
+
+    rule: ToolRule
+    tool: str
+    why: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(stored,))
+@dataclass(frozen=True, kw_only=True)
+class ToolRule(ABC):
+    """A rule about a tool or a pattern of tools; `message` are words of its author, added to what the model reads.
+
+    A kind is a subclass that defines what the rule says at each moment of a turn: `nothing`, if it says nothing. A
+    class that leaves one out is an error when its module is imported.
+    """
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()  # its names in other formats, in snake case
+    takes_patterns: ClassVar[bool] = True  # as its tool
+    is_about_all: ClassVar[bool] = False  # its tool may be left out and is `*` then
+    is_final: ClassVar[bool] = False  # what it refuses stays refused for now, whatever else is called first
+    must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
 
     tool: str
     priority: int = PRIORITY
     message: str | None = None
 
+    def __init_subclass__(cls) -> None:
+        for name in ("name", *sorted(ToolRule.__abstractmethods__)):
+            if getattr(getattr(cls, name, None), "__isabstractmethod__", not hasattr(cls, name)):
+                raise TypeError(f"the kind of tool rule {cls.__name__} does not define {name}")
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    @abstractmethod
+    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+        """Return what stands against a call of its tool that is about to run: a refusal, or a question to a person."""
+
+    @abstractmethod
+    def narrow(self, moment: Moment) -> Narrowed | None:
+        """Return what may be called next, None if the rule restricts nothing."""
+
+    @abstractmethod
+    def lack(self, moment: Moment) -> Missing | None:
+        """Return what the turn must not end without, if that can be called."""
+
+    @abstractmethod
+    def ends(self) -> bool | None:
+        """Return whether the turn ends after its tool ran (true), continues (false), or neither."""
+
+    @abstractmethod
+    def needs_order(self, tools: Collection[str], moment: Moment) -> bool | None:
+        """Return whether calls of these tools must run one after another, since the rule judges by what ran before."""
+
+    @abstractmethod
+    def in_words(self) -> str:
+        """Return what the rule asks of the model, in one sentence that depends on nothing but the rule."""
+
+    def show(self, spec: ToolSpec) -> ToolSpec | None:
+        """Return its tool as the model may see it, None if it may not."""
+        return spec
+
+    def precede(self, decided: Sequence[str], moment: Moment) -> ForcedCall | None:
+        """Return the call that must be made before those of a decision."""
+        return None
+
+    def judge(self, call: Asked, moment: Moment) -> Verdict | None:
+        """Return what stands against any call that is about to run."""
+        narrowed = self.narrow(moment)
+        if narrowed is not None and call.tool not in narrowed.tools:
+            return self.refuse(narrowed.why.replace("{tool}", call.tool))
+        return self.objection(call, moment) if self.covers(call.tool) else None
+
     def covers(self, tool: str) -> bool:
-        """Whether the rule is about calls of this tool."""
+        """Return whether the rule is about calls of this tool."""
         return covers(self.tool, tool)
 
+    def concerns(self, tools: Collection[str], moment: Moment) -> bool:
+        """Return whether the rule is about calls of one of these tools."""
+        return any(covers(self.tool, tool) for tool in tools)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContinueLoop(Rule):
-    """After the tool ran the model is asked again, even where another rule would end the turn."""
+    def refuse(self, text: str) -> Verdict:
+        """Return a refusal with this reason."""
+        return Verdict(kind="refuse", text=self.with_message(text))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitLoop(Rule):
-    """After the tool ran the turn ends; a failed call ends nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartConstraint(Rule):
-    """The tool runs before any other; `args` override the model's arguments. Any of `alternatives` will do instead."""
-
-    args: Mapping[str, Any] = field(default_factory=dict)
-    alternatives: tuple[str, ...] = ()
+    def with_message(self, text: str) -> str:
+        """Return a text with the author's words behind it."""
+        return text if self.message is None else f"{text} {self.message}"
 
     @property
-    def starters(self) -> tuple[str, ...]:
-        """The tools any of which satisfies the rule."""
-        return (self.tool, *self.alternatives)
+    def label(self) -> str:
+        """The tool in a sentence."""
+        if self.tool == EVERY:
+            return "any tool"
+        return f"any tool named like `{self.tool}`" if is_pattern(self.tool) else f"`{self.tool}`"
+
+    @property
+    def rank(self) -> tuple[int, int, bool]:
+        """What rules are ordered by: priority, then rules for one tool before patterns and those for all; of equal
+        rules one that continues the turn comes first.
+        """
+        breadth = 2 if self.tool == EVERY else int(is_pattern(self.tool))
+        return (-self.priority, breadth, self.ends() is not False)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the rule in our format, without what is at its default."""
+        result: dict[str, Json] = {"tool": self.tool, "type": self.name}
+        for name, one in fields_of(type(self)).items():
+            if (value := getattr(self, name)) or one.is_required:
+                result[name] = _plain(value)
+        if self.priority != PRIORITY:
+            result["priority"] = self.priority
+        return result if self.message is None else {**result, "message": self.message}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequiredBeforeExit(Rule):
-    """The turn does not end before the tool ran; with a `condition`, only if that holds when the turn wants to end."""
-
-    condition: Condition | None = None
+def _plain(value: Any) -> Json:
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequiresPreceding(Rule):
-    """The tool may run only after each of `tools` ran."""
-
-    tools: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequiresFollowing(Rule):
-    """The tool belongs before `tools`: once one of them ran, it may not run any more."""
-
-    tools: tuple[str, ...]
+@cache
+def fields_of(kind: type[ToolRule]) -> Mapping[str, RuleField]:
+    """Return the fields that a kind of rule has beside `tool`, `priority` and `message`."""
+    return {one.name: one.metadata["stored"] for one in dataclasses.fields(kind) if "stored" in one.metadata}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Child(Rule):
-    """Directly after the tool ran one of `children` must be called; `args` (child → arguments) override the model's."""
-
-    children: tuple[str, ...]
-    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+def nothing(*_: Any, **__: Any) -> Any:
+    """Say nothing at this moment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parent(Rule):
-    """`children` may be called directly after the tool ran and at no other time, and then nothing else may."""
-
-    children: tuple[str, ...]
+def always(answer: bool) -> Callable[[ToolRule], bool]:
+    """Return a method that gives this answer."""
+    return lambda _: answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditional(Rule):
-    """The tool's result decides what is called next: `outputs` maps it to a tool, anything else leads to `default`, or,
-    without one, to any tool; where `strict`, to none.
-    """
+def sentence(template: str, **parts: Callable[[Any], str]) -> Callable[[ToolRule], str]:
+    """Return a method that fills a template with the rule's `{tool}`, its fields, and what `parts` make of the rule."""
 
-    outputs: Mapping[str, str]
-    default: str | None = None
-    strict: bool = False
+    def in_words(rule: ToolRule) -> str:
+        said = {name: FORMS[one.form].say(getattr(rule, name)) for name, one in fields_of(type(rule)).items()}
+        return template.format(**{"tool": rule.label, **said, **{name: part(rule) for name, part in parts.items()}})
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExclusiveGroups(Rule):
-    """Of each group only one tool is used in a turn, as often as one likes."""
-
-    groups: tuple[tuple[str, ...], ...]
+    return in_words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaxCalls(Rule):
-    """The tool (all that the pattern means, together) runs at most `count` times. What was refused or failed is free;
-    what may have happened counts.
-    """
+class Moment:
+    """A moment of a turn: its state, and what the rules together make of it, each worked out at most once."""
 
-    count: int
+    def __init__(self, rules: Sequence[ToolRule], state: CallState) -> None:
+        self.rules, self.state = rules, state
 
+    @cached_property
+    def last(self) -> Call | None:
+        """The call that ran last, None if none did."""
+        return next((call for call in reversed(self.state.calls) if call.ran), None)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cooldown(Rule):
-    """`seconds` must pass from one successful start of the tool to the next, across turns."""
+    def after(self, rule: ToolRule) -> Call | None:
+        """Return the call that ran last, if the rule is about it."""
+        return self.last if self.last is not None and rule.covers(self.last.tool) else None
 
-    seconds: float
+    @cached_property
+    def narrowed(self) -> Sequence[Narrowed]:
+        """What each rule that restricts the next call leaves, in the order of judging."""
+        return [found for rule in self.rules if (found := rule.narrow(self)) is not None]
 
+    @cached_property
+    def missing(self) -> Sequence[Missing]:
+        """What the turn cannot end without and can still be called, in the order of judging."""
+        return [found for rule in self.rules if (found := rule.lack(self)) is not None and self.is_open(found.tool)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Periodic(Rule):
-    """The tool should run every `seconds`: once it is due, a turn does not end without it."""
+    def enabled(self, patterns: Collection[str]) -> frozenset[str]:
+        """Return the agent's tools that one of the names or patterns means."""
+        return frozenset(tool for tool in self.state.tools if any(covers(one, tool) for one in patterns))
 
-    seconds: float
+    def is_open(self, tool: str) -> bool:
+        """Return whether the agent has the tool and no rule refuses it for good."""
+        asked = Asked(tool=tool)
+        final = (rule for rule in self.rules if rule.is_final and rule.covers(tool))
+        return tool in self.state.tools and all(rule.judge(asked, self) is None for rule in final)
 
+    def ran(self, name: str) -> bool:
+        """Return whether a tool of this name or pattern ran."""
+        return any(call.ran and covers(name, call.tool) for call in self.state.calls)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequiresConsent(Rule):
-    """A person must agree to each call; who agrees for a `scope` agrees to all calls of that scope."""
-
-    scope: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllowedOperations(Rule):
-    """Only these values of the argument that names the operation; others are not shown to the model and refused.
-
-    `parameter` None takes the first of `OPERATION_PARAMETERS` that the tool has.
-    """
-
-    operations: tuple[str, ...]
-    parameter: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needed(Rule):
-    """The tool must stay enabled: something else relies on it."""
+    def was_tried(self, tool: str) -> bool:
+        """Return whether the tool ran, or was called by a rule, with whatever result."""
+        calls = (call for call in self.state.calls if call.tool == tool)
+        return any(call.ran or (call.is_forced and call.has_ended) for call in calls)

@@ -6,11 +6,9 @@ Half and half is what did best on collections of documents (Cranfield: recall@10
 
 from __future__ import annotations
 
-from pattern_core.search.candidates import fitting
-from pattern_core.search.meaning import Meanings, compare
-from pattern_core.search.plan import Plan, Selection, selection
+from pattern_core.search.plan import Plan, Selection, fitting, selection
 from pattern_core.search.postings import bits
-from pattern_core.search.ranked import Ranked, ranked
+from pattern_core.search.ranked import Meanings, Ranked, compare, ranked
 from pattern_db import search as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind

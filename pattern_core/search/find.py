@@ -1,65 +1,53 @@
-"""One search, from the query to the hits: each kind ranked by its own method, then put in one order."""
+"""One search, from the query to the hits: each kind ranked by its own method, then put in one order.
+
+The query becomes a vector twice: as it is, and without the names of those who speak. A model reads "What does Ada
+cook?" as being mostly about Ada, and Ada stands in nearly every message: the vector of "What does cook?" finds more
+(recall@10 of vectors alone on LoCoMo 0.61 → 0.71), and the sum of both, which still knows who is meant, more than
+either beside words (`python -m tests.bench locomo`).
+"""
 
 from __future__ import annotations
 
+import math
+import re
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Protocol
 
 from pattern_core.search import documents, messages
-from pattern_core.search.meaning import Meanings
-from pattern_core.search.names import blended, nameless
+from pattern_core.search.hits import hits_of, holds, stems_of
+from pattern_core.search.messages import by_session, name_words, speaker
 from pattern_core.search.plan import Plan, plan
-from pattern_core.search.ranked import Ranked, reason
-from pattern_core.search.request import GroupBy, Hit, Mode, SearchRequest, SearchResult, check
-from pattern_core.search.sessions import by_session
-from pattern_core.search.snippets import holds, snippet, stems_of
+from pattern_core.search.ranked import Meanings, Ranked
+from pattern_core.search.request import GroupBy, Hit, Mode, QueryVector, SearchRequest, SearchResult, check
 from pattern_db import search as storage
-from pattern_db.columns import from_json
+from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import SearchKind
+from pattern_db.search_terms import parse
 from pattern_db.tables import embedding_indexes
 
 SWITCHES_MAX = 3  # of models, while one search looks for the vector of its query
-
-
-class Vector(Protocol):
-    """A query as a vector, or why there is none."""
-
-    @property
-    def vector(self) -> bytes | None:
-        """float32, little endian."""
-        ...
-
-    @property
-    def notice(self) -> str | None:
-        """What the person should know about how complete the comparison is."""
-        ...
-
-    @property
-    def fingerprint(self) -> str | None:
-        """The model that made it, as the index of its vectors is known; None for whichever is in use."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Blended:
-    vector: bytes
-    notice: str | None
-    fingerprint: str | None
+SAMPLED = 100  # messages, evenly over all there are: whoever says one in thirty is almost surely among them
+_WORD = re.compile(r"[^\W_]+(?:(['’])s?\b)?")
 
 
 class QueryVectors(Protocol):
     """What makes vectors of queries: the embedding queue of the constellation."""
 
-    async def query_vector(self, text: str) -> Vector:
-        """The vector of `text`; never an error for a model that is absent or slow."""
+    async def query_vector(self, text: str) -> QueryVector:
+        """Return the vector of `text`; never an error for a model that is absent or slow."""
         ...
 
 
 async def search(database: Database, request: SearchRequest, queries: QueryVectors | None = None) -> SearchResult:
-    """Find what fits `request.query` best. A long search never delays a write.
+    """Find what fits `request.query` best.
+
+    A search runs on a second connection, so that it never delays a write. A quick one by words runs between the writes
+    instead: it takes a millisecond, less than what a second connection with its own caches costs.
 
     Without `queries`, or as long as they give no vector, words alone are compared, and the notice says so.
 
@@ -67,21 +55,28 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
         InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
     """
     filters = check(request)
+    by_words = database.read if request.is_quick else database.read_aside
     if request.mode is Mode.WORDS:
-        return SearchResult(hits=await database.read_aside(find, request, filters, None))
+        return SearchResult(hits=await by_words(find, request, filters, None))
     if queries is None:
         notice = f"searched by words only, not by {request.mode.value}: no embedder is configured"
-        return SearchResult(hits=await database.read_aside(find, request, filters, None), notice=notice)
+        return SearchResult(hits=await by_words(find, request, filters, None), notice=notice)
+    if request.is_quick:
+        hits = await database.read(_find_unindexed, request, filters)
+        if hits is not None:
+            return SearchResult(hits=hits, notice="searched by words alone: no text is embedded yet")
     for _attempt in range(SWITCHES_MAX):
         answer = await query_vector(database, request, queries)
+        if answer.vector is None:
+            return SearchResult(hits=await by_words(find, request, filters, None), notice=answer.notice)
         hits = await database.read_aside(_find_current, request, filters, answer.vector, answer.fingerprint)
         if hits is not None:
             return SearchResult(hits=hits, notice=answer.notice)
     notice = "searched by words alone: one embedding model takes over from another"
-    return SearchResult(hits=await database.read_aside(find, request, filters, None), notice=notice)
+    return SearchResult(hits=await by_words(find, request, filters, None), notice=notice)
 
 
-async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> Vector:
+async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
     """The vector that the query's meaning is compared by. Among messages the names of those who speak count half."""
     answer = await queries.query_vector(request.query)
     if answer.vector is None or SearchKind.MESSAGE not in request.kinds:
@@ -90,18 +85,52 @@ async def query_vector(database: Database, request: SearchRequest, queries: Quer
     other = None if bare is None else await queries.query_vector(bare)
     if other is None or other.vector is None or other.fingerprint != answer.fingerprint:
         return answer
-    return _Blended(blended(answer.vector, other.vector), answer.notice, answer.fingerprint)
+    return replace(answer, vector=blended(answer.vector, other.vector))
+
+
+def nameless(connection: Connection, query: str) -> str | None:
+    """The query without the names of those who speak; None if it names none of them, or says nothing besides."""
+    names = {word for row in storage.sample(connection, SAMPLED) for word in name_words(speaker(row))}
+    text = without(query, names)
+    return text if text is not None and any(not term.is_filler for term in parse(text).terms) else None
+
+
+def without(query: str, names: AbstractSet[str]) -> str | None:
+    """The query without these words (in lower case) and their possessives; None if it holds none of them."""
+
+    def kept(word: re.Match[str]) -> str:
+        bare = word[0] if word[1] is None else word[0].rpartition(word[1])[0]
+        return "" if bare.lower() in names else word[0]
+
+    text = _WORD.sub(kept, query)
+    return None if text == query else " ".join(text.split())
+
+
+def blended(one: bytes, other: bytes) -> bytes:
+    """The unit vector between two (float32, little endian, of the same length)."""
+    total = [a + b for a, b in zip(_floats(one), _floats(other), strict=True)]
+    length = math.sqrt(math.fsum(value * value for value in total)) or 1.0
+    return vectors.packed([value / length for value in total])
+
+
+def _floats(vector: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(vector) // 4}f", vector)
+
+
+def _find_unindexed(connection: Connection, request: SearchRequest, filters: storage.Filters) -> list[Hit] | None:
+    """Return the best hits by words in a constellation without vectors, in one visit; None in any other."""
+    return None if embedding_indexes.active(connection) is not None else find(connection, request, filters, None)
 
 
 def _find_current(
     connection: Connection,
     request: SearchRequest,
     filters: storage.Filters,
-    vector: bytes | None,
+    vector: bytes,
     fingerprint: str | None,
 ) -> list[Hit] | None:
-    """The best hits; None if another model's index took over since the query became a vector."""
-    if vector is not None and fingerprint is not None:
+    """Return the best hits; None if another model's index took over since the query became a vector."""
+    if fingerprint is not None:
         index = embedding_indexes.active(connection)
         if index is None or (index.fingerprint, 4 * index.dimension) != (fingerprint, len(vector)):
             return None
@@ -113,11 +142,11 @@ def find(connection: Connection, request: SearchRequest, filters: storage.Filter
     searched = plan(connection, request, filters, vector)
     if request.group_by is GroupBy.SESSION:
         found, _ = messages.rank(connection, searched)
-        return _hits(searched, by_session(found, searched.weights)[: request.limit])
+        return hits_of(searched, by_session(found, searched.weights)[: request.limit])
     kinds = list(dict.fromkeys(request.kinds))
     lists = [_by_kind(connection, searched, kind) for kind in kinds]
     together = _together(searched, [one for one in lists if one[0]])
-    return _hits(searched, [(value, one, 1) for value, one in together[: request.limit]])
+    return hits_of(searched, [(value, one, 1) for value, one in together[: request.limit]])
 
 
 def _by_kind(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[list[Ranked], Meanings]:
@@ -149,32 +178,3 @@ def _strength(searched: Plan, best: Ranked, meanings: Meanings) -> float:
     # What was found by its surroundings alone holds none of the words, and still is a find.
     coverage = max(coverage, 0.1)
     return coverage if searched.vector is None else (coverage + meanings.best) / 2
-
-
-def _hits(searched: Plan, found: Sequence[tuple[float, Ranked, int]]) -> list[Hit]:
-    best = found[0][0] if found and found[0][0] > 0 else 1.0
-    stems = stems_of([word for term in searched.wanted.terms for word in term.words])
-    return [
-        Hit(
-            kind=one.row.kind,
-            id=one.row.id,
-            agent_id=one.row.agent_id,
-            content=one.row.content,
-            snippet=snippet(one.row.content, stems),
-            score=value / best,
-            parts=_rounded(one),
-            reason=reason(one),
-            created_at=one.row.created_at,
-            label=one.row.label,
-            role=one.row.role,
-            session_id=one.row.session_id,
-            metadata=from_json(one.row.metadata),
-            count=count,
-        )
-        for value, one, count in found
-    ]
-
-
-def _rounded(one: Ranked) -> dict[str, float]:
-    parts = {name: round(value, 4) for name, value in one.parts.items()}
-    return parts if one.factor == 1.0 else parts | {"tool_result": one.factor}

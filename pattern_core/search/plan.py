@@ -1,21 +1,66 @@
-"""What one search works with: the query's terms and what each is worth, the filters, the query's vector."""
+"""What one search works with: the query's terms and their weights, the filters, how much it reads, and the rows that
+hold the terms.
+
+A search that a person asks for looks at enough that more would find nothing better. One at the start of a turn keeps
+the turn waiting: it looks at a bounded part, whatever there is. Of words that many texts hold it reads the newest rows
+alone; rare words, which say more, are read whole. `python -m tests.bench search` measures what it costs.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pattern_core.search.breadth import Breadth, breadth
 from pattern_core.search.dates import NamedDate, named_dates
-from pattern_core.search.request import Mode, SearchRequest
+from pattern_core.search.postings import Few, Postings
+from pattern_core.search.request import GroupBy, Mode, SearchRequest
 from pattern_db import search as storage
+from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
+from pattern_db.search import Row
 from pattern_db.search_terms import Term, Wanted, parse
 
 POSTED_MAX = 16  # terms whose messages are read at once; of more, those of common ones would be read for nothing
 SELECTED_MAX = 200_000  # rows with a required or excluded term
+FIRST_SHARE = 8  # rows per candidate that are asked for the filters at first: mostly enough of them fit
+FITTED_MAX = 1_500  # rows that are asked for the filters in all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breadth:
+    """Rows in each case.
+
+    `candidates`: messages whose own words fit best. `nearest`: messages nearest in meaning; the last of them sets the
+    scale of nearness. `leaders`: of these, the best: what stands beside them is looked at too. `documents`: of another
+    kind, by words. `compared`: of another kind, by meaning. `posted`: that hold one term. `together`: that hold any,
+    those of rare terms first. `is_bounded` says that nothing else may be read, such as all rows that fit a filter.
+    """
+
+    candidates: int
+    nearest: int
+    leaders: int
+    documents: int
+    compared: int
+    posted: int
+    together: int
+    is_bounded: bool = False
+
+
+FULL = Breadth(candidates=50, nearest=40, leaders=20, documents=200, compared=100, posted=20_000, together=40_000)
+SESSIONS = Breadth(candidates=150, nearest=150, leaders=20, documents=200, compared=100, posted=20_000, together=40_000)
+QUICK = Breadth(
+    candidates=20, nearest=20, leaders=8, documents=24, compared=24, posted=300, together=1_500, is_bounded=True
+)
+
+
+def breadth(request: SearchRequest) -> Breadth:
+    """What the request calls for; more where more hits are asked for than would be compared."""
+    if request.is_quick:
+        return QUICK
+    return SESSIONS if request.group_by is GroupBy.SESSION else FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +156,9 @@ def _posted(
     is_needed = kind is SearchKind.MESSAGE or wide.is_bounded
     if not is_needed or request.mode is Mode.MEANING or len(wanted.terms) > POSTED_MAX:
         return {}
-    return {
-        number: storage.posted(connection, kind, term, wide.posted)
-        for number, term in enumerate(wanted.terms)
-        if term.literal is None
-    }
+    numbers = [number for number, term in enumerate(wanted.terms) if term.literal is None]
+    rows = storage.newest(connection, kind, [wanted.terms[number] for number in numbers], wide.posted)
+    return dict(zip(numbers, rows, strict=True))
 
 
 def _spread(posted: str, limit: int, size: int) -> int:
@@ -136,3 +179,47 @@ def _rows(connection: Connection, kind: SearchKind, term: Term) -> frozenset[int
 def _weight(spread: int, total: int) -> float:
     """The term's inverse document frequency as in BM25, with 1 added so that it is never negative."""
     return math.log(1 + (max(total, spread) - spread + 0.5) / (spread + 0.5))
+
+
+def posted(
+    connection: Connection, plan: Plan, kind: SearchKind, chosen: Selection, filters: storage.Filters | None = None
+) -> tuple[list[tuple[int, str]], bool]:
+    """The rows that hold each term (its number, a JSON array), and whether these are all. Of very common terms only the
+    newest count.
+    """
+    spreads, read = plan.spreads[kind], plan.posted[kind]
+    found: list[tuple[int, str]] = []
+    left = plan.breadth.together
+    is_complete = True
+    for number in sorted(range(len(spreads)), key=lambda number: spreads[number]):
+        most = min(left, plan.breadth.posted)
+        is_complete = is_complete and spreads[number] < most
+        if spreads[number] <= 0 or most <= 0:
+            continue
+        if number in read and filters is None:
+            rows = storage.newest_posted(read[number], most)
+        else:
+            rows = storage.posted(connection, kind, plan.wanted.terms[number], most, filters=filters)
+        left -= storage.count_posted(rows)
+        if chosen.required is not None or chosen.excluded:
+            rows = to_json([row for row in json.loads(rows) if chosen.holds(row)])
+        found.append((number, rows))
+    return found, is_complete
+
+
+def fitting(connection: Connection, plan: Plan, kind: SearchKind, count: int) -> tuple[Postings, dict[int, Row]]:
+    """What a bounded search looks at: the `count` rows whose terms weigh most among those that fit the filters.
+
+    The filters are asked in the order of the weights, until there are enough or `FITTED_MAX` were looked at. Which rows
+    a term leaves or takes away altogether does not count here: a bounded search has no such terms.
+    """
+    found, _is_complete = posted(connection, plan, kind, Selection(None, frozenset()))
+    postings = Few([(number, json.loads(numbers)) for number, numbers in found])
+    rows: dict[int, Row] = {}
+    asked = 0
+    for most in (FIRST_SHARE * count, FITTED_MAX):
+        ordered = postings.best(plan.weights, most)[asked:] if len(rows) < count else ()
+        if ordered:
+            rows |= storage.first_rows(connection, kind, ordered, plan.filters, count - len(rows))
+            asked += len(ordered)
+    return postings, rows

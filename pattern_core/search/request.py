@@ -93,6 +93,20 @@ class SearchResult:
     notice: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryVector:
+    """A question's vector (float32, little endian), of the active index's model; or None and a notice that says why
+    there is none.
+
+    `fingerprint` is that model's: another model's index may be the active one by the time of the comparison. None
+    stands for the model of whichever index is active.
+    """
+
+    vector: bytes | None
+    notice: str | None = None
+    fingerprint: str | None = None
+
+
 def check(request: SearchRequest) -> storage.Filters:
     """The filters of a request that can be answered.
 

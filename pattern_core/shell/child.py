@@ -16,7 +16,7 @@ import trio
 
 from pattern_core.shell.output import Output
 from pattern_core.shell.places import Place
-from pattern_core.shell.policy import READABLE, ShellSettings
+from pattern_core.shell.settings import READABLE, ShellSettings
 
 PIECE_BYTES = 64 * 1024
 STATUS_BYTES_MAX = 64 * 1024

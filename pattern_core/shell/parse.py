@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
+from itertools import pairwise
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
@@ -36,6 +37,13 @@ _RESERVED = frozenset(
 _SETTING = frozenset(("read", "getopts"))  # builtins whose words name variables that they set
 _ARITHMETIC_TESTS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 _COMPARISONS = frozenset(("==", "=~"))
+_ONE_LINE = frozenset(
+    (
+        *("command", "declaration_command", "unset_command", "redirected_statement", "file_redirect"),
+        *("herestring_redirect", "variable_assignment", "simple_expansion", "concatenation"),
+    )
+)
+_BLANKS = re.compile(rb"(?:[ \t]|\\\n)*(?:-[ \t]+)?")  # before a heredoc the grammar has no node for `-`
 _HEREDOC_START = re.compile(r"""(['"]?)([A-Za-z_]\w*)\1""")
 
 
@@ -56,7 +64,10 @@ def parse(command: str) -> Script:
         return Script(doubts=["it cannot be read as a command of bash"])
     if _is_deep(tree.root_node):
         return Script(doubts=[f"its parts nest more than {DEPTH_MAX} deep"])
-    reader = _Reader(command.encode())
+    source = command.encode()
+    if _runs_on(tree.root_node, source):
+        return Script(doubts=["a command in it goes on after the end of its line"])
+    reader = _Reader(source)
     reader.visit(tree.root_node, Stdin.NONE)
     return reader.script()
 
@@ -74,6 +85,23 @@ def _is_deep(root: Node) -> bool:
     for _ in range(DEPTH_MAX):
         level = [child for node in level for child in node.named_children]
     return bool(level)
+
+
+def _runs_on(root: Node, source: bytes) -> bool:
+    """Whether the grammar passes over more than blanks within a command: over the end of a line, after which bash
+    begins another command (`cat <<<$` is one), or over an escaped blank, which is a word.
+    """
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.named_children
+        if node.type not in _ONE_LINE:
+            continue
+        for before, after in pairwise(node.children):
+            gap = source[before.end_byte : after.start_byte]
+            if before.type != "heredoc_redirect" and not _BLANKS.fullmatch(gap):
+                return True
+    return False
 
 
 class _Reader(WordReader):

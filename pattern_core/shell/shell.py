@@ -18,7 +18,8 @@ from pattern_core.ids import Ids
 from pattern_core.shell.child import Ended, run_child
 from pattern_core.shell.output import Output
 from pattern_core.shell.places import Place, open_place
-from pattern_core.shell.policy import ShellSettings, verdict
+from pattern_core.shell.policy import verdict
+from pattern_core.shell.settings import ShellSettings
 
 TIMEOUT_S = 60.0
 TIMEOUT_MAX_S = 600.0

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pattern_core.testing.clock import StoppedClock, TrioClock
-from pattern_core.testing.embedder import DeterministicEmbedder
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says, together
 
 __all__ = [
-    "DeterministicEmbedder",
     "Paced",
     "ScriptedProvider",
     "StoppedClock",

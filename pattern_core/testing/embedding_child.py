@@ -26,7 +26,7 @@ from pattern_core.embeddings.embedder import Purpose
 from pattern_core.embeddings.local.child import end_soon, prepare, serve
 from pattern_core.embeddings.local.weights import ModelUnusable, Plan, Source
 from pattern_core.embeddings.prefixes import Prefixes
-from pattern_core.testing.embedder import hashed_words
+from pattern_core.embeddings.providers.deterministic import hashed_words
 
 DIMENSION = 64
 SLOW_S = 0.2

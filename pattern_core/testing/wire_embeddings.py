@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from pattern_core.testing.embedder import hashed_words
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.testing.wire import Play, WireRequest, document
 
 DIMENSION = 8

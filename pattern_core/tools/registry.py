@@ -6,48 +6,67 @@ import json
 import reprlib
 from collections.abc import Collection, Iterable
 
-from pattern_core.errors import NotFound
+from pattern_core.errors import NotFound, Unavailable
 from pattern_core.models.model import ToolSpec
 from pattern_core.tools.tool import Tool
+from pattern_core.tools.toolbox import ToolSettings
 
 FOREIGN = "__"  # between a foreign server's name and its tool's
+ENABLED_KNOWN_MAX = 1_000  # sets of names with their specifications in memory
 TAIL_SHARE = 4  # of a result that is cut, one part in so many is kept of its end: errors stand there
 
 
 class ToolRegistry:
-    """All tools there are, in the order in which models see them. An agent sees those that are enabled for it.
+    """All tools, in the order in which models see them. An agent sees those that are enabled for it.
 
     Beside the tools of the constellation there are those of foreign servers, which come and go: `replace` sets all that
     a server offers. Their names begin with the server's (`server__tool`), and an agent may have all of them enabled as
-    `server__*`.
+    `server__*`. `off` maps tools that `settings` switch off to the reason.
 
     Raises:
         ValueError: two tools have one name.
     """
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], settings: ToolSettings | None = None) -> None:
         self._own: dict[str, Tool] = {}
+        self.off: dict[str, str] = {}
         for tool in tools:
-            if tool.name in self._own:
+            if tool.name in self._own or tool.name in self.off:
                 raise ValueError(f"there are two tools named {tool.name}")
-            self._own[tool.name] = tool
+            try:
+                configured = tool if settings is None or tool.configure is None else tool.configure(tool, settings)
+                self._own[tool.name] = configured
+            except Unavailable as error:
+                self.off[tool.name] = error.message
         self._foreign: dict[str, dict[str, Tool]] = {}  # by server, in the order of their names
         self._made()
 
     def _made(self) -> None:
         servers = [self._foreign[server] for server in sorted(self._foreign)]
         self._tools = {name: tool for tools in (self._own, *servers) for name, tool in tools.items()}
+        self._readers = tuple(name for name, tool in self._own.items() if tool.reads_results)
         # Made once: a specification carries the digest that every prompt's hash needs.
         self._specs = {name: tool.spec for name, tool in self._tools.items()}
+        self._enabled: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}  # by the names that agents have
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all tools, in order."""
         return tuple(self._tools)
 
+    @property
+    def enabled_by_default(self) -> tuple[str, ...]:
+        """The names of the tools of a new agent that names none."""
+        return tuple(name for name, tool in self._own.items() if tool.enabled_by_default)
+
+    def reader(self, enabled: Collection[str]) -> str | None:
+        """The enabled tool that reads stored results, if there is one."""
+        return next((name for name in self._readers if name in enabled), None)
+
     def expect(self, server: str) -> None:
         """There is a server of this name; what it offers is not known yet."""
         self._foreign.setdefault(server, {})
+        self._enabled.clear()
 
     def replace(self, server: str, tools: Iterable[Tool]) -> None:
         """All that a foreign server offers from now on.
@@ -82,7 +101,14 @@ class ToolRegistry:
 
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
         """The enabled tools as the model sees them. Names of tools that are no more are passed over."""
-        return tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
+        key = tuple(enabled)
+        known = self._enabled.get(key)
+        if known is None:
+            if len(self._enabled) >= ENABLED_KNOWN_MAX:
+                self._enabled.clear()
+            known = tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
+            self._enabled[key] = known
+        return known
 
     def _is_enabled(self, name: str, enabled: Collection[str]) -> bool:
         if name in enabled:

@@ -21,7 +21,6 @@ from pattern_db.database import Database
 from pattern_db.tables import tool_results
 from pattern_db.tables.tool_results import ToolResultRow
 
-READER = "result"  # the tool that reads on
 STORED_CHARS_MAX = 4_000_000  # of one result; what is beyond is lost, and the text says so
 COUNT_MAX = 200  # results kept per agent
 BYTES_MAX = 32 * 1024 * 1024  # compressed, kept per agent
@@ -36,12 +35,12 @@ _INLINE_CHARS_MAX = 100_000  # compressing more takes a millisecond or more: tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Whose call made a result. `can_read_on`: whether the agent may call the tool `result`."""
+    """The call that made a result. `reader` is the tool by which the agent can read it on, None if it has none."""
 
     agent_id: str
     tool: str
     call_id: str
-    can_read_on: bool = True
+    reader: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +80,13 @@ class Results:
     async def shorten(self, text: str, *, limit: int, origin: Origin, work: UnitOfWork) -> str:
         """`text` if it has at most `limit` code points, else its beginning and end, and how to read on.
 
-        The whole of a longer text is added to `work`, except where nobody could read it: of an agent without the
-        tool `result`, and of that tool itself.
+        The whole of a longer text is added to `work`, except where it could not be read: the agent has no reader, or
+        the reader itself returned the text.
         """
         if len(text) <= limit:
             return text
-        if not origin.can_read_on or origin.tool == READER:
-            return _shown(text, limit, None)
+        if origin.reader is None or origin.reader == origin.tool:
+            return _shown(text, limit)
         kept = text[:STORED_CHARS_MAX]
         row = ToolResultRow(
             id=self._ids.new("res"),
@@ -100,7 +99,8 @@ class Results:
         )
         work.store(tool_results.add, row, count_max=COUNT_MAX, bytes_max=BYTES_MAX)
         lost = f"; only the first {STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
-        return _shown(text, limit, row.id, lost)
+        read_on = f"; read them with the tool {origin.reader}: op=read, id={row.id}, offset="
+        return _shown(text, limit, read_on, lost)
 
     async def read(self, agent_id: str, result_id: str, *, offset: int = 0, limit: int = PIECE_CHARS_MAX) -> Piece:
         """At most `limit` characters (and never more than `PIECE_CHARS_MAX`) of a stored result from `offset` on.
@@ -138,13 +138,11 @@ class Results:
         return row, await trio.to_thread.run_sync(_unpacked, row.data)
 
 
-def _shown(text: str, limit: int, result_id: str | None, lost: str = "") -> str:
-    """The beginning and the end of `text`, at most `limit` characters with the note between them."""
+def _shown(text: str, limit: int, read_on: str = "", lost: str = "") -> str:
+    """Return the beginning and the end of `text`, at most `limit` characters with the note between them."""
 
     def note(start: int, stop: int) -> str:
-        how = (
-            "" if result_id is None else f"; read them with the tool {READER}: op=read, id={result_id}, offset={start}"
-        )
+        how = f"{read_on}{start}" if read_on else ""
         return f"\n[… {len(text)} characters in all, {start} to {stop} are left out here{how}{lost} …]\n"
 
     # No place has more digits than the length.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pattern_core.memory.sharing import Sharing
     from pattern_core.memory.store import MemoryStore
     from pattern_core.search import SearchRequest, SearchResult
-    from pattern_core.tools.toolbox import Toolbox
+    from pattern_core.tools.toolbox import Toolbox, ToolSettings
 
 _log = logging.getLogger(__name__)
 
@@ -81,16 +81,17 @@ class ToolContext:
 ToolFunction = Callable[..., Awaitable[object]]
 ProbeFunction = Callable[[str], Awaitable[Probe | tuple[Probe, str]]]
 ConsentFunction = Callable[[Mapping[str, object]], str | None]
-"""Why a person must agree before a call with these arguments runs; None if nobody need be asked. Pure."""
+"""Return why a person must approve a call with these arguments, or None if no approval is needed. Pure."""
+ConfigureFunction = Callable[["Tool", "ToolSettings"], "Tool"]
+"""Return the tool as the operator's settings leave it; raise `Unavailable`, with the reason, if they switch it off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool with all that the model, the executor and recovery need.
+    """A tool, with everything that the rest of the program must know about it. Every default is the safe value.
 
-    `run` takes the context and the checked arguments by name. `probe`, for verifiable tools, tells from the
+    `run` is called with the context and the checked arguments by name. `probe`, for verifiable tools, returns for an
     idempotency key whether an earlier start happened: "done" (with the result's text), "absent" or "unknown".
-    `consent` tells from the arguments whether a person must agree first.
     """
 
     name: str
@@ -99,8 +100,13 @@ class Tool:
     arguments: Arguments
     run: ToolFunction
     probe: ProbeFunction | None = None
-    timeout_s: float | None = None
+    timeout_s: float | None = None  # None: the limit `tool_timeout_s`
     consent: ConsentFunction | None = None
+    configure: ConfigureFunction | None = None
+    # Results are marked as untrusted text in prompts, unless every word of them is ours or the agent's own.
+    returns_untrusted_text: bool = True
+    enabled_by_default: bool = False  # for a new agent that names no tools
+    reads_results: bool = False  # reads long results that were stored; its own are not stored again
 
     @property
     def spec(self) -> ToolSpec:
@@ -144,8 +150,12 @@ def tool(
     timeout_s: float | None = None,
     name: str | None = None,
     consent: ConsentFunction | None = None,
+    configure: ConfigureFunction | None = None,
+    returns_untrusted_text: bool = True,
+    enabled_by_default: bool = False,
+    reads_results: bool = False,
 ) -> Callable[[ToolFunction], Tool]:
-    """Make a `Tool` of an async function. Without a declared class an effect counts as unsafe.
+    """Make a `Tool` of an async function. A tool that declares nothing is unsafe, untrusted and off.
 
     Raises:
         ValueError: there is no docstring, or a verifiable tool has no probe.
@@ -167,6 +177,10 @@ def tool(
             probe=probe,
             timeout_s=timeout_s,
             consent=consent,
+            configure=configure,
+            returns_untrusted_text=returns_untrusted_text,
+            enabled_by_default=enabled_by_default,
+            reads_results=reads_results,
         )
 
     return make

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pattern_core.halt import Halt
-    from pattern_core.mcp_servers.settings import McpSettings
-    from pattern_core.shell.policy import ShellSettings
+    from pattern_core.shell.settings import ShellSettings
     from pattern_core.shell.shell import Shell
     from pattern_core.tools.results import Results
     from pattern_core.web.web import Web, WebSettings
@@ -20,13 +18,12 @@ if TYPE_CHECKING:
 class ToolSettings:
     """What the operator allows the tools of all constellations; None where there is none of that kind.
 
-    `halts_log` is the file that gets a line for each emergency halt, `mcp` the servers of tools by their names.
+    `halts_log` is the file that gets a line for each emergency halt.
     """
 
     shell: ShellSettings | None = None
     web: WebSettings | None = None
     halts_log: Path | None = None
-    mcp: Mapping[str, McpSettings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

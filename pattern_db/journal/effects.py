@@ -10,8 +10,13 @@ from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus
 from pattern_db.errors import Conflict
 
+# The arguments of a call that has ended stand in the message with its result; 'null' here says so.
+_ARGS = (
+    "CASE effect.args WHEN 'null' THEN coalesce((SELECT tool_args FROM messages WHERE id = effect.message_id), 'null')"
+    " ELSE effect.args END"
+)
 _COLUMNS = (
-    "turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status, attempts, message_id,"
+    f"turn, step, call, call_id, tool, {_ARGS}, args_hash, class, idempotency_key, status, attempts, message_id,"
     " deadline_at"
 )
 
@@ -115,13 +120,16 @@ def ask(connection: Connection, key: tuple[int, int, int]) -> None:
 
 
 def finish(connection: Connection, key: tuple[int, int, int], *, status: str, message_id: str, ended_at: str) -> None:
-    """Store what the call came to, once.
+    """Store what the call came to, once. With the message that holds the result stored before, arguments that are the
+    same there are not kept twice.
 
     Raises:
         Conflict: it has ended already.
     """
     used = connection.execute(
-        "UPDATE effect SET status = ?, message_id = ?, ended_at = ? WHERE turn = ? AND step = ? AND call = ?"
+        "UPDATE effect SET status = ?1, message_id = ?2, ended_at = ?3,"
+        " args = CASE WHEN args = (SELECT tool_args FROM messages WHERE id = ?2) THEN 'null' ELSE args END"
+        " WHERE turn = ?4 AND step = ?5 AND call = ?6"
         " AND (status IN ('planned', 'started', 'awaiting_approval') OR (status = 'denied' AND message_id IS NULL))"
         " RETURNING tool, coalesce(started_at, ended_at)",
         (status, message_id, ended_at, *key),
@@ -183,7 +191,7 @@ def with_results(connection: Connection, turn: int, *, chars_max: int) -> list[C
     A call that changes only this file has no start of its own: it starts as it ends.
     """
     rows = connection.execute(
-        "SELECT effect.step, effect.call_id, effect.tool, effect.args, effect.class, effect.status,"
+        f"SELECT effect.step, effect.call_id, effect.tool, {_ARGS}, effect.class, effect.status,"
         " coalesce(effect.started_at, effect.ended_at), substr(messages.content, 1, ?)"
         " FROM effect LEFT JOIN messages ON messages.id = effect.message_id"
         " WHERE effect.turn = ? ORDER BY effect.step, effect.call",

@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 
+# A range of rows in place of an index. A turn that has not ended has no last event, so its range is open.
+_FIRST = "(SELECT first_event FROM turn WHERE key = :turn)"
+_UP_TO_LAST = (
+    "turn = :turn AND seq <= coalesce((SELECT last.seq FROM turn AS t JOIN event AS last ON last.seq >= t.first_event"
+    " AND last.turn = t.key AND last.name = 'turn.' || t.status WHERE t.key = :turn ORDER BY last.seq LIMIT 1),"
+    " 0x7fffffffffffffff)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
@@ -42,10 +50,10 @@ def latest(connection: Connection) -> int:
 
 def after(connection: Connection, seq: int, *, limit: int, turn: int | None = None) -> list[EventRow]:
     """At most `limit` events after `seq`, oldest first; of one turn (by key) if given."""
-    condition = "" if turn is None else " AND turn = ?"
+    where = "seq > :seq" if turn is None else f"seq >= max(:seq + 1, {_FIRST}) AND {_UP_TO_LAST}"
     rows = connection.execute(
-        f"SELECT seq, turn, name, data, created_at FROM event WHERE seq > ?{condition} ORDER BY seq LIMIT ?",
-        (seq, limit) if turn is None else (seq, turn, limit),
+        f"SELECT seq, turn, name, data, created_at FROM event WHERE {where} ORDER BY seq LIMIT :limit",
+        {"seq": seq, "turn": turn, "limit": limit},
     )
     return [EventRow(*row) for row in rows]
 
@@ -53,9 +61,9 @@ def after(connection: Connection, seq: int, *, limit: int, turn: int | None = No
 def named(connection: Connection, turn: int, names: Sequence[str]) -> list[EventRow]:
     """The events of a turn (by key) with one of these names, oldest first."""
     rows = connection.execute(
-        "SELECT seq, turn, name, data, created_at FROM event"
-        " WHERE turn = ? AND name IN (SELECT value FROM json_each(?)) ORDER BY seq",
-        (turn, to_json(list(names))),
+        f"SELECT seq, turn, name, data, created_at FROM event WHERE seq >= {_FIRST} AND {_UP_TO_LAST}"
+        " AND name IN (SELECT value FROM json_each(:names)) ORDER BY seq",
+        {"turn": turn, "names": to_json(list(names))},
     )
     return [EventRow(*row) for row in rows]
 
@@ -63,7 +71,7 @@ def named(connection: Connection, turn: int, names: Sequence[str]) -> list[Event
 def prune_deltas(connection: Connection, turn: int) -> None:
     """Drop a turn's streamed pieces: the whole message is stored. Never drops the newest event."""
     connection.execute(
-        "DELETE FROM event WHERE turn = ? AND name IN ('text.delta', 'reasoning.delta')"
+        f"DELETE FROM event WHERE seq >= {_FIRST} AND {_UP_TO_LAST} AND name IN ('text.delta', 'reasoning.delta')"
         " AND seq < (SELECT max(seq) FROM event)",
-        (turn,),
+        {"turn": turn},
     )

@@ -64,7 +64,8 @@ def insert(connection: Connection, turn: NewTurn) -> int:
     """Store an accepted turn as queued and return its key."""
     key: int = connection.execute(
         "INSERT INTO turn (id, agent_id, parent_turn, depth, sender, idempotency, fingerprint, status, seed,"
-        " created_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?) RETURNING key",
+        " created_at, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?,"
+        " (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING key",
         (
             turn.id,
             turn.agent_id,

@@ -12,10 +12,12 @@ from enum import StrEnum
 
 from pattern_db.connection import Connection
 from pattern_db.errors import Conflict
+from pattern_db.timestamps import iso, unix_ms
 
 STEP = "step"  # the purpose of a step's own call; others ("summary" …) may be made several times in a step
 DAY_CHARS = 10  # `2026-11-21`
 _MIDNIGHT = "T00:00:00.000Z"
+_DISORDER_MS = 86_400_000  # rows are in the order of their times but for long calls and clocks that were set back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +284,9 @@ def _conditions(which: UsageFilter, table: str) -> tuple[list[str], dict[str, st
     if which.since is not None:
         conditions.append(f"{column} >= :since")
         values["since"] = which.since[:cut]
+        if table == "usage":
+            conditions.append("key > (SELECT coalesce(max(key), 0) FROM usage WHERE at < :well_before)")
+            values["well_before"] = iso(unix_ms(which.since) - _DISORDER_MS)
     if which.until is not None:
         conditions.append(f"{column} < :until")
         values["until"] = which.until[:cut]

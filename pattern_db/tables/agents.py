@@ -118,17 +118,6 @@ def update(connection: Connection, row: AgentRow) -> None:
         raise NotFound(f"there is no agent {row.id}")
 
 
-def set_status(connection: Connection, agent_id: str, status: AgentStatus, updated_at: str) -> None:
-    """Change only the status.
-
-    Raises:
-        NotFound: there is no such agent.
-    """
-    connection.execute("UPDATE agents SET status = ?, updated_at = ? WHERE id = ?", (status, updated_at, agent_id))
-    if connection.changes() == 0:
-        raise NotFound(f"there is no agent {agent_id}")
-
-
 def delete(connection: Connection, agent_id: str) -> None:
     """Remove the agent with its messages, turns, blocks, archive and vectors.
 
@@ -139,6 +128,9 @@ def delete(connection: Connection, agent_id: str) -> None:
         NotFound: there is no such agent.
     """
     with connection:
+        connection.execute(
+            "UPDATE event SET turn = NULL WHERE turn IN (SELECT key FROM turn WHERE agent_id = ?)", (agent_id,)
+        )
         connection.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
         if connection.changes() == 0:
             raise NotFound(f"there is no agent {agent_id}")

@@ -113,18 +113,6 @@ def get(connection: Connection, block_id: str, *, include_inactive: bool = False
     return found[0]
 
 
-def get_by_label(connection: Connection, agent_id: str, label: str) -> BlockRow:
-    """The owner's active block of this label.
-
-    Raises:
-        NotFound: the owner has none.
-    """
-    found = select(connection, "WHERE agent_id = ? AND label = ? AND is_active = 1", (agent_id, label))
-    if not found:
-        raise NotFound(f"there is no memory block {label!r}")
-    return found[0]
-
-
 def list_for_agent(connection: Connection, agent_id: str, *, block_type: BlockType | None = None) -> list[BlockRow]:
     """The owner's active blocks (of one type), by label. Those lent to an agent: see `block_sharing`."""
     return select(
@@ -185,24 +173,6 @@ def update_config(connection: Connection, block_id: str, changes: BlockChanges, 
         ),
     )
     _require_change(connection, block_id)
-
-
-def set_pinned(connection: Connection, block_id: str, pinned: bool, updated_at: str) -> None:
-    """Keep a working block in the prompt, or no longer.
-
-    Raises:
-        NotFound: there is no such block, or it was deleted.
-    """
-    update_config(connection, block_id, BlockChanges(pinned=pinned), updated_at)
-
-
-def set_type(connection: Connection, block_id: str, block_type: BlockType, updated_at: str) -> None:
-    """Change where the block shows.
-
-    Raises:
-        NotFound: there is no such block, or it was deleted.
-    """
-    update_config(connection, block_id, BlockChanges(block_type=block_type), updated_at)
 
 
 def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pattern_db import vectors
-from pattern_db.columns import Json, from_json, to_json, to_json_or_null
+from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import NotFound
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRow:
-    """One message.
+class MessageRow(NamedTuple):
+    """One message; a tuple, since a history is thousands of them and a frozen dataclass takes four times as long.
 
     `position` is a Snowflake of 19 digits; `batch_id` the position of the first message of its turn, None for what
     no turn made (imported history). `content` is the words; `parts` is a JSON array of all parts in order, where the
@@ -41,11 +40,18 @@ class MessageRow:
     workspace: str | None = None
     is_archived: bool = False
 
+    @property
+    def is_said_by_call(self) -> bool:
+        """Whether a tool call said this in the agent's name: a prompt shows the call instead."""
+        return self.role is Role.ASSISTANT and self.tool_call_id is not None
+
 
 _COLUMNS = (
     "id, agent_id, position, role, created_at, content, parts, batch_id, sequence_in_batch, batch_type,"
     " tool_call_id, tool_name, tool_args, tool_result, source, source_metadata, session_id, workspace, is_archived"
 )
+
+_ROLES = {role.value: role for role in Role}  # a call of the enumeration takes ten times as long
 
 
 def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
@@ -209,14 +215,18 @@ def archive(connection: Connection, agent_id: str, positions: Sequence[str]) -> 
     return connection.changes()
 
 
-def archive_from_source(connection: Connection, agent_id: str, source: str, first: str, last: str) -> int:
-    """Take what came from `source` between two positions (both included) out of the prompt; return how many."""
+def archive_hidden(connection: Connection, agent_id: str, positions: Sequence[str], first: str, last: str) -> None:
+    """Archive what no prompt shows beside what has left it: the messages at `positions`, and what tool calls said
+    between two positions (both included). Those of turns that have not ended stay: their calls are still shown.
+    """
     connection.execute(
-        "UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0"
-        " AND position BETWEEN ? AND ? AND source = ?",
-        (agent_id, first, last, source),
+        "UPDATE messages SET is_archived = 1 WHERE agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"
+        " AND (position IN (SELECT value FROM json_each(?2))"
+        " OR position BETWEEN ?3 AND ?4 AND role = 'assistant' AND tool_call_id IS NOT NULL)"
+        " AND coalesce(batch_id, '') NOT IN (SELECT batch_id FROM turn"
+        " WHERE agent_id = ?1 AND ended_at IS NULL AND batch_id IS NOT NULL)",
+        (agent_id, to_json(list(positions)), first, last),
     )
-    return connection.changes()
 
 
 def replace(connection: Connection, row: MessageRow) -> None:
@@ -230,11 +240,11 @@ def replace(connection: Connection, row: MessageRow) -> None:
         " WHERE id = ? AND is_deleted = 0",
         (
             row.content,
-            to_json_or_null(row.parts),
+            None if row.parts is None else to_json(row.parts),
             row.tool_call_id,
             row.tool_name,
-            to_json_or_null(row.tool_args),
-            to_json_or_null(row.tool_result),
+            None if row.tool_args is None else to_json(row.tool_args),
+            None if row.tool_result is None else to_json(row.tool_result),
             row.id,
         ),
     )
@@ -263,16 +273,16 @@ def _values(row: MessageRow) -> tuple[str | int | None, ...]:
         row.role,
         row.created_at,
         row.content,
-        to_json_or_null(row.parts),
+        None if row.parts is None else to_json(row.parts),
         row.batch_id,
         row.sequence_in_batch,
         row.batch_type,
         row.tool_call_id,
         row.tool_name,
-        to_json_or_null(row.tool_args),
-        to_json_or_null(row.tool_result),
+        None if row.tool_args is None else to_json(row.tool_args),
+        None if row.tool_result is None else to_json(row.tool_result),
         row.source,
-        to_json_or_null(row.source_metadata),
+        None if row.source_metadata is None else to_json(row.source_metadata),
         row.session_id,
         row.workspace,
         int(row.is_archived),
@@ -285,7 +295,7 @@ def _select(connection: Connection, where: str, values: tuple[str | int, ...]) -
             id=row[0],
             agent_id=row[1],
             position=row[2],
-            role=Role(row[3]),
+            role=_ROLES[row[3]],
             created_at=row[4],
             content=row[5],
             parts=from_json(row[6]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,8 +72,13 @@ def remember(connection: Connection, turn: int, logged: LoggedParts) -> None:
     connection.execute(
         "INSERT INTO prompt_log (agent_id, digest, parts) SELECT agent_id, ?, ? FROM turn WHERE key = ?"
         " ON CONFLICT (agent_id, digest) DO NOTHING",
-        (logged.digest, logged.parts, turn),
+        (logged.digest, zlib.compress(logged.parts.encode()), turn),
     )
+
+
+def unpacked(parts: bytes) -> str:
+    """The JSON text of a stored list; those from before lists were packed are that text themselves."""
+    return (parts if parts[:1] == b"{" else zlib.decompress(parts)).decode()
 
 
 def of_turn(connection: Connection, turn: int) -> list[StepPrompt]:
@@ -108,8 +114,8 @@ def _shown(row: tuple[Any, ...]) -> ShownRow:
     tokens, stable, stable_parts, volatile, volatile_parts, first, count, history_tokens = row
     return ShownRow(
         tokens=tokens,
-        stable=LoggedParts(stable, stable_parts),
-        volatile=LoggedParts(volatile, volatile_parts),
+        stable=LoggedParts(stable, unpacked(stable_parts)),
+        volatile=LoggedParts(volatile, unpacked(volatile_parts)),
         history_from=first,
         history_count=count,
         history_tokens=history_tokens,

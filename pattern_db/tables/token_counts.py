@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pattern_db.connection import Connection, fetch_all
+from pattern_db.tables.prompts import unpacked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,6 @@ def of_agent(connection: Connection, agent_id: str, model: str, limit: int, *, a
         (agent_id, model, among, limit),
     )
     return [
-        CountedRow(counted=counted, history_tokens=history, stable=stable, volatile=volatile)
+        CountedRow(counted=counted, history_tokens=history, stable=unpacked(stable), volatile=unpacked(volatile))
         for counted, history, stable, volatile in reversed(rows)
     ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from pattern_core.agents.settings import KEYS
 from pattern_core.budgets.amounts import dollars
 from pattern_server.cli.client import Json
 
@@ -100,13 +100,15 @@ def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json
         click.UsageError: one has no `=`, or goes into what is no object; or no agent knows its key.
     """
     changed: Json = json.loads(json.dumps(config))
+    # Imported now and not above: the rooms whose settings they are come with it, and few commands need them.
+    keys = import_module("pattern_core.agent_settings").KEYS
     for setting in settings:
         key, sign, text = setting.partition("=")
         steps = key.strip().split(".")
         if not sign or not all(steps):
             raise click.UsageError(f"--config takes KEY=VALUE, such as limits.steps=20; got {setting!r}.")
-        if steps[0] not in KEYS:
-            raise click.UsageError(f"--config: there is no setting {steps[0]!r}; there are {', '.join(KEYS)}.")
+        if steps[0] not in keys:
+            raise click.UsageError(f"--config: there is no setting {steps[0]!r}; there are {', '.join(keys)}.")
         _put(changed, steps, text)
     return changed
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from pattern_core.rules import RuleSet
 from pattern_server.cli.agent_fields import (
     body_of,
     changed_config,
@@ -99,12 +98,12 @@ async def show(api: Api, output: Output, name: str, constellation: str) -> ExitC
     if output.is_json:
         output.data({**found, "model": facts})
         return None
-    rules = RuleSet.of(found["tool_rules"])
+    rules = found["tool_rules"]
     shown = {
         "config": "\n".join(settings_in(found["config"]))
         if found["config"]
         else "the defaults; pattern agent edit --config changes them",
-        "tool_rules": f"{len(rules.rules)}; pattern rule list shows them" if rules.rules else None,
+        "tool_rules": f"{len(rules)}; pattern rule list shows them" if rules else None,
     }
     warnings = found.pop("rule_warnings")
     output.record({**found, **shown, "model": "\n".join(model_lines(facts))})

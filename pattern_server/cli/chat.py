@@ -9,11 +9,11 @@ from typing import get_args
 import click
 import trio
 
-from pattern_core.agents.settings import MessagePolicy
+from pattern_core.agent_settings import MessagePolicy
+from pattern_core.clock import SystemClock
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
-from pattern_core.ids import Ids
-from pattern_core.runtime import Runtime
+from pattern_core.ids import Ids, system_randomness
 from pattern_server.cli.chat_questions import Questions
 from pattern_server.cli.client import Api, Json, ServerEvent, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option
@@ -106,7 +106,7 @@ class Talk:
         """Send one message and show what comes; a turn that did not complete is told on the standard error."""
         body: Json = {"content": message, **({"policy": self._policy} if self._policy else {})}
         # A repeated request (a lost connection, an impatient proxy) must not become a second message.
-        key = Ids(Runtime().clock, Runtime().randomness).new("key")
+        key = Ids(SystemClock(), system_randomness()).new("key")
         if not self._api.streams or self._output.is_json:
             return await self._await(body, key)
         screen = Screen(self._output)

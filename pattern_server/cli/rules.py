@@ -7,8 +7,11 @@ import json
 import click
 
 from pattern_core.errors import Conflict
-from pattern_core.rules import RuleSet, words
-from pattern_core.rules.kinds import KINDS, OTHER_NAMES, Field
+from pattern_core.rules.engine import RuleSet, words
+from pattern_core.rules.fields import RuleField
+from pattern_core.rules.kinds import KINDS
+from pattern_core.rules.read import OTHER_NAMES
+from pattern_core.rules.rule import fields_of
 from pattern_db.columns import Json as Value
 from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option
@@ -104,7 +107,7 @@ def field_values(kind: str, fields: tuple[str, ...]) -> Json:
     Raises:
         click.UsageError: one has no `=`.
     """
-    known = KINDS[OTHER_NAMES[kind]].fields if kind in OTHER_NAMES else {}
+    known = fields_of(KINDS[OTHER_NAMES[kind]]) if kind in OTHER_NAMES else {}
     given: Json = {}
     for text in fields:
         name, sign, value = text.partition("=")
@@ -114,10 +117,10 @@ def field_values(kind: str, fields: tuple[str, ...]) -> Json:
     return given
 
 
-def _value(field: Field | None, text: str) -> Value:
-    if field is not None and field.what in ("names", "texts") and not text.startswith("["):
+def _value(field: RuleField | None, text: str) -> Value:
+    if field is not None and field.form in ("names", "texts") and not text.startswith("["):
         return [part.strip() for part in text.split(",")]
-    if field is not None and field.what in ("name", "text"):
+    if field is not None and field.form in ("name", "text"):
         return text
     try:
         return json.loads(text)

@@ -1,4 +1,6 @@
 """The HTTP face: routes, bodies, errors and event streams."""
 
-# Under this key of a request's ASGI `state` the listener offers an async function that closes the connection at once.
+# Under these keys of a request's ASGI `state` the listener offers a function that closes the connection at once, and a
+# cancel scope that it cancels when the client has closed the connection.
 ABORT = "pattern.abort"
+GONE = "pattern.gone"

@@ -6,11 +6,12 @@ bug becomes one log line and a 500 that tells nothing.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
-import structlog
 import trio
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -24,9 +25,10 @@ from pattern_core.errors import Overloaded, PatternError
 from pattern_core.files.disk import FILE_BYTES_MAX
 from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
+from pattern_server.http import GONE
 from pattern_server.http.auth import PUBLIC, authenticate
 from pattern_server.http.errors import of_error, of_framework, of_validation, problem
-from pattern_server.http.postponed import Application
+from pattern_server.http.postponed import Application, PostponedRouters, Router
 from pattern_server.http.request_body import (
     ClientGone,
     announces_body,
@@ -34,32 +36,7 @@ from pattern_server.http.request_body import (
     read_body,
     replay,
 )
-from pattern_server.http.routes import (
-    agents,
-    approvals,
-    archival,
-    backup,
-    budgets,
-    consent_grants,
-    constellations,
-    embeddings,
-    folders,
-    halts,
-    health,
-    history,
-    images,
-    mcp,
-    memory,
-    memory_history,
-    memory_sharing,
-    messages,
-    models,
-    prompts,
-    search,
-    summaries,
-    turns,
-    usage,
-)
+from pattern_server.http.routes import health
 from pattern_server.http.state import ServerState
 
 API = "/api/v1"
@@ -67,40 +44,43 @@ REQUESTS_MAX = 2_000  # under way at once, streams included
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
 
 # Paths whose bodies may be longer than the setting body_bytes_max, with their own bound in bytes.
+HISTORY_BYTES_MAX = 32 * 1024 * 1024
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # images come within
 LONG_BODIES = (
-    (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), history.BODY_BYTES_MAX),
-    (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/messages"), messages.BODY_BYTES_MAX),
+    (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), HISTORY_BYTES_MAX),
+    (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/messages"), MESSAGE_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/folders/[^/]+/files/.+"), FILE_BYTES_MAX),
 )
 
-# The whole API: one line per resource.
-ROUTERS = (
-    constellations.router,
-    halts.router,
-    agents.router,
-    models.router,
-    messages.router,
-    images.router,
-    turns.router,
-    prompts.router,
-    memory.router,
-    memory_history.router,
-    memory_sharing.router,
-    folders.router,
-    mcp.router,
-    approvals.router,
-    consent_grants.router,
-    archival.router,
-    history.router,
-    summaries.router,
-    search.router,
-    embeddings.router,
-    usage.router,
-    budgets.router,
-    backup.router,
+# The whole API: one module per resource. They are imported with the first
+# request of the API, together with the rooms of the core that they show.
+RESOURCES = (
+    "pattern_server.http.routes.constellations",
+    "pattern_server.http.routes.halts",
+    "pattern_server.http.routes.agents",
+    "pattern_server.http.routes.models",
+    "pattern_server.http.routes.messages",
+    "pattern_server.http.routes.images",
+    "pattern_server.http.routes.turns",
+    "pattern_server.http.routes.prompts",
+    "pattern_server.http.routes.memory",
+    "pattern_server.http.routes.memory_history",
+    "pattern_server.http.routes.memory_sharing",
+    "pattern_server.http.routes.folders",
+    "pattern_server.http.routes.mcp",
+    "pattern_server.http.routes.approvals",
+    "pattern_server.http.routes.consent_grants",
+    "pattern_server.http.routes.archival",
+    "pattern_server.http.routes.history",
+    "pattern_server.http.routes.summaries",
+    "pattern_server.http.routes.search",
+    "pattern_server.http.routes.embeddings",
+    "pattern_server.http.routes.usage",
+    "pattern_server.http.routes.budgets",
+    "pattern_server.http.routes.backup",
 )
 
-_log = structlog.stdlib.get_logger("pattern.http")
+_log = logging.getLogger("pattern.http")
 
 
 def build_app(server: ServerState) -> FastAPI:
@@ -122,15 +102,19 @@ def build_app(server: ServerState) -> FastAPI:
     )
     app.state.server = server
     app.add_middleware(Border, server=server)
-    app.include_router(health.router)
-    for router in ROUTERS:
-        app.router.routes.extend(router.postponed(API))
+    app.router.routes.extend(health.router.routes)
+    app.router.routes.append(PostponedRouters(API, api_routers))
     return app
+
+
+def api_routers() -> list[Router]:
+    """The routers of the whole API. The first call takes half a second: make it in a thread."""
+    return [import_module(name).router for name in RESOURCES]
 
 
 def api_routes() -> list[APIRoute]:
     """Every route under `/api/v1`, its path without that."""
-    return [route.built for router in ROUTERS for route in router.postponed("")]
+    return [route.built for router in api_routers() for route in router.postponed("")]
 
 
 class Border:
@@ -151,13 +135,14 @@ class Border:
         began = trio.current_time()
         self._running += 1
         try:
-            await self._serve(scope, receive, answer)
+            with scope.get("state", {}).get(GONE) or trio.CancelScope():
+                await self._serve(scope, receive, answer)
         except (PatternError, DatabaseError) as error:
             await self._refuse(scope, receive, answer, of_error(error))
         except ClientGone:
-            answer.status = 499
+            pass
         except Exception as error:  # noqa: BLE001  # the border of HTTP: a bug ends its request and nothing else
-            _log.error("bug", request_id=answer.request_id, path=scope["path"], exc_info=error)
+            _log.error("bug", {"request_id": answer.request_id, "path": scope["path"]}, exc_info=error)
             hint = f"the server made a mistake; its log has more under {answer.request_id}"
             await self._refuse(scope, receive, answer, problem("internal", hint))
         finally:
@@ -205,13 +190,15 @@ class Border:
         principal = scope.get("state", {}).get("principal")
         _log.info(
             "request",
-            method=scope["method"],
-            path=scope["path"],
-            status=answer.status,
-            ms=round(seconds * 1000, 1),
-            bytes=answer.size,
-            user=None if principal is None else principal.username,
-            request_id=answer.request_id,
+            {
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": answer.status,
+                "ms": round(seconds * 1000, 1),
+                "bytes": answer.size,
+                "user": None if principal is None else principal.username,
+                "request_id": answer.request_id,
+            },
         )
 
 
@@ -221,7 +208,7 @@ class _Answer:
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self.request_id = request_id
-        self.status = 500
+        self.status = 499  # the client closes the connection before it is answered
         self.size = 0
         self.has_started = False
         self.has_whole_body = False

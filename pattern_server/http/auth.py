@@ -23,7 +23,7 @@ class Demands:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
-    def __call__(self, request: Request) -> None:
+    async def __call__(self, request: Request) -> None:
         """Let the request pass if its token has the scope.
 
         Raises:

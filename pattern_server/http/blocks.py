@@ -14,7 +14,7 @@ from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, with_s
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits.edit import SetText, SetValue
 from pattern_core.memory.shapes.schema import parse_schema
-from pattern_core.memory.shapes.templates import from_template
+from pattern_core.memory.templates import from_template
 from pattern_server.http.bodies import BlockAsked, BlockPatched, BlockPut
 
 _SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned")
@@ -29,7 +29,7 @@ class Place:
     label: str
 
 
-def _place_of(c: str, a: str, label: str) -> Place:
+async def _place_of(c: str, a: str, label: str) -> Place:
     return Place(c, a, label)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import starlette.routing
+import trio
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match
@@ -84,6 +86,30 @@ class PostponedRoute(BaseRoute):
         return all(ours.startswith("{") or ours == theirs for ours, theirs in zip(self._segments, asked, strict=False))
 
 
+class PostponedRouters(BaseRoute):
+    """All routes below the path `above`; their modules are imported with the first request for one of them."""
+
+    def __init__(self, above: str, load: Callable[[], list[Router]]) -> None:
+        self._above = above
+        self._load = load
+        self._router: starlette.routing.Router | None = None
+
+    def routes(self) -> list[PostponedRoute]:
+        """The routes. The first call takes half a second: make it in a thread."""
+        return [route for router in self._load() for route in router.postponed(self._above)]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether the request's path lies below. Called by the framework."""
+        return Match.FULL if scope["path"].startswith(f"{self._above}/") else Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request by the route that matches. Called by the framework."""
+        if self._router is None:
+            routes = await trio.to_thread.run_sync(self.routes)
+            self._router = starlette.routing.Router(routes, redirect_slashes=False)
+        await self._router(scope, receive, send)
+
+
 class Application(FastAPI):
     """An application with routes that are built when they are needed."""
 
@@ -92,6 +118,7 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             whole = FastAPI(title=self.title, summary=self.summary, version=self.version, openapi_url=None)
             for route in self.routes:
-                whole.router.routes.append(route.build() if isinstance(route, PostponedRoute) else route)
+                inner = route.routes() if isinstance(route, PostponedRouters) else [route]
+                whole.router.routes += [each.build() if isinstance(each, PostponedRoute) else each for each in inner]
             self.openapi_schema = whole.openapi()
         return self.openapi_schema

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope
 
+from pattern_db.columns import check_depth
 from pattern_server.http import ABORT
 from pattern_server.http.errors import RequestTimeout, TooLarge
 
@@ -66,7 +67,7 @@ def _too_large(bytes_max: int) -> TooLarge:
 async def drop_rest(scope: Scope, receive: Receive) -> None:
     """Read and drop what remains of a body, so that a client in the middle of sending can read its answer.
 
-    Whoever sends without end loses the connection.
+    A client that sends without end loses the connection.
     """
     dropped = 0
     with trio.move_on_after(DROPPED_TIMEOUT_S):
@@ -77,7 +78,7 @@ async def drop_rest(scope: Scope, receive: Receive) -> None:
                 return
     abort = scope.get("state", {}).get(ABORT)
     if abort is not None:
-        await abort()
+        abort()
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
@@ -95,7 +96,7 @@ def replay(body: bytes, receive: Receive) -> Receive:
 
 
 class StrictRequest(Request):
-    """A request whose JSON is what RFC 8259 allows and SQLite can hold: no NaN, no half characters, no abyss."""
+    """A request whose JSON is what RFC 8259 allows and SQLite can hold: no NaN, no half characters, bounded depth."""
 
     async def json(self) -> Any:
         """The body.
@@ -106,6 +107,7 @@ class StrictRequest(Request):
         body = await self.body()
         try:
             value = json.loads(body, parse_constant=_refuse_constant)
+            check_depth(value)
             json.dumps(value, ensure_ascii=False).encode()  # fails for half of a surrogate pair, wherever it hides
         except json.JSONDecodeError:
             raise
@@ -113,7 +115,7 @@ class StrictRequest(Request):
             raise json.JSONDecodeError("it is nested too deeply", "", 0) from None
         except UnicodeError:
             raise json.JSONDecodeError("it is not UTF-8 throughout", "", 0) from None
-        except ValueError as error:  # NaN, or an integer of thousands of digits
+        except ValueError as error:  # NaN, too deep, or an integer of thousands of digits
             raise json.JSONDecodeError(str(error), "", 0) from None
         return value
 

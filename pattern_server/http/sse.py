@@ -8,9 +8,8 @@ place in the log, not a queue.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any
 
 import trio
 from starlette.responses import Response
@@ -79,7 +78,7 @@ class EventStream(Response):
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 has_started = True
                 await send(_body(f"retry: {RETRY_MS}\n\n".encode()))
-                await self._stream(constellation, receive, send)
+                await self._send_all(constellation, send)
         except (Unavailable, StorageFailed):
             if not has_started:
                 raise
@@ -94,20 +93,6 @@ class EventStream(Response):
             )
         if self._turn_id is not None:
             await constellation.turn(self._turn_id)
-
-    async def _stream(self, constellation: Constellation, receive: Receive, send: Send) -> None:
-        """Send events until there are no more or the client has gone. The only task that raises is the first."""
-        failures: list[Unavailable | StorageFailed] = []
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_gone, receive, nursery.cancel_scope)
-            # Carried out by hand: a nursery would wrap it in a group.
-            try:
-                await self._send_all(constellation, send)
-            except (Unavailable, StorageFailed) as error:
-                failures.append(error)
-            nursery.cancel_scope.cancel()
-        if failures:
-            raise failures[0]
 
     async def _send_all(self, constellation: Constellation, send: Send) -> None:
         if self._turn_id is not None and (await constellation.turn(self._turn_id)).has_ended:
@@ -134,12 +119,6 @@ async def _stored(constellation: Constellation, after: int, turn_id: str) -> Asy
         if len(batch) < READ_MAX:
             return
         cursor = batch[-1].seq
-
-
-async def _until_gone(receive: Callable[[], Awaitable[Any]], scope: trio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
 
 
 def _body(data: bytes) -> dict[str, object]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import trio
 from fastapi import Depends, Request
 
-from pattern_core.constellation import Constellation
 from pattern_core.runtime import Runtime
 from pattern_server.accounts import Accounts, Principal
 from pattern_server.config import Config
 from pattern_server.constellations import Constellations
 from pattern_server.metrics import Metrics
 from pattern_server.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pattern_core.constellation import Constellation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +35,12 @@ class ServerState:
     metrics: Metrics = field(default_factory=Metrics)
 
 
-def _server(request: Request) -> ServerState:
+async def _server(request: Request) -> ServerState:
     state: ServerState = request.app.state.server
     return state
 
 
-def _caller(request: Request) -> Principal:
+async def _caller(request: Request) -> Principal:
     principal: Principal = request.state.principal  # set at the border, before any route is looked for
     return principal
 

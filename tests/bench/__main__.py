@@ -1,88 +1,73 @@
-"""The benchmarks: `python -m tests.bench [NAME …] [--save]`, with the names below; all of them without a name.
+"""The benchmarks: `python -m tests.bench [NAME …]`, with the names below; all of them without a name.
 
-Prints each figure with its median, spread and target; `--save` also writes them to `tests/bench/RESULTS.md`, each suite
-in place of its last section there. A missed target is told, never an error: machines differ and are shared.
+`--quick` runs what a change of the turn or the server is likely to move, in fewer rounds. `--save` runs all and writes
+`tests/bench/RESULTS.md`. A missed target is reported and is no error: machines differ and are shared.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import trio
 
-from tests.bench import cancel, embeddings, locomo, memory, overhead, prompt, search, server, turns, vectors
-from tests.bench.report import Figure, machine, table, with_section
+from tests.bench import cancel, embeddings, first_token, flow, locomo, memory, search, server, turns
+from tests.bench.report import Figure, machine, table
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
+HEAD = """# Last results of `make bench`
 
-
-async def measure_turns() -> list[Figure]:
-    """What turns cost and how many there are."""
-    return [
-        await turns.cpu_per_turn(),
-        await turns.cpu_per_turn(on_disk=False),
-        *await turns.throughput(steps=1),
-        *await turns.throughput(steps=2),
-        await turns.loop_lag(),
-    ]
-
-
-async def measure_disk() -> list[Figure]:
-    """What stays on disk."""
-    return [*await turns.disk(chars=400, turns=2_000), *await turns.disk(chars=1_000, turns=10_000)]
-
-
-async def measure_prompt() -> list[Figure]:
-    """What prompts take to make, and how much of them vendors' caches find."""
-    return [*await prompt.building(), *await prompt.prefixes()]
-
-
-async def measure_overhead() -> list[Figure]:
-    """What a turn takes beyond its model calls."""
-    return [
-        *await overhead.turns_over_bare_calls(steps=1, on_disk=True),
-        *await overhead.turns_over_bare_calls(steps=1, on_disk=False),
-        *await overhead.turns_over_bare_calls(steps=2, on_disk=False),
-    ]
-
+Where a figure has several values, the percentile in brackets counts, else the median. *Load* is the machine's over the
+minute before, this benchmark's own work included. The higher it is, the longer everything takes; then the ratio to the
+baseline, which was measured in the same rounds, says more."""
 
 SUITES: dict[str, Callable[[], list[Figure]]] = {
-    "turns": lambda: trio.run(measure_turns),
+    "turns": partial(turns.measure, quick=False),
+    "server": partial(server.measure, quick=False),
+    "flow": flow.measure,
     "cancel": cancel.run,
-    "disk": lambda: trio.run(measure_disk),
-    "prompt": lambda: trio.run(measure_prompt),
-    "overhead": lambda: trio.run(measure_overhead),
-    "first_token": lambda: trio.run(overhead.first_token),
-    "idle_agents": lambda: trio.run(overhead.idle_agents),
-    "server": server.measure,
+    "first-token": partial(trio.run, first_token.measure),
     "memory": memory.run,
-    "vectors": vectors.measure,
-    "embeddings": embeddings.run,
     "search": search.run,
+    "embeddings": embeddings.run,
     "locomo": locomo.run,
+}
+QUICK: dict[str, Callable[[], list[Figure]]] = {
+    "turns": partial(turns.measure, quick=True),
+    "server": partial(server.measure, quick=True),
+    "flow": flow.measure,
 }
 
 
 def main(arguments: list[str]) -> int:
     """Run the named suites, or all; return the exit code."""
-    names = [argument for argument in arguments if not argument.startswith("-")] or list(SUITES)
-    unknown = [name for name in names if name not in SUITES]
-    if unknown:
-        print(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(SUITES)}.", file=sys.stderr)
+    if "--help" in arguments:
+        print(__doc__)
+        return 0
+    suites = QUICK if "--quick" in arguments else SUITES
+    names = [argument for argument in arguments if not argument.startswith("-")]
+    is_saved = "--save" in arguments
+    unknown = [name for name in names if name not in suites]
+    if unknown or (is_saved and (names or suites is QUICK)):
+        print("--save is for all suites at once." if is_saved else f"There are {', '.join(suites)}.", file=sys.stderr)
         return 2
     print(machine(), flush=True)
-    figures: list[Figure] = []
-    for name in names:
-        where, measured = machine(), SUITES[name]()
-        print(f"\n{table(measured)}", flush=True)
+    began, figures, sections = time.perf_counter(), list[Figure](), [HEAD, machine()]
+    for name in names or suites:
+        measured = suites[name]()
         figures += measured
-        if "--save" in arguments:
-            kept = RESULTS.read_text(encoding="utf-8")
-            RESULTS.write_text(with_section(kept, name, f"{where}\n\n{table(measured)}"), encoding="utf-8")
+        sections.append(f"## {name}\n\n{table(measured)}")
+        print(f"\n{sections[-1]}", flush=True)
+    if is_saved:
+        RESULTS.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
     missed = [figure.name for figure in figures if figure.holds is False]
-    print(f"\n{len(figures)} figures, {len(missed)} beyond their target" + "".join(f"\n- {name}" for name in missed))
+    print(
+        f"\n{len(figures)} figures in {time.perf_counter() - began:.0f} s, {len(missed)} beyond their target"
+        + "".join(f"\n- {name}" for name in missed)
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How long it takes from the wish that a turn be cancelled until nothing of it is left.
+"""How long it takes to cancel a turn, until nothing of it is left.
 
 A turn hangs in its model call, or in a tool call; many others hang beside it. Quiet is when its terminal event is
 stored and none of its tasks is left; the file is on disk, and every commit synced.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from pattern_core.agents.roster import AgentSpec
+from pattern_core.agents import AgentSpec
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import ToolCall
 from pattern_core.models.model import ModelReply, ModelRequest, Usage
@@ -29,7 +29,6 @@ HANGING = 1_000  # turns that hang beside the one that is cancelled
 CANCELS = 200
 IDLE = 20  # agents whose turns are cancelled, so that no conversation becomes long
 AT_ONCE = 50  # agents that are made at the same time
-P50, P99 = 0.5, 0.99
 USAGE = Usage(input_tokens=100, output_tokens=50)
 
 
@@ -100,18 +99,11 @@ async def to_quiet(where: str) -> list[Figure]:
             await one.constellation.cancel(turn_id)
             await one.constellation.wait(turn_id)
             times.append((time.perf_counter() - began) * 1_000)
-        times.sort()
+        name = f"cancel to quiet, in {'its model call' if where == 'model' else 'a tool call'}"
         note = f"{CANCELS} cancels, {HANGING} other turns hang"
-        place = "its model call" if where == "model" else "a tool call"
         return [
-            Figure(name=f"cancel to quiet p50, in {place}", unit="ms", values=[times[int(CANCELS * P50)]], note=note),
-            Figure(
-                name=f"cancel to quiet p99, in {place}",
-                unit="ms",
-                values=[times[int(CANCELS * P99)]],
-                most=50,
-                note=note,
-            ),
+            Figure(name=name, unit="ms", values=times, note=note),
+            Figure(name=name, unit="ms", values=times, share=0.99, most=50, note=note),
         ]
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import re
 import statistics
@@ -46,8 +47,9 @@ from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from tests.bench.report import Figure, machine, table
 from tests.pattern_server.place import Place, config_for, serving
+from tests.sources import ROOT
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "locomo" / "dev.json"
+DATA = Path(os.environ.get("PATTERN_TEST_DATA", ROOT.parent / "shared" / "data")) / "locomo" / "dev.json"
 LIMIT = 10
 SAMPLES = 2_000
 EMBEDDED_WITHIN_S = 900.0

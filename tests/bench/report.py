@@ -1,81 +1,81 @@
-"""How a benchmark tells its figures: medians, the target beside them, and the machine that they were measured on."""
+"""How a benchmark reports its figures: percentiles, the target, the baseline, and the load of the machine."""
 
 from __future__ import annotations
 
 import os
 import platform
-import re
-import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import apsw
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that `share` of the values do not exceed, such as 0.25 for p25."""
+    return sorted(values)[min(int(len(values) * share), len(values) - 1)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured figure: its `values` over the runs (or samples), its unit, and what it should be.
+    """One measured figure: its `values` over the runs, its unit, and what it should be. Without values it is skipped,
+    and the note says why.
 
-    `most` or `least` is the bound of the median, if there is one; `baseline` the median of the plainest way to do the
-    same in the same run, for machines whose speed drifts.
+    `share` says which percentile counts: it is compared with the target (`most` or `least`) and divided by `baseline`,
+    what the plainest way to do the same takes in the same run. Load is the machine's over the last minute, this
+    benchmark's own work included.
     """
 
     name: str
     unit: str
     values: Sequence[float]
+    share: float = 0.5
     most: float | None = None
     least: float | None = None
     baseline: float | None = None
     note: str = ""
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
     @property
-    def median(self) -> float:
-        """The median of the values."""
-        return statistics.median(self.values)
+    def value(self) -> float:
+        """The percentile that counts."""
+        return quantile(self.values, self.share)
 
     @property
     def holds(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """Whether the target is met; None without one, or without values."""
+        if not self.values:
+            return None
         if self.most is not None:
-            return self.median <= self.most
-        return None if self.least is None else self.median >= self.least
+            return self.value <= self.most
+        return None if self.least is None else self.value >= self.least
 
 
 def machine() -> str:
-    """The machine in one line, with its load now: other work on it makes every figure worse."""
-    load = os.getloadavg()[0]
+    """The machine in one line."""
     return (
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},"
-        f" SQLite {apsw.sqlite_lib_version()}, load {load:.1f}"
+        f" SQLite {apsw.sqlite_lib_version()}"
     )
 
 
 def table(figures: Iterable[Figure]) -> str:
     """The figures as a Markdown table."""
     lines = [
-        "| figure | median | min … max | target | holds | baseline | note |",
-        "|---|---:|---:|---:|---|---:|---|",
+        "| figure | value | p10 … max | target | holds | × baseline | load | note |",
+        "|---|---:|---:|---:|---|---:|---:|---|",
     ]
     for figure in figures:
+        value = spread = ratio = ""
+        if figure.values:
+            value = f"{figure.value:.4g} {figure.unit}" + ("" if figure.share == 0.5 else f" (p{figure.share * 100:g})")
+            if len(figure.values) > 1:
+                spread = f"{quantile(figure.values, 0.1):.4g} … {max(figure.values):.4g}"
+            if figure.baseline:
+                ratio = f"{figure.value / figure.baseline:.2f}"
         target = "" if figure.most is None else f"≤ {figure.most:g}"
         target = target if figure.least is None else f"≥ {figure.least:g}"
         holds = {True: "yes", False: "**no**", None: ""}[figure.holds]
-        spread = f"{min(figure.values):.4g} … {max(figure.values):.4g}" if len(figure.values) > 1 else ""
-        baseline = "" if figure.baseline is None else f"{figure.baseline:.4g}"
         lines.append(
-            f"| {figure.name} | {figure.median:.4g} {figure.unit} | {spread} | {target} | {holds} | {baseline} |"
-            f" {figure.note} |"
+            f"| {figure.name} | {value} | {spread} | {target} | {holds} | {ratio} | {figure.load:.1f} | {figure.note} |"
         )
     return "\n".join(lines)
-
-
-def with_section(text: str, title: str, body: str) -> str:
-    """`text`, Markdown, with `body` as its section `## title`: in place of an earlier one of that title, or last."""
-    head, *sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-    new = f"## {title}\n\n{body}\n\n"
-    found = [number for number, section in enumerate(sections) if section.startswith(f"## {title}\n")]
-    if found:
-        sections[found[0]] = new
-    else:
-        sections.append(new)
-    return "".join([head, *(section.rstrip("\n") + "\n\n" for section in sections)]).rstrip("\n") + "\n"

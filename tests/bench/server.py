@@ -1,118 +1,222 @@
-"""The server: from start to ready, waking a cold constellation, and memory per constellation."""
+"""The server as a process: what a request, a start and a command cost, and what awake constellations weigh.
+
+CPU is that of all its threads, read from the system's clock for the process, so this benchmark needs Linux. Kinds of
+request take turns in rounds over one connection that is kept: those that only read, then those that leave work behind.
+"""
 
 from __future__ import annotations
 
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from pathlib import Path
 
-import apsw
 import httpx2
 import trio
 
-from tests.bench.report import Figure
+from tests.bench.report import Figure, quantile
+from tests.bench.world import words
 from tests.scenarios.server import Server, serving
 
-RUNS = 5
-CONSTELLATIONS = 100
+STARTS, QUICK_STARTS = 5, 2
+ROUNDS, QUICK_ROUNDS = 20, 5
+WARM = 3  # rounds before the first that counts
+PER_ROUND = 8
+SETTLE_S = 0.5  # after messages, for what they leave to be done, such as embeddings
+CONSTELLATIONS = 60
+PAST = 10_000
+EMBEDDED_S = 60.0
+MIB = 1_024.0  # KiB
+
+Request = Callable[[httpx2.AsyncClient], Awaitable[httpx2.Response]]
 
 
-def measure() -> list[Figure]:
+def measure(*, quick: bool) -> list[Figure]:
     """All figures of a real server process."""
-    return trio.run(_measure)
+    return [
+        *trio.run(_starts, QUICK_STARTS if quick else STARTS),
+        *_commands(QUICK_STARTS if quick else STARTS),
+        *trio.run(_requests, QUICK_ROUNDS if quick else ROUNDS),
+        *trio.run(_memory),
+    ]
 
 
-async def _measure() -> list[Figure]:
+async def _starts(runs: int) -> list[Figure]:
+    ready, cpu = [], []
     with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
-        path = Path(folder)
-        starts = [await _start_s(path) for _ in range(RUNS + 1)][1:]  # the first one makes files and compiles modules
-        async with serving(path) as server:
-            await _make(server, CONSTELLATIONS)
-            server.terminate()  # a killed server's constellations are awake at the next start, to look for open turns
-        wakes, warm, memory = await _wake(path)
-        return [
-            Figure(name="server start to ready", unit="s", values=starts, most=1.0, note="a fresh Python process"),
-            Figure(
-                name="waking a cold constellation: first request less a warm one",
-                unit="ms",
-                values=[wake - statistics.median(warm) for wake in wakes],
-                most=15,
-                baseline=_open_ms(path),
-                note=f"a warm request takes {statistics.median(warm):.1f} ms; baseline: opening such a file bare",
-            ),
-            *memory,
-        ]
+        for _ in range(runs + 1):
+            began = time.perf_counter()
+            async with serving(Path(folder)) as server:
+                ready.append(time.perf_counter() - began)
+                cpu.append(_cpu_s(server))
+                server.terminate()
+    # The first start makes the files and compiles the modules.
+    return [
+        Figure(name="server: start to ready", unit="s", values=ready[1:], most=0.7),
+        Figure(name="server: start to ready, CPU", unit="s", values=cpu[1:]),
+    ]
 
 
-async def _start_s(path: Path) -> float:
-    start = time.perf_counter()
-    async with serving(path) as server:
-        spent = time.perf_counter() - start
-        server.terminate()
-        return spent
+def _commands(runs: int) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
+        without_server = ["constellation", "list", "--data-dir", folder]
+        spent = {}
+        for name, arguments in (("`pattern --help`", ["--help"]), ("a command without a server", without_server)):
+            spent[name] = [_command_s(arguments) for _ in range(runs + 1)][1:]
+    return [
+        Figure(name=f"{name}: CPU", unit="s", values=values, most=most)
+        for (name, values), most in zip(spent.items(), (0.25, 0.6), strict=True)
+    ]
 
 
-async def _make(server: Server, count: int) -> None:
-    async with server.client() as client:
-        for number in range(count):
-            (await client.post("/constellations", json={"name": f"c{number}"})).raise_for_status()
-            (await client.post(f"/constellations/c{number}/agents", json={"name": "friend"})).raise_for_status()
+def _command_s(arguments: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "pattern_server", *arguments], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-async def _wake(path: Path) -> tuple[list[float], list[float], list[Figure]]:
-    """Times in ms of the first and of a later request to each constellation, and what they weigh when awake."""
-    async with serving(path) as server, server.client() as client:
-        await client.get("/constellations")
-        asleep = _rss_kib(server.pid)
-        cold = [await _get_ms(client, number) for number in range(CONSTELLATIONS)]
-        warm = [await _get_ms(client, number) for number in range(CONSTELLATIONS)]
-        await trio.sleep(1)
-        awake = _rss_kib(server.pid)
+async def _requests(rounds: int) -> list[Figure]:
+    """CPU of the server per request; POSTs are answered when their turns have ended."""
+    numbers = count()
+
+    def get(path: str) -> Request:
+        return lambda client: client.get(path)
+
+    def post(agent: str) -> Request:
+        path = f"/constellations/home/agents/{agent}/messages"
+        return lambda client: client.post(path, json={"content": words(400, next(numbers))})
+
+    reads: dict[str, Request] = {
+        "GET /healthz": lambda client: client.get(str(client.base_url.copy_with(path="/healthz"))),
+        "GET of one agent": get("/constellations/home/agents/young"),
+        "GET of agents": get("/constellations/home/agents"),
+    }
+    messages = {
+        "POST of a message and its turn": post("young"),
+        f"the same with {PAST:,} messages before": post("old"),
+    }
+    most = dict(zip(["GET of one agent", *messages], (1.2, 4.0, 12.0), strict=True))
+    spent: dict[str, list[float]] = {name: [] for name in (*reads, *messages)}
     with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
         async with serving(Path(folder)) as server, server.client() as client:
-            await client.get("/constellations")
-            empty = _rss_kib(server.pid)
-    return (
-        cold,
-        warm,
-        [
-            Figure(
-                name="memory per awake idle constellation",
-                unit="KiB",
-                values=[(awake - asleep) / CONSTELLATIONS],
-                most=600,
-                note=f"resident memory, {CONSTELLATIONS} awake",
-            ),
-            Figure(
-                name="memory per parked constellation",
-                unit="KiB",
-                values=[max(0.0, (asleep - empty) / CONSTELLATIONS)],
-                note=f"a server with {CONSTELLATIONS} asleep less one with none: the noise of two processes",
-            ),
-        ],
-    )
+            await _make(client, "home", "young", "old")
+            past = [{"role": ("user", "assistant")[n % 2], "content": words(200, n)} for n in range(PAST)]
+            history = await client.post("/constellations/home/agents/old/history", json={"messages": past})
+            history.raise_for_status()
+            await _embedded(client, ["home"])
+            for kinds, settle_s in ((reads, 0.0), (messages, SETTLE_S)):
+                for number in range(WARM + rounds):
+                    for name, request in kinds.items():
+                        before = _cpu_s(server)
+                        for _ in range(PER_ROUND):
+                            (await request(client)).raise_for_status()
+                        await trio.sleep(settle_s)
+                        if number >= WARM:
+                            spent[name].append((_cpu_s(server) - before) * 1_000 / PER_ROUND)
+    health = quantile(spent["GET /healthz"], 0.25)
+    return [
+        *(
+            Figure(name=f"{name}: CPU", unit="ms", values=values, share=0.25, most=most.get(name), baseline=health)
+            for name, values in spent.items()
+        ),
+        Figure(
+            name="GET of one agent, over /healthz",
+            unit="×",
+            values=[quantile(spent["GET of one agent"], 0.25) / health],
+            most=2,
+        ),
+    ]
 
 
-async def _get_ms(client: httpx2.AsyncClient, number: int) -> float:
-    start = time.perf_counter()
-    (await client.get(f"/constellations/c{number}/agents")).raise_for_status()
-    return (time.perf_counter() - start) * 1_000
+async def _memory() -> list[Figure]:
+    """Resident memory per awake constellation, at rest and after work; and what waking takes."""
+    names = [f"c{number}" for number in range(CONSTELLATIONS)]
+    with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
+        async with serving(Path(folder)) as server, server.client() as client:
+            for name in ("first", *names):
+                await _make(client, name, "friend")
+            await _embedded(client, ["first", *names])  # so that nothing is left to do when they are awake again
+            server.terminate()  # a killed server's constellations are awake at the next start, to look for open turns
+        async with serving(Path(folder)) as server, server.client() as client:
+            await _get_ms(client, "first")
+            await _say(client, "first")  # what the process itself needs for all this is there from now on
+            asleep = _rss_kib(server)
+            cold = [await _get_ms(client, name) for name in names]
+            warm = statistics.median([await _get_ms(client, name) for name in names])
+            await trio.sleep(1)
+            awake = _rss_kib(server)
+            await _say(client, *names)
+            worked = _rss_kib(server)
+    note = f"resident, of {CONSTELLATIONS} constellations"
+    return [
+        Figure(
+            name="waking a constellation: first request less a warm one",
+            unit="ms",
+            values=[first - warm for first in cold],
+            most=15,
+            note=f"a warm request takes {warm:.1f} ms",
+        ),
+        Figure(
+            name="memory of an awake constellation",
+            unit="MiB",
+            values=[(awake - asleep) / CONSTELLATIONS / MIB],
+            most=0.5,
+            note=note,
+        ),
+        Figure(
+            name="the same after a turn and its embedding",
+            unit="MiB",
+            values=[(worked - asleep) / CONSTELLATIONS / MIB],
+            most=0.7,
+            note=note,
+        ),
+    ]
 
 
-def _rss_kib(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+async def _make(client: httpx2.AsyncClient, name: str, *agents: str) -> None:
+    (await client.post("/constellations", json={"name": name})).raise_for_status()
+    for agent in agents:
+        (await client.post(f"/constellations/{name}/agents", json={"name": agent})).raise_for_status()
+
+
+async def _say(client: httpx2.AsyncClient, *names: str) -> None:
+    """A message to each constellation, until it has its answer and both have their vectors."""
+    for name in names:
+        message = {"content": words(400, len(name))}
+        (await client.post(f"/constellations/{name}/agents/friend/messages", json=message)).raise_for_status()
+    await _embedded(client, names)
+
+
+async def _embedded(client: httpx2.AsyncClient, names: Sequence[str]) -> None:
+    """Wait until every text has its vector."""
+    with trio.fail_after(EMBEDDED_S):
+        for name in names:
+            while True:
+                state = (await client.get(f"/constellations/{name}/embeddings")).raise_for_status().json()
+                if state["state"] == "idle" and state["done"] >= state["total"]:
+                    break
+                await trio.sleep(0.1)
+
+
+async def _get_ms(client: httpx2.AsyncClient, name: str) -> float:
+    began = time.perf_counter()
+    (await client.get(f"/constellations/{name}/agents")).raise_for_status()
+    return (time.perf_counter() - began) * 1_000
+
+
+def _cpu_s(server: Server) -> float:
+    """CPU seconds of all threads of the server, by the clock that Linux has for each process."""
+    return time.clock_gettime(~server.pid << 3 | 2)
+
+
+def _rss_kib(server: Server) -> float:
+    for line in Path(f"/proc/{server.pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return float(line.split()[1])
     raise AssertionError("no resident size; this benchmark needs Linux")
-
-
-def _open_ms(path: Path) -> float:
-    """Opening one of the files with SQLite alone and reading a row."""
-    file = next(path.glob("constellations/*/pattern.db"))
-    start = time.perf_counter()
-    connection = apsw.Connection(str(file))
-    connection.execute("SELECT count(*) FROM agents").fetchall()
-    spent = time.perf_counter() - start
-    connection.close()
-    return spent * 1_000

@@ -1,306 +1,300 @@
-"""Turns: what one costs, how many go through one file, how long the event loop is held, and what stays on disk.
+"""Turns: what one costs, what a long past adds, how many go through one file, and what stays on disk.
 
-The model is scripted and answers at once and whole; everything else is the product: a file on disk, every commit
-synced, every event stored. A two-step turn is: message, decision to call a local tool, its result, answer.
+Machines are shared and their speed drifts, so nothing is timed alone: each variant is a process of its own, and they
+take turns in rounds, some turns each. What counts is the CPU of all threads of the process; p25, because other work
+only ever adds. The baseline in the same rounds is what a turn asks of the disk and nothing else: bare commits.
+
+Other frameworks join the rounds (`peers.py`) if the Python that `PATTERN_BENCH_PEERS` names has them; without it, our
+own is asked: `pip install langgraph langgraph-checkpoint-sqlite agent-framework-core agno`, best in an environment of
+their own.
 """
 
 from __future__ import annotations
 
-import random
+import json
+import os
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from itertools import cycle
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import apsw
 import trio
 
-from pattern_core.admission import Incoming
-from pattern_core.agents.roster import Agent, AgentSpec
-from pattern_core.constellation import Constellation
-from pattern_core.limits import Limits
-from pattern_core.messages import Text, ToolCall
-from pattern_core.models.catalogue import Catalogue, ModelFacts
-from pattern_core.models.client import ClientLimits, ModelClient
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, Usage
-from pattern_core.models.retry import RetryPolicy
-from pattern_core.runtime import Runtime
-from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.tool import Tool, ToolContext, tool
-from pattern_db import template
-from pattern_db.database import Database, DatabaseThreads
-from pattern_db.enums import EffectClass
-from pattern_db.migrate import migrations_of
-from tests.bench.report import Figure
+from pattern_core.agents import Agent
+from tests.bench.report import Figure, quantile
+from tests.bench.world import words, world
 
-NOW = "2026-01-01T00:00:00.000Z"
+ROUNDS, QUICK_ROUNDS = 20, 5
+WARM = 20  # turns before the first that counts
+PER_ROUND = 8
 AGENTS = 50
-RUNS = 5
-USAGE = Usage(input_tokens=100, output_tokens=50)
-FACTS = ModelFacts(
-    provider="script", model="m", window=128_000, output_max=4_096, input_price=3_000_000, output_price=15_000_000
-)
+SLICE_S = 1.0  # of a round, for what is counted by time
+TICK_S = 0.005
+FIRST_TURN = "first turn"  # what a child of a child measures
+PEERS = os.environ.get("PATTERN_BENCH_PEERS", sys.executable)
+TEXTS = [words(400, seed) for seed in range(50)]
 
-SYLLABLES = ["ka", "lo", "mi", "ne", "ru", "sa", "to", "vi", "be", "dor", "fen", "gal", "hin", "jus", "pel", "quo"]
-VOCABULARY = ["".join(random.Random(n).choices(SYLLABLES, k=1 + n % 4)) for n in range(5_000)]
-FREQUENCIES = [1 / (rank + 3) for rank in range(len(VOCABULARY))]  # Zipf's law, as in people's speech
+# The baseline: as many commits and log bytes as a two-step turn is meant to need (the targets of test_cost.py). They
+# are fixed, so that ratios of different versions can be compared.
+BARE_COMMITS, BARE_BYTES = 3, 60 * 2048
 
-
-def words(count: int, seed: int) -> str:
-    """`count` characters of made-up words, as often as words are in speech: the full-text index works for real."""
-    chosen = random.Random(seed).choices(VOCABULARY, FREQUENCIES, k=count // 3)
-    return " ".join(chosen)[:count]
-
-
-@tool(effect=EffectClass.LOCAL)
-async def note(context: ToolContext, text: Annotated[str, "What to note."]) -> str:
-    """Note something."""
-    return f"noted: {text}"
-
-
-class Script:
-    """A model that answers whole and at once: a tool call first, if there are two steps, then `chars` of words."""
-
-    name = "script"
-
-    def __init__(self, *, steps: int, chars: int) -> None:
-        self._steps = steps
-        self._answers = [words(chars, seed) for seed in range(97)]
-        self._asked = 0
-
-    async def ask(self, request: ModelRequest, _on_delta: OnDelta) -> ModelReply:
-        """The next answer."""
-        await trio.lowlevel.checkpoint()
-        self._asked += 1
-        if self._steps == 2 and request.messages[-1].role == "user":
-            call = ToolCall(call_id=f"call_{self._asked}", tool="note", arguments={"text": "tea with milk, no sugar"})
-            return ModelReply(parts=(call,), finish_reason="tool_calls", usage=USAGE)
-        text = self._answers[self._asked % len(self._answers)]
-        return ModelReply(parts=(Text(text=text),), finish_reason="stop", usage=USAGE)
-
-    async def aclose(self) -> None:
-        """Nothing is held open."""
-
-
-class World:
-    """A constellation that runs on a file, and its agents."""
-
-    def __init__(self, constellation: Constellation, agents: list[Agent], path: Path) -> None:
-        self.constellation = constellation
-        self.agents = agents
-        self.path = path
-
-    async def add(self, count: int) -> None:
-        """Make more agents."""
-        for number in range(len(self.agents), len(self.agents) + count):
-            spec = AgentSpec(
-                name=f"agent {number}",
-                model_provider="script",
-                model_name="m",
-                system_prompt=words(1_000, 1),
-                enabled_tools=["note"],
-            )
-            self.agents.append(await self.constellation.roster.create(spec, author="user:bench"))
-
-    async def turn(self, agent: Agent, content: str) -> None:
-        """One message, until its terminal event."""
-        seen = self.constellation.events.latest
-        ticket = await self.constellation.submit(Incoming(agent_id=agent.id, content=content, sender="user:bench"))
-        await self.constellation.events.rested(ticket.turn_id, after=seen)
+Series = dict[str, list[float]]
+Work = Callable[[int], Awaitable[Series]]
 
 
 @asynccontextmanager
-async def world(
-    *,
-    steps: int = 1,
-    chars: int = 400,
-    agents: int = 1,
-    on_disk: bool = True,
-    facts: ModelFacts = FACTS,
-    limits: Limits | None = None,
-    provider: Provider | None = None,
-    tools: Sequence[Tool] = (),
-) -> AsyncIterator[World]:
-    """A started constellation in a temporary folder, or in memory on the calling thread.
+async def conversation(*, steps: int = 2, on_disk: bool = True, past: int = 0) -> AsyncIterator[Work]:
+    """One agent that answers, with a past of so many messages."""
+    async with world(steps=steps, on_disk=on_disk) as bench:
+        agent, texts = bench.agents[0], cycle(TEXTS)
+        await bench.remember(agent, past)
+        yield partial(_measured, lambda: bench.turn(agent, next(texts)))
 
-    Its model has the window and prices of `facts`; `provider` answers, under the name "script", in the script's place;
-    `tools` are there beside `note`.
+
+@asynccontextmanager
+async def restarts(*, past: int, has_spoken: bool) -> AsyncIterator[Work]:
+    """First turns, each in a process of its own on a file of its own; the agent answered since it got its past, or not
+    (then its first turn also makes room in the prompt).
     """
-    with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder, DatabaseThreads() as threads:
-        path = Path(folder) / "pattern.db"
-        template.create(path, migrations_of("constellation"), now=NOW)
-        async with await _database(path, threads, on_disk=on_disk) as database:
-            runtime, limits = Runtime(), limits or Limits()
-            models = ModelClient(
-                {"script": provider or Script(steps=steps, chars=chars)},
-                RetryPolicy(),
-                limits.turn,
-                runtime.randomness,
-                client_limits=ClientLimits(calls_max=1_000),
-                catalogue=Catalogue({"script": {"m": facts}}),
-            )
-            constellation = Constellation(
-                id="cst_bench",
-                name="bench",
-                database=database,
-                models=models,
-                tools=ToolRegistry([note, *tools]),
-                runtime=runtime,
-                limits=limits,
-            )
-            async with trio.open_nursery() as nursery:
-                await nursery.start(constellation.run)
-                made = World(constellation, [], path)
-                await made.add(agents)
-                yield made
-                nursery.cancel_scope.cancel()
+    with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
+        path, copy = Path(folder) / "pattern.db", Path(folder) / "copy.db"
+        async with world(steps=2, path=path) as bench:
+            await bench.remember(bench.agents[0], past)
+            if has_spoken:
+                await bench.turn(bench.agents[0], TEXTS[0])
+
+        async def work(_count: int) -> Series:
+            shutil.copy(path, copy)
+            command = [sys.executable, "-m", "tests.bench.turns", FIRST_TURN, str(copy)]
+            series: Series = json.loads((await trio.run_process(command, capture_stdout=True)).stdout)
+            return series
+
+        yield work
 
 
-async def _database(path: Path, threads: DatabaseThreads, *, on_disk: bool) -> Database:
-    if on_disk:
-        return await Database.open(path, threads)
-    return Database.in_memory(template.in_memory(migrations_of("constellation"), now=NOW))
+async def first_turn(path: Path) -> Series:
+    """One turn of the agent in the file."""
+    async with world(steps=2, path=path, agents=0) as bench:
+        agent = (await bench.constellation.roster.all())[0]
+        return await _measured(lambda: bench.turn(agent, TEXTS[1]), 1)
 
 
-async def cpu_per_turn(turns: int = 300, *, on_disk: bool = True) -> Figure:
-    """CPU of the whole process per two-step turn, one after another in one conversation.
+@asynccontextmanager
+async def crowd() -> AsyncIterator[Work]:
+    """50 agents that answer all the time: turns per second, and how late the loop serves a task that sleeps."""
+    async with world(steps=1, agents=AGENTS) as bench:
 
-    In memory it is what our code and SQLite cost; the difference is five thread hops, write-ahead log and syncs.
-    """
-    async with world(steps=2, on_disk=on_disk) as bench:
-        text = words(400, 2)
-        for _ in range(50):
-            await bench.turn(bench.agents[0], text)
-        values = []
-        for _ in range(RUNS):
-            start = time.process_time()
-            for _ in range(turns):
-                await bench.turn(bench.agents[0], text)
-            values.append((time.process_time() - start) / turns * 1_000)
-        return Figure(
-            name=f"CPU per journaled two-step turn, one at a time, {'on disk' if on_disk else 'in memory'}",
-            unit="ms",
-            values=values,
-            most=1.1,
-            baseline=bare_cpu(bench.path.parent, commits=5 * turns) / turns * 1_000 if on_disk else None,
-            note="user and kernel time of all threads; baseline: five bare synced one-row commits" if on_disk else "",
-        )
+        async def work(_count: int) -> Series:
+            done, late, began, before = 0, [], time.perf_counter(), time.process_time()
 
+            async def drive(agent: Agent) -> None:
+                nonlocal done
+                while True:
+                    await bench.turn(agent, TEXTS[done % len(TEXTS)])
+                    done += 1
 
-def bare_cpu(folder: Path, *, commits: int) -> float:
-    """CPU seconds of synced one-row transactions in a plain table on the calling thread."""
-    connection = apsw.Connection(str(folder / "bare.db"))
-    connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (x TEXT)").fetchall()
-    start = time.process_time()
-    for _ in range(commits):
-        connection.execute("INSERT INTO t VALUES (?)", ("x" * 400,))
-    spent = time.process_time() - start
-    connection.close()
-    return spent
-
-
-async def throughput(*, steps: int, seconds: float = 2.0) -> tuple[Figure, Figure]:
-    """Durable turns per second with 50 agents in one file, and CPU per turn meanwhile."""
-    async with world(steps=steps, agents=AGENTS) as bench:
-        text = words(400, 2)
-        rates, cpus = [], []
-        for _ in range(RUNS):
-            done, cpu, start = 0, time.process_time(), time.perf_counter()
-            with trio.move_on_after(seconds):
+            with trio.move_on_after(SLICE_S):
                 async with trio.open_nursery() as nursery:
-
-                    async def drive(agent: Agent) -> None:
-                        nonlocal done
-                        while True:
-                            await bench.turn(agent, text)
-                            done += 1
-
                     for agent in bench.agents:
                         nursery.start_soon(drive, agent)
-            rates.append(done / (time.perf_counter() - start))
-            cpus.append((time.process_time() - cpu) / done * 1_000)
-        kind = "one-step" if steps == 1 else "two-step"
-        return (
-            Figure(
-                name=f"durable {kind} turns per second, {AGENTS} agents, one file",
-                unit="/s",
-                values=rates,
-                least=1_500 if steps == 1 else None,
-            ),
-            Figure(
-                name=f"CPU per {kind} turn, {AGENTS} agents",
-                unit="ms",
-                values=cpus,
-                most=1.1 if steps == 2 else None,
-                note="commits are shared between the agents",
-            ),
-        )
-
-
-async def loop_lag(seconds: float = 5.0) -> Figure:
-    """How late the event loop serves a task that wants to run every millisecond, while 50 agents work."""
-    async with world(steps=2, agents=AGENTS) as bench:
-        text, late = words(400, 2), []
-        with trio.move_on_after(seconds):
-            async with trio.open_nursery() as nursery:
-
-                async def drive(agent: Agent) -> None:
                     while True:
-                        await bench.turn(agent, text)
+                        due = trio.current_time() + TICK_S
+                        await trio.sleep_until(due)
+                        late.append((trio.current_time() - due) * 1_000)
+            spent_s, cpu_s = time.perf_counter() - began, time.process_time() - before
+            return {"rate": [done / spent_s], "CPU": [cpu_s / done * 1_000], "late": late}
 
-                for agent in bench.agents:
-                    nursery.start_soon(drive, agent)
-                while True:
-                    due = trio.current_time() + 0.001
-                    await trio.sleep_until(due)
-                    late.append((trio.current_time() - due) * 1_000)
-        late.sort()
-        p99 = late[int(len(late) * 0.99)]
+        yield work
+
+
+@asynccontextmanager
+async def bare() -> AsyncIterator[Work]:
+    """The baseline: rows in a plain table, each in a synced transaction of its own, by way of another thread."""
+    with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
+        connection = apsw.Connection(str(Path(folder) / "bare.db"))
+        connection.execute("PRAGMA page_size = 2048; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
+        connection.execute("CREATE TABLE t (x BLOB)")
+        row = b"x" * (BARE_BYTES // BARE_COMMITS - 2 * 2048)  # the table's own pages are written with each
+
+        async def turn() -> None:
+            for _ in range(BARE_COMMITS):
+                await trio.to_thread.run_sync(connection.execute, "INSERT INTO t VALUES (?)", (row,))
+
+        yield partial(_measured, turn)
+        connection.close()
+
+
+async def _measured(turn: Callable[[], Awaitable[None]], count: int) -> Series:
+    """CPU ms of all threads, of each of `count` turns."""
+    values = []
+    for _ in range(count):
+        before = time.process_time()
+        await turn()
+        values.append((time.process_time() - before) * 1_000)
+    return {"CPU": values}
+
+
+VARIANTS: dict[str, Callable[[], AbstractAsyncContextManager[Work]]] = {
+    "bare": bare,
+    "disk": conversation,
+    "memory": partial(conversation, on_disk=False),
+    "one-step": partial(conversation, steps=1),
+    "1,000": partial(conversation, past=1_000),
+    "10,000": partial(conversation, past=10_000),
+    "50,000": partial(conversation, past=50_000),
+    "restart": partial(restarts, past=10_000, has_spoken=True),
+    "import": partial(restarts, past=10_000, has_spoken=False),
+    "crowd": crowd,
+}
+FRAMEWORKS = {
+    "langgraph_sync": "LangGraph with SqliteSaver, durability sync",
+    "langgraph_async": "LangGraph with AsyncSqliteSaver, durability sync",
+    "langgraph_conversation": "LangGraph with AsyncSqliteSaver, durability sync, 20 turns a conversation",
+    "agent_framework": "Microsoft Agent Framework, nothing stored",
+    "agno": "agno, nothing stored",
+}
+
+
+async def serve(variant: str) -> None:
+    """A child: say "ready" on standard output, then answer each line with a number of turns by what they took."""
+    async with VARIANTS[variant]() as work:
+        print(json.dumps("ready"), flush=True)
+        while line := await trio.to_thread.run_sync(sys.stdin.readline):
+            print(json.dumps(await work(int(line))), flush=True)
+
+
+class Child:
+    """A variant in a process of its own, and what it measured so far."""
+
+    def __init__(self, *command: str) -> None:
+        self.series: Series = {}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.missing = ""  # why it cannot take part
+
+    def prepare(self) -> None:
+        """Wait until it can work, and let it get warm."""
+        said = self._read()
+        if said == "ready":
+            self._ask(WARM)
+        else:
+            self.missing = str(said)
+
+    def work(self) -> None:
+        """Its turns of one round."""
+        if not self.missing:
+            for name, values in self._ask(PER_ROUND).items():
+                self.series.setdefault(name, []).extend(values)
+
+    def stop(self) -> None:
+        """End it; it ends by itself when nothing more can be asked."""
+        self._process.communicate()
+
+    def _ask(self, count: int) -> Series:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        series: Series = self._read()
+        return series
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the child ended: {self._process.args!r}"
+        return json.loads(line)
+
+
+def rounds(count: int) -> dict[str, Child]:
+    """Let all variants take turns, `count` times."""
+    script = str(Path(__file__).with_name("peers.py"))
+    children = {name: Child(sys.executable, "-m", "tests.bench.turns", name) for name in VARIANTS}
+    children |= {name: Child(PEERS, script, name) for name in FRAMEWORKS}
+    try:
+        for child in children.values():
+            child.prepare()
+        for _ in range(count):
+            for child in children.values():
+                children["bare"].work()  # between any two: what all others are compared with must vary least
+                child.work()
+    finally:
+        for child in children.values():
+            child.stop()
+    return children
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """All figures of turns."""
+    children = rounds(QUICK_ROUNDS if quick else ROUNDS)
+    base = quantile(children["bare"].series["CPU"], 0.25)
+
+    def cpu(name: str, child: str, most: float | None = None, note: str = "") -> Figure:
+        found = children[child]
+        values = found.series.get("CPU", [])
         return Figure(
-            name=f"event loop lag p99, {AGENTS} agents working",
-            unit="ms",
-            values=[p99],
-            most=10,
-            note=f"{len(late)} samples, worst {late[-1]:.1f} ms",
+            name=name, unit="ms", values=values, share=0.25, most=most, baseline=base, note=found.missing or note
         )
 
+    crowded, name = children["crowd"].series, f"{AGENTS} agents, one-step turns"
+    ours, theirs = children["disk"].series["CPU"], children["langgraph_async"].series.get("CPU")
+    over = [] if theirs is None else [quantile(ours, 0.25) / quantile(theirs, 0.25)]
+    return [
+        cpu(f"bare: {BARE_COMMITS} commits of {BARE_BYTES // BARE_COMMITS:,} bytes, by way of a thread", "bare"),
+        cpu("two-step turn on disk", "disk", most=1.8),
+        cpu("two-step turn in memory", "memory", most=0.95),
+        cpu("one-step turn on disk", "one-step"),
+        cpu("two-step turn on disk, 1,000 messages before", "1,000"),
+        cpu("two-step turn on disk, 10,000 messages before", "10,000", most=3.5),
+        cpu("two-step turn on disk, 50,000 messages before", "50,000", most=4.0),
+        cpu("first turn after a restart, 10,000 messages before", "restart", most=30),
+        cpu("the same, and the first since these were imported", "import", most=30),
+        Figure(name=f"{name}: per second", unit="/s", values=crowded["rate"], least=1_000, note="one file, durable"),
+        cpu(f"{name}: CPU of one", "crowd", note="commits are shared"),
+        Figure(name=f"{name}: loop lag", unit="ms", values=crowded["late"], share=0.99, most=6),
+        *(cpu(f"the two-step turn in {framework}", child) for child, framework in FRAMEWORKS.items()),
+        Figure(
+            name="two-step turn on disk, over LangGraph with AsyncSqliteSaver",
+            unit="×",
+            values=over,
+            most=0.25,
+            note=children["langgraph_async"].missing,
+        ),
+        *trio.run(partial(disk, turns=300 if quick else 1_000)),
+    ]
 
-async def disk(*, chars: int, turns: int) -> list[Figure]:
+
+async def disk(*, turns: int) -> Sequence[Figure]:
     """Bytes of the file per two-step turn, as a multiple of the text that the turn holds, early and late."""
-    async with world(steps=2, chars=chars) as bench:
-        payload = 2 * chars + len("tea with milk, no sugar") + len("noted: tea with milk, no sugar")
-        empty, early, marks = size(bench.path), 0.0, {turns // 10: 0.0, turns: 0.0}
-        for number in range(1, turns + 1):
-            await bench.turn(bench.agents[0], words(chars, number))
-            if number in marks:
-                await bench.constellation.database.run_alone(checkpoint)
-                marks[number] = size(bench.path)
-        early = (marks[turns // 10] - empty) / (turns // 10)
-        late = (marks[turns] - marks[turns // 10]) / (turns - turns // 10)
+    async with world(steps=2) as bench:
+        text = 2 * 400 + len("tea with milk, no sugar") + len("noted: tea with milk, no sugar")
+        sizes = {}
+        for number in range(turns + 1):
+            if number in (0, turns // 10, turns):
+                await bench.constellation.database.run_alone(_checkpoint)
+                sizes[number] = bench.path.stat().st_size
+            await bench.turn(bench.agents[0], words(400, number))
+        early = (sizes[turns // 10] - sizes[0]) / (turns // 10)
+        late = (sizes[turns] - sizes[turns // 10]) / (turns - turns // 10)
+        name = f"bytes on disk per turn of {text} characters"
         return [
-            Figure(
-                name=f"bytes on disk per turn over its text, {2 * chars} characters of words",
-                unit="×",
-                values=[late / payload],
-                most=4,
-                note=f"{late:.0f} bytes for {payload}",
-            ),
-            Figure(
-                name=f"the same, turns {turns // 10} to {turns} over the first {turns // 10}",
-                unit="×",
-                values=[late / early],
-                most=1.05,
-            ),
+            Figure(name=name, unit="×", values=[late / text], most=4, note=f"{late:.0f} bytes, {turns:,} turns"),
+            Figure(name=f"{name}: later over the first tenth", unit="×", values=[late / early], most=1.05),
         ]
 
 
-def checkpoint(connection: apsw.Connection) -> None:
+def _checkpoint(connection: apsw.Connection) -> None:
     """Move the write-ahead log into the file."""
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def size(path: Path) -> float:
-    """Bytes of the database file."""
-    return float(path.stat().st_size)
+if __name__ == "__main__":
+    if sys.argv[1] == FIRST_TURN:
+        print(json.dumps(trio.run(first_turn, Path(sys.argv[2]))))
+    else:
+        trio.run(serve, sys.argv[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import trio
 
@@ -71,6 +71,104 @@ class RunsBeforeIntent(WriteBehind):
     early = frozenset({"T5"})
 
 
+class AsksBeforeFlush(WriteBehind):
+    """A model is asked before the step, and what was recorded for it, is on disk."""
+
+    early = frozenset({"T2", "T7"})
+
+
+class InTwoCommits(WatchedDatabase):
+    """Stores with a commit of its own that a row of `table` has ended. `key` and `ends` are columns of it."""
+
+    table: str
+    key: Sequence[str]
+    ends: Sequence[str]
+
+    async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
+        """Commit first without the ends, then these."""
+        later: list[tuple[Any, ...]] = []
+        which = " AND ".join(f"{column} = ?" for column in self.key)
+        update = f"UPDATE {self.table} SET {', '.join(f'{column} = ?' for column in self.ends)} WHERE {which}"
+
+        def without(connection: Connection) -> T:
+            columns = ", ".join([*self.ends, *self.key])
+            under_way = connection.execute(f"SELECT {columns} FROM {self.table} WHERE ended_at IS NULL").fetchall()
+            value = fn(connection)
+            for row in under_way:
+                where = f"FROM {self.table} WHERE {which} AND ended_at IS NOT NULL"
+                later.extend(connection.execute(f"SELECT {columns} {where}", row[len(self.ends) :]))
+                connection.execute(f"{update} AND ended_at IS NOT NULL", row)
+            return value
+
+        value = await super().write_and_announce(without, announce)
+        if later:
+            await Database.write(self, lambda connection: connection.executemany(update, later))
+        return value
+
+
+class EndsInTwoCommits(InTwoCommits):
+    """A turn whose end was told is taken up by the next life, and ends once more."""
+
+    table, key, ends = "turn", ("key",), ("status", "ended_at")
+
+
+class AnswersInTwoCommits(InTwoCommits):
+    """A call whose result is stored is taken up by the next life, and has another one."""
+
+    table, key, ends = "effect", ("turn", "step", "call"), ("status", "message_id", "ended_at", "args")
+
+
+class Spoiled(WatchedDatabase):
+    """Does something after each transaction, within it."""
+
+    async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
+        """As the product's, spoiled."""
+        return await super().write_and_announce(lambda connection: self.spoil(connection, fn), announce)
+
+    def spoil(self, connection: Connection, fn: Callable[[Connection], T]) -> T:
+        """Run `fn`, and what is wrong."""
+        raise NotImplementedError
+
+
+class HoldsForEver(Spoiled):
+    """Money that was held for a call and not spent is still held when its turn has ended."""
+
+    def spoil(self, connection: Connection, fn: Callable[[Connection], T]) -> T:
+        """Put back what was let go of and not paid."""
+        held = connection.execute("SELECT * FROM reservation").fetchall()
+        value = fn(connection)
+        marks = ", ".join("?" * len(held[0])) if held else ""
+        for row in held:
+            paid = "SELECT 1 FROM usage WHERE (turn, step, attempt, purpose, no) = (?, ?, ?, ?, ?)"
+            if not connection.execute(paid, row[:5]).fetchall():
+                connection.execute(f"INSERT OR IGNORE INTO reservation VALUES ({marks})", row)
+        return value
+
+
+class NeverGivesUp(Spoiled):
+    """How often a step was taken up is forgotten."""
+
+    def spoil(self, connection: Connection, fn: Callable[[Connection], T]) -> T:
+        """Forget it."""
+        value = fn(connection)
+        connection.execute("UPDATE turn SET resumes = 0 WHERE ended_at IS NULL AND resumes > 0")
+        return value
+
+
+class ForgetsWhoJoins(WatchedDatabase):
+    """A life does not know of an earlier one's messages that they were to join the turn under way."""
+
+    _is_told = False
+
+    async def write(self, fn: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Forget it before the first transaction."""
+        if not self._is_told:
+            self._is_told = True
+            forget = "UPDATE inbox SET payload = json_remove(payload, '$.policy')"
+            await super().write(lambda connection: connection.execute(forget).fetchall())
+        return await super().write(fn, *args, **kwargs)
+
+
 def mail_as_idempotent(stage: Stage) -> Sequence[Tool]:
     """Declare the unsafe tool harmless, so that a call in doubt is repeated."""
     return [replace(one, effect=EffectClass.IDEMPOTENT) if one.name == "mail" else one for one in tools_of(stage)]
@@ -87,6 +185,12 @@ VARIANTS = {
     "sound": Settings(),
     "acknowledges-before-commit": Settings(database=AcknowledgesBeforeCommit, points=_AROUND),
     "runs-before-intent": Settings(database=RunsBeforeIntent, points=_AROUND),
+    "asks-before-flush": Settings(database=AsksBeforeFlush, points=(("model", "before"), ("model", "after"))),
     "repeats-in-doubt": Settings(tools=mail_as_idempotent, points=_OUTSIDE),
     "asks-nobody": Settings(tools=order_without_consent, points=_AROUND),
+    "ends-in-two-commits": Settings(database=EndsInTwoCommits, points=(("T8", "after"), ("T8", "told"))),
+    "answers-in-two-commits": Settings(database=AnswersInTwoCommits, points=(("T6", "after"), ("T6", "told"))),
+    "holds-for-ever": Settings(database=HoldsForEver, points=_AROUND),
+    "never-gives-up": Settings(database=NeverGivesUp, points=(("model", "before"),)),
+    "forgets-who-joins": Settings(database=ForgetsWhoJoins, points=(("join", "before"), ("T8", "told"))),
 }

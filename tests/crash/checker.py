@@ -2,7 +2,7 @@
 
 Each violation is a line that begins with a word for its kind:
 
-    lost        something acknowledged is not there
+    lost        something acknowledged is not there, or what was wanted of it is forgotten
     repeated    something happened twice
     unplanned   a tool ran although its intent was not on disk
     divergent   a log and the file tell different stories
@@ -25,7 +25,7 @@ from pattern_db.connection import Connection, open_connection
 from pattern_db.maintenance import check as check_file
 from tests.crash.agreed import rules_kept, unasked
 from tests.crash.outside import World
-from tests.crash.rows import archived, at_rest, complete, money, outlines, state_of
+from tests.crash.rows import archived, at_rest, complete, given_up, money, outlines, state_of, steering
 from tests.crash.script import BLOCK, OUTER_TOOLS
 from tests.crash.state import Effect, State
 
@@ -48,6 +48,8 @@ def check_after_death(world: World) -> list[str]:
     try:
         state = state_of(connection, "PRAGMA quick_check", outlines(connection))
         held = [*money(connection), *archived(connection, state)]
+        for message, turn in steering(connection):
+            world.steered.append({"message": message, "turn": turn})
     finally:
         connection.close()
     told = {line["seq"] for line in world.told.lines()}
@@ -57,15 +59,22 @@ def check_after_death(world: World) -> list[str]:
     return [
         *state.problems,
         *held,
+        *(
+            f"unflushed: a model was asked about {line['cursor']} before its step was on disk"
+            for line in world.unflushed.lines()
+        ),
         *_acks(world, state),
         *_executions(world, state),
         *unasked(world, state),
+        *_joined(world, state),
         *_streams(world, state, at_rest=False),
     ]
 
 
-def check_at_rest(world: World) -> tuple[list[str], Counter[str]]:
-    """What must be true once everything has ended; also counts of what there was."""
+def check_at_rest(world: World, *, resumes_max: int) -> tuple[list[str], Counter[str]]:
+    """What must be true once everything has ended; also counts of what there was. `resumes_max` is how often the same
+    step may be taken up after a death.
+    """
     connection = opened(world)
     try:
         state = state_of(connection, "PRAGMA integrity_check", complete(connection))
@@ -80,6 +89,8 @@ def check_at_rest(world: World) -> tuple[list[str], Counter[str]]:
             *_local(connection, state),
             *unasked(world, state),
             *rules_kept(world, state),
+            *given_up(connection, resumes_max),
+            *_joined(world, state),
         ]
     finally:
         connection.close()
@@ -188,6 +199,18 @@ def _messages(connection: Connection, world: World, state: State) -> Iterator[st
             yield f"divergent: the message of turn {turn.id} stands before an earlier accepted one"
         else:
             newest[turn.agent_id] = position
+
+
+def _joined(world: World, state: State) -> Iterator[str]:
+    """A message that a death left waiting to join a turn joins it, unless the turn does not complete in one go."""
+    known = state.turns_by_id
+    waited = {event["turn"] for event in state.events if event["name"] == "turn.waiting"}
+    for message_id, turn_id in {(str(line["message"]), str(line["turn"])) for line in world.steered.lines()}:
+        message, turn = known[message_id], known[turn_id]
+        if message.joined == turn.key:
+            state.tally["joined after a death"] += 1
+        elif turn.status == "completed" and turn_id not in waited and message.status != "cancelled":
+            yield f"lost: the message of turn {message_id} was to join turn {turn_id}, which completed without it"
 
 
 def _local(connection: Connection, state: State) -> Iterator[str]:

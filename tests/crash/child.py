@@ -37,7 +37,8 @@ def main() -> int:
     sys.stdout.write(f"this life's end: {ending.label}\n")
     sys.stdout.flush()
     (ending if options.kill else AtRest()).lead(world, options.life, chance, scene)
-    problems = [*check_after_death(world), *check_at_rest(world)[0]]
+    at_rest, _tally = check_at_rest(world, resumes_max=scene.settings.resumes_max)
+    problems = [*check_after_death(world), *at_rest]
     sys.stdout.write("\n".join([*problems, f"violations: {len(problems)}", ""]))
     return 1 if problems else 0
 

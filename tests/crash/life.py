@@ -11,8 +11,7 @@ from pathlib import Path
 
 import trio
 
-from pattern_core.admission import Incoming
-from pattern_core.agents.roster import AgentSpec
+from pattern_core.agents import AgentSpec
 from pattern_core.budgets.budget import Budget
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict
@@ -25,8 +24,9 @@ from pattern_core.runtime import Runtime
 from pattern_core.testing.clock import START_MS
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
+from pattern_core.turns.admission import Incoming
 from pattern_db import template
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, open_connection
 from pattern_db.database import DatabaseThreads
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.migrate import migrations_of
@@ -148,7 +148,7 @@ class Life:
     async def lead_on(self, database: WatchedDatabase, *, messages: int) -> None:
         """As `lead`, on an open database."""
         database.watch_with(self._trigger, self._world.told)
-        await database.write(meta.next_epoch)
+        await database.claim(meta.next_epoch)
         async with trio.open_nursery() as nursery:
             constellation = self._constellation(database)
             await nursery.start(constellation.run)
@@ -163,7 +163,7 @@ class Life:
             randomness=seeded_randomness(self._chance.getrandbits(64)),
             budgets=(BUDGET,),
         )
-        provider = ScriptModel(self._trigger.reached)
+        provider = ScriptModel(self._trigger.reached, self._note_asked)
         return Constellation(
             id="cst_crash",
             name="crash",
@@ -173,6 +173,18 @@ class Life:
             runtime=runtime,
             limits=limits,
         )
+
+    def _note_asked(self, cursor: str) -> None:
+        """Note a model call whose step nobody could find in the file."""
+        if not self._world.file.exists():  # a rehearsal in memory
+            return
+        connection = open_connection(self._world.file, readonly=True)
+        try:
+            found = connection.execute("SELECT 1 FROM step WHERE status = 'open' AND cursor = ?", (cursor,)).fetchone()
+        finally:
+            connection.close()
+        if found is None:
+            self._world.unflushed.append({"cursor": cursor})
 
     async def _use(self, constellation: Constellation, messages: int) -> None:
         await self._hire(constellation)

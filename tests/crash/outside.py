@@ -58,7 +58,9 @@ class World:
     it sends it, `{"n", "agent", "key", "content"}`. `acks`: what the client was told is accepted, noted after it was
     told, `{"n", "agent", "turn", "is_replay"}`. `seen`: what a subscriber saw over all lives; `told`: everything that
     was announced right after its commit; both `{"seq", "name", "turn", "data"}`. `pieces`: streamed pieces that the
-    file held after a death though nobody was told, `{"seq"}`. `troubles` is the standard error of the lives: empty, or
+    file held after a death though nobody was told, `{"seq"}`. `steered`: messages that a death left waiting to join a
+    turn under way, `{"message", "turn"}`, both ids of turns. `unflushed`: model calls before their steps were on disk,
+    `{"cursor"}`. `troubles` is the standard error of the lives: empty, or
     something is wrong.
     """
 
@@ -71,6 +73,8 @@ class World:
         self.seen = Log(folder / "seen")
         self.told = Log(folder / "told")
         self.pieces = Log(folder / "pieces")
+        self.steered = Log(folder / "steered")
+        self.unflushed = Log(folder / "unflushed")
         self.troubles = folder / "troubles"
 
     def executions(self) -> list[Execution]:

@@ -9,10 +9,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pattern_core.agents.calls import IN_DOUBT
 from pattern_core.events import TERMINAL, read
-from pattern_core.memory.past.checkpoint import open_document
+from pattern_core.memory.checkpoint import open_document
 from pattern_core.memory.stored import load
+from pattern_core.turns.calls import IN_DOUBT
 from pattern_db.connection import Connection
 from tests.crash.moments import line_of
 from tests.crash.state import Effect, Line, State, Turn, asked, words_of
@@ -54,7 +54,8 @@ def state_of(connection: Connection, check: str, events: list[Line]) -> State:
     effects = [
         Effect(turn, step, call, call_id, tool, words_of(json.loads(args)), *rest)
         for turn, step, call, call_id, tool, args, *rest in connection.execute(
-            "SELECT turn, step, call, call_id, tool, args, idempotency_key, status, message_id, attempts FROM effect"
+            "SELECT turn, step, call, call_id, tool, CASE args WHEN 'null' THEN messages.tool_args ELSE args END,"
+            " idempotency_key, status, message_id, attempts FROM effect LEFT JOIN messages ON messages.id = message_id"
             " ORDER BY turn, step, call"
         )
     ]
@@ -137,6 +138,24 @@ def money(connection: Connection) -> Iterator[str]:
         "SELECT t.id, t.status FROM reservation AS r JOIN turn AS t ON t.key = r.turn WHERE t.status <> 'running'"
     ):
         yield f"unfinished: money is held for a call of turn {turn}, which is {status}"
+
+
+def given_up(connection: Connection, resumes_max: int) -> Iterator[str]:
+    """A step that is cut off again and again is given up."""
+    for turn, no, attempts in connection.execute(
+        "SELECT turn, no, max(attempt) FROM step GROUP BY turn, no HAVING max(attempt) > ?", (resumes_max + 1,)
+    ):
+        yield f"unfinished: step {no} of turn {turn} was asked {attempts} times and not given up"
+
+
+def steering(connection: Connection) -> list[tuple[str, str]]:
+    """The messages that wait to join a turn under way: the ids of their own turns and of that one."""
+    found = connection.execute(
+        "SELECT message.id, running.id FROM inbox JOIN turn AS message ON message.key = inbox.turn"
+        " JOIN turn AS running ON running.agent_id = message.agent_id AND running.status = 'running'"
+        " WHERE inbox.payload ->> '$.policy' = 'steer' AND running.cancel_reason IS NULL"
+    )
+    return [(str(message), str(turn)) for message, turn in found]
 
 
 def sums(connection: Connection) -> Iterator[str]:

@@ -5,8 +5,9 @@ A message is its own plan, so that the model is a function of what it is shown:
     work 17: look pay; mail block_edit (streamed, insists)
 
 is two steps; each word is a tool to call. `streamed` sends every answer in pieces, `insists` asks again for a call
-whose outcome is unknown. The words that a call is given, such as `<17.2.1>`, name the wish: however often the model is
-asked, the same wish has the same words. What a person says follows from the words, too.
+whose outcome is unknown, `refused` refuses the last answer. The words that a call is given, such as `<17.2.1>`, name
+the wish: however often the model is asked, the same wish has the same words. What a person says follows from the words,
+too.
 
 Bob has tool rules and a window that is too small for his past; ada has neither.
 """
@@ -22,7 +23,6 @@ from zlib import crc32
 
 import trio
 
-from pattern_core.agents.calls import IN_DOUBT
 from pattern_core.approvals import Answer, Approval
 from pattern_core.messages import Message, Text, ToolCall, ToolResult
 from pattern_core.models.calls import made_up_call_id
@@ -32,6 +32,7 @@ from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
+from pattern_core.turns.calls import IN_DOUBT
 from pattern_db.columns import Json
 from pattern_db.enums import ApprovalKind, EffectClass
 from tests.crash.outside import World
@@ -72,13 +73,16 @@ class Plan:
     steps: Sequence[Sequence[str]]
     is_streamed: bool
     insists: bool
+    is_refused: bool
 
 
 def write_plan(name: str, chance: random.Random) -> str:
     """A message with up to three steps of up to three calls, most of fewer; `name` ends with its agent's."""
     words = ("look", "look", *LOCAL_TOOLS, *OUTER_TOOLS, "mail", "pay")
     steps = [" ".join(chance.choices(words, k=chance.choice((1, 1, 2, 3)))) for _ in range(chance.randint(0, 3))]
-    manner = [word for word in ("streamed", "insists") if chance.random() < 0.4]
+    manner = [
+        word for word, often in (("streamed", 0.4), ("insists", 0.4), ("refused", 0.05)) if chance.random() < often
+    ]
     return f"work {name}: {'; '.join(steps)}" + (f" ({', '.join(manner)})" if manner else "")
 
 
@@ -87,7 +91,8 @@ def read_plan(content: str) -> Plan:
     found = re.fullmatch(r"work (\S+): (.*?)(?: \((.*)\))?", content)
     assert found is not None, content
     steps = [step.split() for step in found[2].split(";") if step.strip()]
-    return Plan(found[1], steps, "streamed" in (found[3] or ""), "insists" in (found[3] or ""))
+    manner = found[3] or ""
+    return Plan(found[1], steps, *(word in manner for word in ("streamed", "insists", "refused")))
 
 
 def words_of(plan: Plan, step: int, index: int) -> str:
@@ -100,14 +105,17 @@ class ScriptModel:
 
     name = PROVIDER
 
-    def __init__(self, reached: Reached) -> None:
+    def __init__(self, reached: Reached, asked: Callable[[str], None]) -> None:
+        """`asked` is called with the position of the newest message that the model is shown."""
         self._reached = reached
+        self._asked = asked
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Answer the last message that a user or another agent sent."""
         await trio.lowlevel.checkpoint()
         if request.messages[-1].text.endswith(SUMMARISE):
             return self._retold(request)
+        self._asked(request.messages[-1].position)
         self._reached("model", "before")
         start = max(index for index, message in enumerate(request.messages) if message.role == "user")
         plan = read_plan(request.messages[start].text)
@@ -141,6 +149,8 @@ def _decide(plan: Plan, request: ModelRequest, since: Sequence[Message]) -> Mode
         return ModelReply(parts=(Text(text=AGAIN), call), finish_reason="tool_calls", usage=usage)
     step = len(decisions) + 1
     if step > len(plan.steps):
+        if plan.is_refused:
+            raise ModelRefused("not with me", provider=PROVIDER)
         return ModelReply(parts=(Text(text=f"{plan.name} is done, all of it"),), finish_reason="stop", usage=usage)
     calls = [
         ToolCall(call_id=made_up_call_id(request, index), tool=name, arguments=_arguments(plan, name, step, index))

@@ -35,6 +35,7 @@ from tests.crash.outside import World
 LIVES_MAX = 24  # of one world, before it comes to rest and is checked as a whole
 MESSAGES = 1  # of each client in a life
 RESTS_MAX = 20
+STUCK_EVERY, STUCK = 8, 6  # of so many worlds one, whose first lives all end when a model is asked
 CUT_OFF = 3  # exit status of a life that was cut off and could still tell
 FAILED = 70  # exit status of a life that ended with an error
 HANGS_S = 120
@@ -93,7 +94,10 @@ class AtRest:
 
 
 def choose_kill(settings: Settings, number: int, chance: random.Random) -> Ending:
-    """The kill points in turn."""
+    """The kill points in turn; now and then the same one again and again, until the steps there are given up."""
+    world, life = divmod(number, LIVES_MAX)
+    if world % STUCK_EVERY == 1 and life < STUCK:
+        return Killed(Point("model", "before"))
     return Killed(choose(settings.points, number, chance))
 
 
@@ -232,7 +236,7 @@ class Series:
             life += 1
         self.tally.worlds += 1
         if not self.tally.violations:
-            problems, counts = check_at_rest(world)
+            problems, counts = check_at_rest(world, resumes_max=scene.settings.resumes_max)
             self.tally.counts += counts
             self._blame(world, number, life, problems)
         if not self.tally.violations:

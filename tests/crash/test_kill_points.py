@@ -70,24 +70,31 @@ def test_nothing_is_lost_or_repeated_at_many_kill_points() -> None:
     for said in ("tool approved", "tool edited", "tool denied"):
         assert tally.counts[said] > 0, said
     assert tally.counts["recovery approved"] + tally.counts["recovery denied"] > 0
-    for happened in ("mail denied", "sign done", "joined", "messages archived", "summaries", "stubs"):
+    for happened in ("mail denied", "sign done", "joined", "messages archived", "summaries", "stubs",
+                     "failed", "interrupted", "joined after a death"):  # fmt: skip
         assert tally.counts[happened] > 0, happened
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("variant", "kind"),
+    ("variant", "found", "points"),
     [
-        ("acknowledges-before-commit", "lost"),
-        ("runs-before-intent", "unplanned"),
-        ("repeats-in-doubt", "repeated"),
-        ("asks-nobody", "unasked"),
+        ("acknowledges-before-commit", "lost: ", BROKEN_POINTS),
+        ("runs-before-intent", "unplanned: ", BROKEN_POINTS),
+        ("asks-before-flush", "unflushed: ", 60),
+        ("repeats-in-doubt", "repeated: ", BROKEN_POINTS),
+        ("asks-nobody", "unasked: ", BROKEN_POINTS),
+        ("ends-in-two-commits", "unfinished: turn ", 60),
+        ("answers-in-two-commits", "unfinished: call ", 60),
+        ("holds-for-ever", "unfinished: money is held ", BROKEN_POINTS),
+        ("never-gives-up", "unfinished: step ", 60),
+        ("forgets-who-joins", "lost: the message of turn ", BROKEN_POINTS),
     ],
 )
-def test_a_broken_variant_is_caught(variant: str, kind: str) -> None:
-    tally = cut_off(BROKEN_POINTS, "--variant", variant, "--discard")
-    assert tally.killed <= BROKEN_POINTS
-    assert any(violation.startswith(f"{kind}:") for violation in tally.violations), tally.violations
+def test_a_broken_variant_is_caught(variant: str, found: str, points: int) -> None:
+    tally = cut_off(points, "--variant", variant, "--discard")
+    assert tally.killed <= points
+    assert any(violation.startswith(found) for violation in tally.violations), tally.violations
 
 
 @pytest.mark.slow

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from pattern_core.limits import Limits
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
-from tests.support import Running, running
+from tests.support import Running, rows, running
 
 QUESTION = Question(kind=ApprovalKind.MEMORY, request={"label": "human", "text": "Ada"}, audience="partner")
 YES, NO = True, False
@@ -84,6 +85,23 @@ async def test_a_yes_does_it_once() -> None:
         assert len(here.done) == 1
         names = [event.name for event in await here.running.events()]
         assert names[-2:] == ["approval.requested", "approval.decided"]
+
+
+@pytest.mark.parametrize(
+    ("said", "stored"),
+    [
+        ({}, {}),
+        ({"scope": "time", "seconds": 60.0}, {"scope": "time", "seconds": 60.0}),
+        ({"arguments": {"to": "eve"}, "reason": "better so"}, {"arguments": {"to": "eve"}, "reason": "better so"}),
+    ],
+)
+async def test_an_answer_is_stored_as_it_was_given(said: dict[str, Any], stored: dict[str, Any]) -> None:
+    async with world() as here:
+        agent = await here.running.agent()
+        asked = await here.ask(replace(CALL, request={**CALL.request, "agent_id": agent.id}))
+        await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_1", **said))
+        [(decision,)] = await here.running.database.read(rows, "SELECT decision FROM approval WHERE id = ?", asked)
+        assert json.loads(str(decision)) == {"note": "Changed human", **stored}
 
 
 async def test_a_no_does_nothing() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pattern_core.consent_grants import SECONDS_MAX, ConsentGrants, Subject, check_scope
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.unit_of_work import UnitOfWork
-from tests.pattern_core.agents.rig import ADA, Rig, accepted
+from tests.pattern_core.turns.rig import ADA, Rig, accepted
 from tests.support import USER
 
 PAY = Subject(agent_id=ADA.id, name="tool:pay", args_hash=b"a" * 16)

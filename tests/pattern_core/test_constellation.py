@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.admission import Incoming
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Unavailable
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Paced, calls, says
 from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.turns.admission import Incoming
 from pattern_db.enums import EffectClass
 from tests.support import USER, Outside, in_memory, note, rows, running
 

@@ -8,8 +8,7 @@ import pytest
 import trio
 
 from pattern_core import image_sweep, images
-from pattern_core.admission import Incoming
-from pattern_core.agents.roster import AgentSpec
+from pattern_core.agents import AgentSpec
 from pattern_core.errors import NotFound
 from pattern_core.events import Event
 from pattern_core.image_sweep import DAY_MS, ImageSweep, Swept
@@ -17,6 +16,7 @@ from pattern_core.images import image_of_bytes
 from pattern_core.messages import Image, Text
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Paced, says
+from pattern_core.turns.admission import Incoming
 from pattern_db.connection import Connection
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow

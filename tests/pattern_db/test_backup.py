@@ -166,6 +166,26 @@ def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, damage: str) -
     assert [path.name for path in home.iterdir()] == ["pattern.db"]
 
 
+def test_a_copy_that_the_disk_spoils_is_found_before_anything_is_touched(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = open_connection(home / "pattern.db")
+    backup.hot_backup(connection, tmp_path / "b.db")
+    connection.close()
+    before = (home / "pattern.db").read_bytes()
+
+    def spoiled(path: Path) -> Connection:
+        if path.parent == home:  # the file that is about to take the place of the old one
+            path.write_bytes(before[:6000] + bytes(2000) + before[8000:])
+        return open_immutable(path)
+
+    monkeypatch.setattr(backup, "open_immutable", spoiled)
+    with pytest.raises(BackupInvalid):
+        backup.restore(tmp_path / "b.db", home)
+    assert (home / "pattern.db").read_bytes() == before
+    assert [path.name for path in home.iterdir()] == ["pattern.db"]
+
+
 def test_restore_brings_the_copy_back_and_keeps_what_it_replaces(home: Path, tmp_path: Path) -> None:
     connection = open_connection(home / "pattern.db")
     backup.hot_backup(connection, tmp_path / "b.db")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_db.columns import Json, from_json, to_json, to_json_or_null
+from pattern_db.columns import JSON_DEPTH_MAX, Json, check_depth, from_json, to_json, to_json_or_null
 from pattern_db.connection import open_in_memory
 
 VALUES = st.recursive(
@@ -39,3 +39,13 @@ def test_what_json_does_not_have() -> None:
         to_json(float("nan"))
     with pytest.raises(TypeError):
         to_json(b"bytes")
+
+
+def test_depth_is_bounded() -> None:
+    def nested(depth: int) -> Json:
+        return {"a": nested(depth - 1)} if depth % 2 else [1, nested(depth - 1)] if depth else "leaf"
+
+    check_depth("leaf")
+    check_depth(nested(JSON_DEPTH_MAX))
+    with pytest.raises(ValueError, match="64 deep"):
+        check_depth(nested(JSON_DEPTH_MAX + 1))

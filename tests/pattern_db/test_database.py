@@ -5,8 +5,10 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
+import apsw
 import pytest
 import trio
 from hypothesis import given, settings
@@ -14,8 +16,10 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from pattern_db.connection import Connection
-from pattern_db.database import BATCH_MAX, QUEUE_MAX, Database, DatabaseThreads
+from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import Conflict, NotFound, StorageFailed
+from pattern_db.lane import BATCH_MAX, QUEUE_MAX, WOKEN_MAX
+from pattern_db.tables import meta
 from tests.pattern_db import word_files
 from tests.pattern_db.word_files import (
     PATIENCE_S,
@@ -26,6 +30,7 @@ from tests.pattern_db.word_files import (
     fails,
     held,
     make,
+    make_constellation,
     nothing,
     words,
 )
@@ -99,6 +104,43 @@ async def test_a_batch_is_bounded(database: Database) -> None:
         for number in range(BATCH_MAX + 1):
             nursery.start_soon(database.write, add, str(number))
     assert len(commits) == 2
+
+
+async def test_those_whom_one_commit_wakes_leave_room_for_others(database: Database) -> None:
+    log: list[str] = []
+    began = trio.Event()
+
+    async def store(word: str) -> None:
+        await database.write(add, word)
+        log.append("stored")
+        began.set()
+
+    async def tick() -> None:
+        await began.wait()
+        while log.count("stored") < BATCH_MAX:
+            await trio.lowlevel.checkpoint()
+            log.append("tick")
+
+    async with held(database) as nursery:
+        for number in range(BATCH_MAX):
+            nursery.start_soon(store, str(number))
+        nursery.start_soon(tick)
+    together = max(len(run) for run in "".join("s" if one == "stored" else " " for one in log).split())
+    assert together <= 3 * WOKEN_MAX  # those of the two passes until the clock ticks, and of the next before it ticks
+    assert log.count("stored") == BATCH_MAX
+
+
+async def test_closing_wakes_all_who_wait(tmp_path: Path, threads: DatabaseThreads) -> None:
+    announced: list[str] = []
+    with trio.fail_after(PATIENCE_S):
+        database = await Database.open(make(tmp_path / "words.db"), threads)
+        async with held(database) as nursery:
+            for number in range(BATCH_MAX + 1):
+                store = partial(add, word=str(number))
+                nursery.start_soon(database.write_and_announce, store, announced.append)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(database.aclose)
+        assert sorted(announced, key=int) == [str(number) for number in range(BATCH_MAX + 1)]
 
 
 async def test_one_bad_request_rolls_back_only_itself(database: Database) -> None:
@@ -284,6 +326,51 @@ async def test_a_closed_database_refuses_everything(either: Database) -> None:
             await ask(nothing)
     with pytest.raises(StorageFailed, match="closed"):
         await either.write_and_announce(nothing, lambda _value: None)
+
+
+async def test_who_lost_the_file_stores_nothing_more(tmp_path: Path, threads: DatabaseThreads) -> None:
+    path = make_constellation(tmp_path / "pattern.db")
+    async with await Database.open(path, threads) as first, await Database.open(path, threads) as second:
+        assert await first.claim(meta.next_epoch) == first.epoch == 1
+        await first.write(add, "mine")
+        assert await second.claim(meta.next_epoch) == 2
+        announced: list[str] = []
+        errors: list[BaseException] = []
+        async with held(first) as nursery:  # one batch, in which each is refused
+            nursery.start_soon(fails, errors, lambda connection: add(connection, "late"), first)
+            nursery.start_soon(fails, errors, lambda connection: add(connection, "later"), first)
+        assert [type(error) for error in errors] == [StorageFailed] * 2
+        assert "epoch is 2, ours was 1" in str(errors[0])
+        with pytest.raises(StorageFailed, match="claimed"):
+            await first.write_and_announce(lambda connection: add(connection, "last"), announced.append)
+        assert announced == []
+        await second.write(add, "theirs")
+        assert await second.read(words) == ["mine", "theirs"]
+
+
+async def test_a_file_can_be_claimed_again_by_its_owner(tmp_path: Path, threads: DatabaseThreads) -> None:
+    path = make_constellation(tmp_path / "pattern.db")
+    async with await Database.open(path, threads) as database:
+        with pytest.raises(AssertionError, match="claim the file"):
+            _ = database.epoch
+        assert [await database.claim(meta.next_epoch) for _ in range(2)] == [1, 2]
+        await database.write(add, "a")
+
+
+async def test_the_epoch_costs_one_statement_per_batch(tmp_path: Path, threads: DatabaseThreads) -> None:
+    statements: list[str] = []
+    async with await Database.open(make_constellation(tmp_path / "pattern.db"), threads) as database:
+        await database.claim(meta.next_epoch)
+        await database.run_alone(
+            lambda connection: connection.trace_v2(
+                apsw.SQLITE_TRACE_STMT, lambda event: statements.append(event["sql"])
+            )
+        )
+        async with held(database) as nursery:
+            for word in "abc":
+                nursery.start_soon(database.write, add, word)
+        assert sum("FROM meta" in sql for sql in statements) == 1
+        assert sum("SAVEPOINT" in sql for sql in statements) == 3
 
 
 @pytest.mark.slow

@@ -25,7 +25,6 @@ COLUMNS = {
     ("memory_block_damaged", "part"): enums.DamagedPart,
     ("shared_block_agents", "permission"): enums.Permission,
     ("turn", "status"): enums.TurnStatus,
-    ("step", "status"): enums.StepStatus,
     ("effect", "class"): enums.EffectClass,
     ("effect", "status"): enums.EffectStatus,
     ("approval", "kind"): enums.ApprovalKind,

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from pattern_db import backup, template, vectors
+from pattern_db import backup, maintenance, template, vectors
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.enums import SearchKind
 from pattern_db.errors import (
@@ -17,8 +18,9 @@ from pattern_db.errors import (
     SchemaOutdated,
     SchemaTooNew,
 )
+from pattern_db.journal import effects, events
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
-from pattern_db.tables import agents, embedding_indexes, embedding_sources
+from pattern_db.tables import agents, embedding_indexes, embedding_sources, prompts
 from pattern_db.tables.embedding_indexes import Cursor, IndexRow
 from tests.pattern_db.conftest import make_agent
 
@@ -212,6 +214,57 @@ def test_a_database_without_a_ledger_is_at_version_0(db: Connection, tmp_path: P
         migrations_of("constellation").check(connection)
     connection.close()
     migrations_of("constellation").check(db)
+
+
+SHIPPED = migrations_of("constellation")
+ROWS = {  # by the version from which on they fit
+    1: "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools, created_at,"
+    " updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
+    5: "INSERT INTO messages (id, agent_id, position, role, content, created_at)"
+    " VALUES ('msg_1', 'agt_ada', '0000000000000000001', 'user', 'tea 猫', ?1)",
+    8: "INSERT INTO turn (id, agent_id, sender, status, seed, created_at)"
+    " VALUES ('turn_1', 'agt_ada', 'user:ann', 'queued', 1, ?1);"
+    "INSERT INTO event (turn, name, data, created_at) VALUES (1, 'turn.queued', '{}', ?1);"
+    "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status)"
+    " VALUES (1, 1, 0, 'c', 'note', '{}', x'', 'local', 'k', 'planned')",
+    17: "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
+    " prompt_tokens, prompt_stable, prompt_volatile, history_from, history_count, history_tokens)"
+    " VALUES (1, 1, 1, 'open', 'p', 'm', '', x'', x'', ?1, 7, zeroblob(16), zeroblob(16), '', 0, 0);"
+    "INSERT INTO prompt_log (agent_id, digest, parts) VALUES ('agt_ada', zeroblob(16), {parts})",
+}
+
+
+@pytest.mark.parametrize("version", range(1, SHIPPED.newest + 1))
+def test_a_file_of_every_version_becomes_like_a_new_one(tmp_path: Path, version: int) -> None:
+    for migration in SHIPPED.all[:version]:
+        (tmp_path / migration.file).write_text(migration.sql)
+    path = tmp_path / "pattern.db"
+    template.create(path, Migrations(tmp_path), now=NOW)
+    with closing(open_connection(path)) as connection:
+        for since, sql in ROWS.items():
+            if since <= version:
+                text = "x'7b7d'" if version >= 25 else "'{}'"
+                for statement in sql.replace("{parts}", text).split(";"):
+                    connection.execute(statement, (NOW,) if "?1" in statement else ())
+    SHIPPED.migrate(path, backup_to=tmp_path / "backup.db", now=NOW)
+    schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
+    with closing(open_connection(path)) as old, closing(template.in_memory(SHIPPED, now=NOW)) as new:
+        assert fetch_all(old, schema) == fetch_all(new, schema)
+        assert maintenance.check(old) == []
+        if version >= 5:
+            assert fetch_all(old, "SELECT rowid FROM message_fts('tea')") == [(1,)]
+            assert fetch_all(old, "SELECT DISTINCT doc FROM cjk_vocab") == [(4,)]
+        if version >= 8:
+            assert [(event.seq, event.turn, event.created_at) for event in events.after(old, 0, limit=9)] == [
+                (1, 1, NOW)
+            ]
+            assert [row.args for row in effects.of_turn(old, 1)] == ["{}"]
+            if version >= 17:
+                [shown] = [step.shown for step in prompts.of_turn(old, 1)]
+                assert shown is not None
+                assert shown.stable.parts == "{}"
+            agents.delete(old, "agt_ada")
+            assert [event.turn for event in events.after(old, 0, limit=9)] == [None]
 
 
 def test_summaries_from_before_get_vectors_and_the_others_keep_theirs(

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pattern_db.connection import Connection
 from pattern_db.errors import IOFailed, OwnedElsewhere
-from pattern_db.ownership import DataDirLock, FileOwnership, Holder, Ownership, holder_of
+from pattern_db.ownership import DataDirLock, Holder, holder_of
 
 CHILD = """
 import sys
@@ -74,17 +73,3 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(IOFailed):
         DataDirLock.acquire(tmp_path / "file")
-
-
-async def test_each_owner_of_a_constellation_gets_the_next_epoch(tmp_path: Path, db: Connection) -> None:
-    ownership: Ownership = FileOwnership()
-    epochs = []
-    for _ in range(2):
-        lease = await ownership.acquire(tmp_path)
-        with pytest.raises(OwnedElsewhere):
-            await FileOwnership().acquire(tmp_path)
-        epochs.append(ownership.claim(db, lease))
-        await ownership.release(lease)
-        await ownership.release(lease)
-    assert epochs == [1, 2]
-    assert holder_of(tmp_path) is None

@@ -28,6 +28,8 @@ def words(text: str) -> list[str]:
         ("tea と 猫", ["tea", "と", "猫"]),
         ("AND NOT NEAR", ["near"]),
         ("***", []),
+        ('tea "--"', ["tea"]),
+        ('"3-4 cups?"', ["3 4 cups"]),
         ("", []),
     ],
 )

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from pattern_db import vector_scan, vector_tables, vectors
+from pattern_db import vector_cache, vector_scan, vector_tables, vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import IndexState, SearchKind
-from pattern_db.tables import embedding_indexes
+from pattern_db.tables import embedding_indexes, embedding_refusals
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.vectors import Condition, Embedding
 
@@ -91,6 +91,16 @@ def test_delete_by_ref_chunk_and_scope(db: Connection) -> None:
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada", "agt_bob"], 9)) == ["msg_2"]
 
 
+def test_what_was_refused_of_a_text_goes_with_it_and_not_with_a_chunk_of_it(db: Connection) -> None:
+    put(db, "msg_1", 1, 0, 0, 0)
+    for ref in ("msg_1", "msg_2"):
+        embedding_refusals.replace(db, 1, SearchKind.MESSAGE, ref, scope="agt_ada", reasons={"h2": "too long"})
+    vectors.delete(db, SearchKind.MESSAGE, "msg_1", chunk_index=0)
+    assert embedding_refusals.count(db, 1) == 2
+    vectors.delete(db, SearchKind.MESSAGE, "msg_1")
+    assert [refusal.ref for refusal in embedding_refusals.some(db, 1, 9)] == ["msg_2"]
+
+
 def test_passages_are_found_by_their_folder(db: Connection) -> None:
     put(db, "psg_1", 1, 0, 0, 0, kind=SearchKind.FILE, scope="fld_1", parent="fil_1")
     assert refs(vectors.nearest(db, SearchKind.FILE, QUERY, ["fld_1"], 9)) == ["psg_1"]
@@ -126,15 +136,8 @@ def test_without_an_index_nothing_is_found_and_nothing_stored(db: Connection) ->
     embedding_indexes.set_state(db, 1, IndexState.RETIRED)
     assert vectors.dimension_of(db) is None
     assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9) == []
-    assert vectors.vectors_of(db, SearchKind.MESSAGE, ["msg_1"]) == {}
     with pytest.raises(ValueError, match="no active index"):
         vectors.insert(db, ROW)
-
-
-def test_the_vectors_of_texts(db: Connection) -> None:
-    put(db, "blk_1", 1, 0, 0, 0, kind=SearchKind.BLOCK)
-    put(db, "blk_1", 0, 1, 0, 0, kind=SearchKind.BLOCK, chunk_index=1)
-    assert vectors.vectors_of(db, SearchKind.BLOCK, ["blk_1", "blk_2"]) == {"blk_1": QUERY}
 
 
 def test_two_indexes_stand_side_by_side(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
@@ -246,6 +249,22 @@ def test_of_many_the_removed_are_gone_at_once(db: Connection, many: list[list[fl
     assert "msg_7" not in refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 50))
     vectors.insert(db, replace(ROW, ref="msg_new", vector=query))
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 1)) == ["msg_new"]
+
+
+def test_where_most_of_what_is_near_has_gone_the_codes_are_read_anew(db: Connection, many: list[list[float]]) -> None:
+    query = vectors.packed(many[7])
+    nearest = refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 800))
+    with db:
+        for ref in nearest:
+            vectors.delete(db, SearchKind.MESSAGE, ref)
+    found = refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 5))
+    assert len(found) == 5
+    assert not set(found) & set(nearest)
+    index = embedding_indexes.active(db)
+    assert index is not None
+    codes = vector_cache.CACHE.codes(db, index, SearchKind.MESSAGE, None)
+    assert codes is not None
+    assert codes.count(None) == MANY - 800
 
 
 def test_lost_derived_tables_cost_time_and_no_result(db: Connection, many: list[list[float]]) -> None:

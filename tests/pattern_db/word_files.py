@@ -10,15 +10,26 @@ from pathlib import Path
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from pattern_db import template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import Conflict, StorageFailed
+from pattern_db.migrate import migrations_of
 
 PATIENCE_S = 60.0
 
 
 def make(path: Path) -> Path:
     connection = open_connection(path, create=True)
+    connection.execute("CREATE TABLE word (word TEXT NOT NULL UNIQUE)").fetchall()
+    connection.close()
+    return path
+
+
+def make_constellation(path: Path) -> Path:
+    """A file that has an ownership epoch, and a table of words."""
+    template.create(path, migrations_of("constellation"), now="2026-11-21T22:24:40.123Z")
+    connection = open_connection(path)
     connection.execute("CREATE TABLE word (word TEXT NOT NULL UNIQUE)").fetchall()
     connection.close()
     return path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +12,10 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.ids import seeded_randomness
 from pattern_core.runtime import Runtime
 from pattern_core.testing.clock import StoppedClock
-from pattern_db import template
-from pattern_db.database import Database
-from pattern_db.errors import DiskFull
-from pattern_db.migrate import migrations_of
-from pattern_db.registry import LocalRegistry
+from pattern_db.database import DatabaseThreads
+from pattern_db.tables import tokens, users
 from pattern_server.accounts import TOUCH_AFTER_MS, Accounts, Principal, Unauthorized
+from pattern_server.global_database import GlobalDatabase, open_global
 
 NOW = "2026-11-21T00:00:00.000Z"
 START_MS = 1_795_000_000_000
@@ -25,11 +25,11 @@ START_MS = 1_795_000_000_000
 class Place:
     accounts: Accounts
     clock: StoppedClock
-    registry: LocalRegistry
+    database: GlobalDatabase
 
     async def principal(self, name: str, *scopes: str, constellation_id: str | None = None) -> Principal:
-        users = {user.username: user for user in await self.registry.list_users()}
-        user = users.get(name) or await self.accounts.create_user(name)
+        known = {user.username: user for user in await self.database.read(users.list_all)}
+        user = known.get(name) or await self.accounts.create_user(name)
         secret = await self.accounts.create_token(
             user, name="t", scopes=scopes or ["write", "chat"], constellation_id=constellation_id
         )
@@ -37,11 +37,12 @@ class Place:
 
 
 @pytest.fixture
-async def place() -> Place:
-    registry = LocalRegistry(Database.in_memory(template.in_memory(migrations_of("global"), now=NOW)))
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
     clock = StoppedClock(START_MS)
     runtime = Runtime(clock=clock, randomness=seeded_randomness(1))
-    return Place(Accounts(registry, runtime, local_token="local"), clock, registry)
+    with DatabaseThreads() as threads:
+        async with open_global(tmp_path / "global.db", threads, now=NOW) as database:
+            yield Place(Accounts(database, runtime, local_token="local"), clock, database)
 
 
 async def test_first_start_makes_admin_and_one_token(place: Place) -> None:
@@ -50,8 +51,8 @@ async def test_first_start_makes_admin_and_one_token(place: Place) -> None:
     principal = await place.accounts.authenticate(secret)
     assert (principal.username, principal.is_admin, principal.reaches_all) == ("admin", True, True)
     assert await place.accounts.bootstrap() is None
-    assert len(await place.registry.list_tokens()) == 1
-    assert secret not in repr(await place.registry.list_tokens())
+    assert len(await place.database.read(tokens.list_all)) == 1
+    assert secret not in repr(await place.database.read(tokens.list_all))
 
 
 async def test_a_given_token_is_used_and_not_repeated(place: Place) -> None:
@@ -80,7 +81,9 @@ async def test_unknown_tokens_are_refused(place: Place, secret: str) -> None:
 
 async def test_revocation_holds_at_once(place: Place) -> None:
     principal = await place.principal("ann")
-    secret = await place.accounts.create_token(await place.registry.find_user("ann"), name="other", scopes=["read"])
+    secret = await place.accounts.create_token(
+        await place.database.read(users.find, "ann"), name="other", scopes=["read"]
+    )
     other = await place.accounts.authenticate(secret)
     assert other.token_id != principal.token_id
     await place.accounts.revoke_token(str(other.token_id))
@@ -112,6 +115,25 @@ async def test_tokens_expire_even_when_known(place: Place) -> None:
         await place.accounts.authenticate(secret)
 
 
+async def test_only_so_many_tokens_are_kept_at_hand(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pattern_server.accounts.CACHED_MAX", 2)
+    user = await place.accounts.create_user("ann")
+    secrets = [await place.accounts.create_token(user, name=name, scopes=["read"]) for name in "abc"]
+    asked: list[bytes] = []
+    read = place.database.read
+
+    async def counted(fn: object, *args: object, **kwargs: object) -> object:
+        asked.extend(one for one in args if isinstance(one, bytes))
+        return await read(fn, *args, **kwargs)  # type: ignore[arg-type]  # as `read` takes them
+
+    monkeypatch.setattr(place.database, "read", counted)
+    for secret in secrets:
+        await place.accounts.authenticate(secret)
+    for secret, looked_up in ((secrets[2], 3), (secrets[1], 3), (secrets[0], 4), (secrets[2], 5)):
+        await place.accounts.authenticate(secret)
+        assert len(asked) == looked_up
+
+
 async def test_use_is_remembered_seldom(place: Place) -> None:
     user = await place.accounts.create_user("ann")
     secret = await place.accounts.create_token(user, name="t", scopes=["read"])
@@ -119,7 +141,7 @@ async def test_use_is_remembered_seldom(place: Place) -> None:
     for step in (0, 1_000, TOUCH_AFTER_MS):
         place.clock.advance(step)
         await place.accounts.authenticate(secret)
-        used.append((await place.registry.list_tokens())[0].last_used_at)
+        used.append((await place.database.read(tokens.list_all))[0].last_used_at)
     assert used[0] == used[1]
     assert str(used[2]) > str(used[1])
 
@@ -204,15 +226,9 @@ async def test_names_are_checked_and_unique_for_one_owner(place: Place) -> None:
         await place.accounts.create_user("ann")
 
 
-async def test_a_full_disk_keeps_nobody_out(place: Place) -> None:
+async def test_a_disk_that_cannot_be_written_keeps_nobody_out(place: Place) -> None:
     user = await place.accounts.create_user("ann")
     secret = await place.accounts.create_token(user, name="t", scopes=["read"])
-
-    class Full(LocalRegistry):
-        """A registry that can still be read."""
-
-        async def touch_token(self, token_id: str, now: str) -> None:
-            raise DiskFull("no space is left")
-
-    place.accounts.registry = Full(place.registry._database)
+    await place.database.read(lambda connection: connection.execute("PRAGMA query_only = 1").fetchall())
     assert (await place.accounts.authenticate(secret)).username == "ann"
+    assert (await place.database.read(tokens.list_all))[0].last_used_at is None

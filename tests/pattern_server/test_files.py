@@ -12,14 +12,14 @@ from pattern_db import backup
 from pattern_db.connection import open_connection
 from pattern_db.database import DatabaseThreads
 from pattern_db.errors import BackupInvalid, Conflict, MigrationEdited, NotFound, OwnedElsewhere
-from pattern_db.ownership import DataDirLock, FileOwnership
+from pattern_db.ownership import DataDirLock
 from pattern_db.tables import meta
 from pattern_server.files import UNFINISHED_NAME, ConstellationFiles
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> ConstellationFiles:
-    return ConstellationFiles(tmp_path, Runtime(), FileOwnership())
+    return ConstellationFiles(tmp_path, Runtime())
 
 
 async def test_a_file_is_made_opened_and_counted(files: ConstellationFiles, tmp_path: Path) -> None:

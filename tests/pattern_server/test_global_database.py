@@ -10,7 +10,7 @@ import trio
 from pattern_db.connection import Connection
 from pattern_db.database import DatabaseThreads
 from pattern_db.errors import DiskFull, StorageFailed
-from pattern_db.registry import LocalRegistry
+from pattern_db.tables import users
 from pattern_server.global_database import open_global
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -42,7 +42,7 @@ async def test_trouble_is_told_and_the_next_call_works(tmp_path: Path) -> None:
             for run in (database.write, database.read):
                 with pytest.raises(DiskFull):
                     await run(fail)
-                assert await LocalRegistry(database).list_users() == []
+                assert await database.read(users.list_all) == []
 
 
 async def test_those_who_waited_with_the_one_that_failed_are_told_too(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ async def test_those_who_waited_with_the_one_that_failed_are_told_too(tmp_path: 
 
             async def call(number: int) -> None:
                 try:
-                    await (database.write(fail) if number == 3 else LocalRegistry(database).list_users())
+                    await (database.write(fail) if number == 3 else database.read(users.list_all))
                     outcomes.append("answered")
                 except StorageFailed:
                     outcomes.append("refused")

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from pattern_server import logs
 
@@ -35,7 +34,7 @@ def test_tracebacks_show_no_values(form: str, capsys: pytest.CaptureFixture[str]
     try:
         fail()
     except ValueError as error:
-        structlog.stdlib.get_logger("pattern.ours").error("bug", exc_info=error, place="here")
+        logging.getLogger("pattern.ours").error("bug", {"place": "here"}, exc_info=error)
         logging.getLogger("theirs").exception("bug of a library")
     written = capsys.readouterr().err
     assert written.count("it broke") >= 2
@@ -45,8 +44,8 @@ def test_tracebacks_show_no_values(form: str, capsys: pytest.CaptureFixture[str]
 
 def test_lines_are_json_and_filtered(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("warning", "json")
-    structlog.stdlib.get_logger("pattern.ours").info("unheard")
-    structlog.stdlib.get_logger("pattern.ours").warning("heard", number=3)
+    logging.getLogger("pattern.ours").info("unheard")
+    logging.getLogger("pattern.ours").warning("heard", {"number": 3})
     logging.getLogger("theirs").warning("also %s", "heard")
     ours, theirs = (json.loads(line) for line in capsys.readouterr().err.splitlines())
     assert (ours["event"], ours["number"], ours["level"]) == ("heard", 3, "warning")
@@ -59,5 +58,5 @@ def test_a_standard_error_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatc
     broken = io.StringIO()
     broken.close()
     monkeypatch.setattr(sys, "stderr", broken)
-    structlog.stdlib.get_logger("pattern.ours").error("unheard")
+    logging.getLogger("pattern.ours").error("unheard")
     logging.getLogger("theirs").error("unheard")

@@ -7,12 +7,15 @@ import sys
 
 import pytest
 import trio
+import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 from pattern_core.meters import Meters
 from pattern_core.models.model import Usage
+from pattern_core.testing.model import NO_USAGE, Answer, Paced, calls, says
 from pattern_server.metrics import NAMES_MAX, Metrics, Now
+from tests.support import note, running
 
 NOW = Now(awake=2, quarantined=1, answers={"2xx": 5, "4xx": 1})
 
@@ -62,6 +65,43 @@ def test_what_was_told_is_counted() -> None:
     assert found["pattern_tool_calls_total done search"] == 1
     assert found["pattern_commits_total"] == 1
     assert found["pattern_agents_working"] == 1
+
+
+async def test_a_turn_is_counted_as_it_goes() -> None:
+    metrics = Metrics()
+    gate = trio.Event()
+    script: list[Answer] = [
+        calls("note", {"text": "tea"}),
+        Paced(answer=says("noted"), gate=gate),
+        Paced(answer=says("-"), gate=trio.Event()),
+    ]
+    async with running(script, tools=[note], meters=metrics) as one:
+        await one.agent()
+        turn_id = await one.submit("I like tea")
+        await trio.testing.wait_all_tasks_blocked()
+        found = samples(metrics)
+        assert found["pattern_agents_working"] == 1
+        assert "pattern_turns_total completed" not in found
+        gate.set()
+        await one.constellation.wait(turn_id)
+        await trio.testing.wait_all_tasks_blocked()
+        found = samples(metrics)
+        assert found["pattern_agents_working"] == 0
+        assert found["pattern_turns_total completed"] == found["pattern_turn_seconds_count"] == 1
+        assert found["pattern_steps_total script-1 scripted"] == found["pattern_step_seconds_count"] == 2
+        assert found["pattern_llm_tokens_total input script-1 scripted"] == 2 * NO_USAGE.input_tokens
+        assert found["pattern_llm_tokens_total output script-1 scripted"] == 2 * NO_USAGE.output_tokens
+        assert found["pattern_llm_unpriced_calls_total script-1 scripted"] == 2
+        assert found["pattern_tool_calls_total done note"] == 1
+        commits = found["pattern_commits_total"]
+        assert commits > 0
+        turn_id = await one.submit("and then?")
+        await trio.testing.wait_all_tasks_blocked()
+        assert await one.constellation.cancel(turn_id)
+        await trio.testing.wait_all_tasks_blocked()
+        found = samples(metrics)
+        assert (found["pattern_agents_working"], found["pattern_turns_total cancelled"]) == (0, 1)
+        assert found["pattern_commits_total"] > commits
 
 
 def test_what_is_counted_elsewhere_is_shown() -> None:

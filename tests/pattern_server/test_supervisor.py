@@ -146,6 +146,21 @@ async def test_users_within_a_crash_are_told(autojump_clock: trio.testing.MockCl
         await touch(supervisor, "a")
 
 
+async def test_who_comes_while_a_restart_is_far_is_told_when(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        for _ in range(4):
+            (await _when_awake(supervisor, "a")).fail(ValueError("a bug"))
+            await trio.sleep(0.1)
+        assert supervisor.state_of("a") == ("restarting", None)
+        with pytest.raises(Unavailable, match="is being restarted") as caught:
+            await touch(supervisor, "a")
+        left_s = float(str(caught.value.details["retry_after_s"]))
+        assert 3 < left_s < 4  # 0.5, 1, 2 and then 4 s, of which 0.1 have passed
+        await trio.sleep(left_s)
+        assert (await touch(supervisor, "a")).name == "a"
+
+
 async def test_the_fifth_crash_within_a_minute_quarantines(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     async with supervised(world) as supervisor:

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import PatternError
+from pattern_core.memory.checkpoint import Retention, open_document
+from pattern_core.memory.consolidation import Consolidator
+from pattern_core.memory.delta import State
 from pattern_core.memory.document import Document, document_at, state_of
-from pattern_core.memory.past.checkpoint import Retention, open_document
-from pattern_core.memory.past.consolidation import Consolidator
-from pattern_core.memory.past.delta import State
 from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.past.segments import whole_document
+from pattern_core.memory.segments import whole_document
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pattern_core.rules import (
-    Asked,
-    Call,
-    CallState,
+from pattern_core.errors import InvalidInput
+from pattern_core.rules.engine import (
     RuleSet,
     added,
     at_exit,
@@ -18,10 +17,12 @@ from pattern_core.rules import (
     ends_after,
     in_order,
     offer,
+    warnings_of,
     words,
 )
-from pattern_core.rules.rule import MaxCalls
-from pattern_core.rules.spent import used
+from pattern_core.rules.facts import USED, Call, CallState
+from pattern_core.rules.kinds import KINDS, MaxCalls
+from pattern_core.rules.rule import Asked, fields_of
 from tests.pattern_core.rules.moments import TOOLS, specs
 
 names = st.sampled_from(TOOLS)
@@ -55,6 +56,15 @@ any_rule = st.one_of(
     rule("allowed_operations", operations=st.just(["x"])),
     rule("needed", names),
 )
+# What somebody may have stored: a rule with some fields of it, and of others, replaced by what does not fit.
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 300) | st.floats() | st.sampled_from(["", "a b", "3", *TOOLS, *KINDS]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "type", "secs", "args"]), inner),
+    max_leaves=4,
+)
+aliases = {alias for kind in KINDS.values() for one in fields_of(kind).values() for alias in one.aliases}
+keys = st.sampled_from(sorted({"tool", "tool_name", "type", "rule_type", "parents", "message", "priority", *aliases}))
+odd_rule = st.builds(lambda rule, odd: {**rule, **odd}, any_rule, st.dictionaries(keys, junk, max_size=2))
 outcomes = st.sampled_from(["done", "done", "error", "timeout", "denied", "in_doubt"])
 decisions = st.lists(st.lists(st.tuples(names, outcomes, st.sampled_from("01")), max_size=3), max_size=6)
 
@@ -73,15 +83,27 @@ class Turn:
             found = check(self.rules, self.state, Asked(tool=tool), is_approved=True)
         status = outcome if found.kind == "run" else "denied"
         given: dict[str, Any] = {"step": self.state.step, "at_ms": self.state.now_ms, "is_forced": is_forced}
-        self.state = self.state.having(Call(tool=tool, status=status, result=result, **given))
+        self.state = replace(
+            self.state, calls=(*self.state.calls, Call(tool=tool, status=status, result=result, **given))
+        )
         return found.kind
 
     def begin(self) -> None:
         """Go on to the next decision, half a second later."""
-        state = self.state
-        self.state = CallState(
-            calls=state.calls, tools=TOOLS, step=state.step + 1, last_ms=state.last_ms, now_ms=state.now_ms + 500
-        )
+        self.state = replace(self.state, step=self.state.step + 1, now_ms=self.state.now_ms + 500)
+
+
+@settings(max_examples=300)
+@given(st.lists(any_rule | odd_rule, max_size=3) | st.dictionaries(names, odd_rule | junk, max_size=2) | junk)
+def test_whatever_is_stored_is_refused_in_words_or_comes_back_the_same(stored: Any) -> None:
+    try:
+        rules = RuleSet.of(stored)
+    except InvalidInput as error:
+        assert warnings_of(stored, ()) == (error.message,)
+    else:
+        assert RuleSet.of(rules.to_json()).to_json() == rules.to_json()
+        assert rules.warnings() == warnings_of(rules.to_json(), ())
+        assert len(words(rules)) <= len(rules.rules)
 
 
 @settings(max_examples=150)
@@ -106,8 +128,10 @@ def test_judging_ends_and_holds(stored: list[dict[str, Any]], decided: list[list
             if place == 0 and len(turn.state.calls) == len(before.calls) + 1 and verdict != "refuse":
                 # What may run was in view; but time may have gone by since.
                 assert tool in {spec.name for spec in shown.tools}
-        for limit in rules.of_kind(MaxCalls):
-            assert used(limit, turn.state.calls) <= limit.count
+        for limit in rules.rules:
+            if isinstance(limit, MaxCalls):
+                used = [call for call in turn.state.calls if limit.covers(call.tool) and call.status in USED]
+                assert len(used) <= limit.count
         ends_after(rules, turn.state)
 
 
@@ -136,13 +160,13 @@ def test_what_was_refused_is_forgotten(
     stored: list[dict[str, Any]], calls: list[tuple[str, str, str]], tool: str
 ) -> None:
     stored = [one for one in stored if one["type"] not in ("start_constraint",)]  # counts who passes it over
-    turn = Turn(RuleSet.of(stored))
+    turn = Turn(RuleSet.of([*stored, {"tool": tool, "type": "max_calls", "count": 1}]))
     turn.begin()
-    for one, outcome, result in calls:
+    for one, outcome, result in [*calls, (tool, "done", "")]:
         turn.run(one, outcome, result)
-    if turn.run(tool, "done", "") == "refuse":
-        before = turn.state
-        kept = CallState(calls=before.calls[:-1], tools=TOOLS, step=1, last_ms=before.last_ms, now_ms=before.now_ms)
-        for other in TOOLS:
-            asked = Asked(tool=other)
-            assert check(turn.rules, before, asked) == check(turn.rules, kept, asked)
+    assume(turn.run(tool, "done", "") == "refuse")  # unless a person is to be asked
+    before = turn.state
+    kept = CallState(calls=before.calls[:-1], tools=TOOLS, step=1, last_ms=before.last_ms, now_ms=before.now_ms)
+    for other in TOOLS:
+        asked = Asked(tool=other)
+        assert check(turn.rules, before, asked) == check(turn.rules, kept, asked)

@@ -28,11 +28,11 @@ from pattern_core.memory.edits.edit import (
     SetValue,
 )
 from pattern_core.memory.edits.plan import Content, plan
+from pattern_core.memory.edits.structured import Writer
 from pattern_core.memory.shapes.containers import apply, empty_value, value_of, writes_between
 from pattern_core.memory.shapes.fields import fit
 from pattern_core.memory.shapes.render import editing, parse_editing, plain, prompt_content
 from pattern_core.memory.shapes.schema import Schema, parse_schema, to_metadata
-from pattern_core.memory.shapes.structured import Writer
 
 FIELDS = [
     {"name": "text", "field_type": "Text"},

@@ -23,10 +23,9 @@ from typing import Annotated, Literal, get_args
 import trio
 import trio.testing
 
-from pattern_core.admission import Incoming
-from pattern_core.agents.history import load_history
 from pattern_core.approvals import Answer as Said
 from pattern_core.budgets.budget import Budget
+from pattern_core.conversation.history import load_history
 from pattern_core.errors import Conflict
 from pattern_core.events import read
 from pattern_core.limits import Limits, PromptLimits
@@ -34,10 +33,11 @@ from pattern_core.messages import Message, ToolResult
 from pattern_core.models.errors import ModelServerError, ModelUnreachable
 from pattern_core.models.model import ModelReply, ModelRequest, Usage
 from pattern_core.models.tokens import estimate_request
-from pattern_core.rules.state import FORCED_PREFIX
+from pattern_core.rules.facts import FORCED_PREFIX
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.turns.admission import Incoming
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database

@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.agents.roster import AgentSpec
+from pattern_core.agents import AgentSpec
 from pattern_core.messages import ToolCall
 from pattern_core.models.model import ModelReply
 from pattern_core.models.providers.openai import OpenAIProvider

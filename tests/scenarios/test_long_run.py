@@ -18,8 +18,7 @@ from typing import Annotated
 import pytest
 import trio
 
-from pattern_core.admission import Incoming
-from pattern_core.agents.roster import AgentSpec
+from pattern_core.agents import AgentSpec
 from pattern_core.budgets.budget import Budget
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput
@@ -40,6 +39,7 @@ from pattern_core.testing.wire_openai import serve_openai
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.turns.admission import Incoming
 from pattern_core.views import TurnView
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import BlockType, EffectClass, SearchKind
@@ -104,7 +104,7 @@ class Run:
             catalogue=long_run.catalogue(),
         )
         async with await on_file(self.path, self.threads) as database:
-            epoch = await database.write(meta.next_epoch)
+            epoch = await database.claim(meta.next_epoch)
             constellation = Constellation(
                 id="cst_long",
                 name="long",

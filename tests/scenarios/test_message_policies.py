@@ -9,11 +9,11 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.admission import Incoming
-from pattern_core.agents.settings import MessagePolicy
+from pattern_core.agent_settings import MessagePolicy
 from pattern_core.errors import Conflict
 from pattern_core.search import SearchRequest
 from pattern_core.testing.model import Answer, Paced, calls, says
+from pattern_core.turns.admission import Incoming
 from pattern_db.database import Database
 from tests.support import PATIENCE_S, USER, Outside, Running, in_memory, note, rows, running
 

@@ -2,22 +2,23 @@
 
 Each row is led to its state by killing the process at a commit, and then taken up by another constellation. Who else
 may hold the file is tested with the lock (`tests/pattern_db/test_database.py`), what foreign history leaves unanswered
-with its import (`tests/pattern_core/agents/test_imported.py`).
+with its import (`tests/pattern_core/conversation/test_imports.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import pytest
 import trio
 
 from pattern_core.approvals import Answer, Approval
-from pattern_core.errors import Conflict
+from pattern_core.errors import Conflict, Unavailable
 from pattern_core.limits import Limits
+from pattern_core.models.model import ModelReply
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import calls, together
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
@@ -32,8 +33,11 @@ from tests.scenarios.cancelled import Scene, model_of, person, rest
 from tests.scenarios.test_rules_matrix import CutDatabase
 from tests.support import PATIENCE_S, START, USER, Running, note, rows, running
 
-SENT, ASKED, DECIDED, STARTED, STORED = 1, 2, 3, 4, 5  # the commits of a turn with one call that reaches outside
-INNER_STORED = 4  # of one within the file, which needs no intent
+# The commits of an agent's first turn with one call. The decision is stored with the intent to call what reaches
+# outside, or with the result of a call within the file.
+SENT, ASKED, STARTED, STORED = 1, 2, 3, 4
+INNER_STORED = 3
+PLANNED = "UPDATE effect SET status = 'planned', attempts = 0, started_at = NULL, deadline_at = NULL"
 EXPIRED_MS = 1_000 * int(Limits().approval_expiry_s) + 1
 LATE_MS = 1_000 * int(Limits().turn.turn_timeout_s) + 1
 
@@ -43,7 +47,7 @@ class Found:
     """A row: what is found (`found`, in words), how it comes about, and what follows.
 
     The process dies at the commit `cut`; then `sql` runs, time passes, and the next life begins. `runs` is how often
-    the call really happened, `call` what it came to.
+    the call really happened, after `takes_s` seconds each, and `call` its status in the end.
     """
 
     found: str
@@ -58,6 +62,7 @@ class Found:
     sql: str | None = None
     later_ms: int = 0
     tells: str | None = None
+    takes_s: float = 0.0
 
 
 MATRIX = [
@@ -66,8 +71,8 @@ MATRIX = [
           runs=1, call="done"),
     Found(found="a model call is open", cut=(ASKED, "after"), follows="completed", runs=1, call="done",
           tells="step.superseded"),
-    Found(found="the decision is stored, its calls are planned", cut=(DECIDED, "after"), follows="completed", runs=1,
-          call="done"),
+    Found(found="the decision is stored, its calls are planned", cut=(STARTED, "after"), sql=PLANNED,
+          follows="completed", runs=1, call="done"),
     Found(found="a pure call was under way", effect=EffectClass.PURE, cut=(INNER_STORED, "before"),
           follows="completed", runs=2, call="done"),
     Found(found="a local call was under way", effect=EffectClass.LOCAL, cut=(INNER_STORED, "before"),
@@ -85,27 +90,29 @@ MATRIX = [
     Found(found="an unsafe call was started, and did not happen", cut=(STARTED, "after"), follows="completed", runs=0,
           call="in_doubt"),
     Found(found="a call is done, its sibling is not", with_sibling=True, cut=(STORED, "after"), follows="completed",
-          runs=1, call="done", tells="noted"),
+          runs=0, call="in_doubt", tells="noted"),
     Found(found="a call waits for a person", asks=True, cut=(STARTED, "after"), follows="completed", runs=1,
           call="done", tells="turn.resumed"),
-    Found(found="a call waited for a person for too long", asks=True, cut=(STORED, "after"), later_ms=EXPIRED_MS,
+    Found(found="a call waited for a person for too long", asks=True, cut=(STARTED, "after"), later_ms=EXPIRED_MS,
           follows="completed", runs=0, call="denied"),
     Found(found="somebody asked to stop the turn", cut=(STARTED, "after"),
           sql="UPDATE turn SET cancel_reason = 'user'", follows="cancelled", runs=0, call="in_doubt"),
-    Found(found="the turn's time is over", cut=(DECIDED, "after"), later_ms=LATE_MS, follows="interrupted", runs=0,
-          call="cancelled"),
+    Found(found="the turn's time is over", cut=(STARTED, "after"), sql=PLANNED, later_ms=LATE_MS,
+          follows="interrupted", runs=0, call="cancelled"),
 ]  # fmt: skip
 
 # The tool of a call is no more: it waits for a person, as long as a person takes, whatever the call's class.
 Way = Literal["denied", "expired", "cancelled", "back"]
+LOST = Found(found="the tool is gone", cut=(STORED, "before"), follows="", runs=1, call="", probe="done")
 GONE = [
-    (cut, effect, runs, way)
-    for cut, effect, runs in [
-        ((DECIDED, "after"), EffectClass.PURE, 0),
-        ((DECIDED, "after"), EffectClass.UNSAFE, 0),
-        ((STORED, "before"), EffectClass.IDEMPOTENT, 1),
-        ((STORED, "before"), EffectClass.VERIFIABLE, 1),
-    ]
+    (row, way)
+    for row in (
+        # What takes long does not hold back the decision.
+        replace(LOST, cut=(INNER_STORED, "after"), effect=EffectClass.PURE, runs=0, takes_s=0.2),
+        replace(LOST, cut=(STARTED, "after"), effect=EffectClass.UNSAFE, runs=0, sql=PLANNED),
+        replace(LOST, effect=EffectClass.IDEMPOTENT),
+        replace(LOST, effect=EffectClass.VERIFIABLE),
+    )
     for way in get_args(Way)
 ]
 
@@ -132,14 +139,16 @@ async def test_what_is_found_after_a_kill(row: Found, autojump_clock: trio.testi
     assert row.tells is None or row.tells in told
 
 
-@pytest.mark.parametrize(("cut", "effect", "runs", "way"), GONE)
-async def test_a_tool_that_is_no_more_needs_attention(
-    cut: tuple[int, str], effect: EffectClass, runs: int, way: Way, autojump_clock: trio.testing.MockClock
+@pytest.mark.parametrize(("row", "way"), GONE, ids=[f"{row.effect}-{row.runs}-{way}" for row, way in GONE])
+async def test_a_tool_that_is_gone_needs_attention(
+    row: Found, way: Way, autojump_clock: trio.testing.MockClock
 ) -> None:
     ran: list[str] = []
-    row = Found(found="the tool is no more", cut=cut, follows="", runs=runs, call="", effect=effect, probe="done")
+    runs, effect = row.runs, row.effect
     clock, acting = StoppedClock(), _tool(row, ran)
     async with _cut_off(row, clock, acting) as (database, scene):
+        if row.sql is not None:
+            await database.write(_run, row.sql)
         async with running(provider=model_of(scene), tools=[note], database=database, clock=clock) as second:
             view = await _ended(second)
             assert view.status == "waiting"
@@ -220,6 +229,7 @@ def _tool(row: Found, runs: list[str]) -> Tool:
     @tool(effect=row.effect, probe=probe if row.effect is EffectClass.VERIFIABLE else None)
     async def act(context: ToolContext) -> str:
         """Act."""
+        await trio.sleep(row.takes_s)
         runs.append(context.idempotency_key)
         if row.effect is EffectClass.LOCAL:
             context.work.event("acted", {})
@@ -235,3 +245,72 @@ def _run(connection: Connection, sql: str) -> None:
 def _problems(connection: Connection) -> list[str]:
     state = state_of(connection, "PRAGMA quick_check", complete(connection))
     return [*state.problems, *at_rest(connection, state)]
+
+
+# An agent that is at rest starts its turn with the commit that accepts the message. Its next commits store what it
+# decided and did with its next step, and at its end.
+
+
+def _refused(connection: Connection) -> None:
+    connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', '1')").fetchall()
+
+
+@tool(effect=EffectClass.LOCAL)
+async def jot(context: ToolContext) -> str:
+    """Jot something down."""
+    context.work.event("jotted", {})
+    return "jotted"
+
+
+@tool(effect=EffectClass.LOCAL)
+async def clash(context: ToolContext) -> str:
+    """Store what the database refuses."""
+    context.work.event("clashed", {})
+    context.work.store(_refused)
+    return "clashed"
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+@pytest.mark.parametrize(
+    ("at", "decision", "found"),
+    [
+        *[(at, calls("jot"), ["done"]) for at in (1, 2, 3)],
+        # What is flushed between the two calls is the second, and the third is refused.
+        *[(at, together(calls("jot"), calls("clash")), ["done", "error"]) for at in (1, 2, 4, 5)],
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else "",
+)
+async def test_a_turn_that_starts_at_once_survives_each_of_its_commits(
+    at: int, decision: ModelReply, found: list[str], phase: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    scene = Scene(name="warm", expects="", decisions=[decision])
+    tools, accepted = [jot, clash], list[str]()
+    async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
+        assert isinstance(database, CutDatabase)
+        async with running(provider=model_of(scene), tools=tools, database=database) as first:
+            await first.agent()
+            await first.say("hello")
+            await trio.testing.wait_all_tasks_blocked()
+            database.commits, database.cut, database.die = 0, (at, phase), first.nursery.cancel_scope.cancel
+            try:
+                accepted.append(await first.submit("go"))
+                await rest(first)
+            except Unavailable:
+                assert at == 1
+        assert database.commits == at
+        database.cut = None
+        async with running(provider=model_of(scene), tools=tools, database=database) as second:
+            with trio.fail_after(PATIENCE_S):
+                await rest(second)
+            assert (await second.say("and now?")).status == "completed"
+        assert await database.read(_problems) == []
+        turns_of = "SELECT id, status FROM turn WHERE sender = ? AND key = 2"
+        stored = await database.read(rows, turns_of, USER)
+        told = [name for (name,) in await database.read(rows, "SELECT name FROM event")]
+        calls_of = [status for (status,) in await database.read(rows, "SELECT status FROM effect ORDER BY call")]
+    if (at, phase) == (1, "before"):  # nothing was stored, and the sender knows
+        assert (accepted, calls_of, len(stored)) == ([], [], 1)
+        return
+    assert [status for _id, status in stored] == ["completed"]
+    assert at == 1 or accepted == [stored[0][0]]
+    assert (calls_of, told.count("jotted"), told.count("clashed")) == (found, 1, 0)

@@ -10,7 +10,6 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.admission import Incoming
 from pattern_core.approvals import Answer
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.events import TERMINAL
@@ -21,6 +20,7 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer as Scripted
 from pattern_core.testing.model import Paced, calls, says, together
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, ToolContext, tool
+from pattern_core.turns.admission import Incoming
 from pattern_core.views import TurnView
 from pattern_db import template
 from pattern_db.columns import Json

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pattern_core.embeddings.embedder import EmbedderInfo, Purpose, unavailable
+from pattern_core.embeddings.settings import EmbedderSettings
 
 SWITCHED_OFF = (
     "Embeddings are switched off, so search goes by words alone. "
     'Set [embeddings] provider = "local" in pattern.toml to search by meaning too.'
 )
+
+
+def make_absent(_: EmbedderSettings) -> AbsentEmbedder:
+    """The embedder of a server that has none."""
+    return AbsentEmbedder()
 
 
 class AbsentEmbedder:

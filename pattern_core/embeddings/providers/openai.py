@@ -26,6 +26,13 @@ DEFAULT_MODEL = "text-embedding-3-small"
 _DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 
 
+def make_compatible(settings: EmbedderSettings) -> Embedder:
+    """The embedder of another server that speaks OpenAI's format."""
+    if settings.base_url is None:
+        return AbsentEmbedder("Set base_url under [embeddings] in pattern.toml to the address of the server.")
+    return make_openai(settings)
+
+
 def make_openai(settings: EmbedderSettings) -> Embedder:
     """The embedder that `settings` describe; `base_url` None is OpenAI's own."""
     if settings.base_url is None and not settings.api_key:

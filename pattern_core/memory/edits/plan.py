@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
+from pattern_core.memory.edits import structured
 from pattern_core.memory.edits.edit import (
     AppendEntry,
     AppendText,
@@ -31,7 +32,7 @@ from pattern_core.memory.edits.edit import (
     SetValue,
     change_of,
 )
-from pattern_core.memory.shapes import structured
+from pattern_core.memory.edits.structured import Outcome, Writer
 from pattern_core.memory.shapes.containers import (
     ENTRIES,
     SpliceItems,
@@ -54,7 +55,6 @@ from pattern_core.memory.shapes.schema import (
     TextSchema,
     check_size,
 )
-from pattern_core.memory.shapes.structured import Outcome, Writer
 from pattern_core.memory.shapes.values import same
 from pattern_db.columns import Json
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import trio
 
 from pattern_core.errors import Conflict
+from pattern_core.memory.checkpoint import pack, unpack
+from pattern_core.memory.delta import HistoryDamaged, State, applied, packed, unpacked
 from pattern_core.memory.document import TEXT, Document, DocumentDamaged, state_of, state_snapshot
 from pattern_core.memory.past.block_check import frame
-from pattern_core.memory.past.checkpoint import pack, unpack
-from pattern_core.memory.past.delta import HistoryDamaged, State, applied, packed, unpacked
-from pattern_core.memory.past.segments import segment_of
 from pattern_core.memory.past.versions import write_state
+from pattern_core.memory.segments import segment_of
 from pattern_core.memory.shapes.containers import value_of
 from pattern_core.memory.shapes.render import plain
 from pattern_core.memory.shapes.schema import SchemaKind, kind_of, schema_of

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pattern_core.errors import Conflict, NotFound
+from pattern_core.memory.checkpoint import open_document, unpack
+from pattern_core.memory.delta import Change, State, applied, inverse, unpacked
 from pattern_core.memory.document import READER_PEER, TEXT, Document, document_at, state_of
-from pattern_core.memory.past.checkpoint import open_document, unpack
-from pattern_core.memory.past.delta import Change, State, applied, inverse, unpacked
-from pattern_core.memory.past.segments import whole_document
 from pattern_core.memory.past.undo import UNDO_REACH
 from pattern_core.memory.past.versions import document_of
 from pattern_core.memory.past.whose import Origin, lines_by, lines_by_rendering
+from pattern_core.memory.segments import whole_document
 from pattern_core.memory.shapes.containers import value_of
 from pattern_core.memory.shapes.render import plain, raw
 from pattern_core.memory.shapes.schema import schema_of

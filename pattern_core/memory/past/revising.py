@@ -17,6 +17,7 @@ from pattern_core.memory.changes import Made, opened, record, sign
 from pattern_core.memory.document import Document, state_of
 from pattern_core.memory.edits.edit import SetText, SetValue
 from pattern_core.memory.edits.plan import Content, plan
+from pattern_core.memory.edits.structured import Writer
 from pattern_core.memory.hot import Hot
 from pattern_core.memory.opened import OpenBlocks
 from pattern_core.memory.past.history import BlockHistory, lines_since, newest_lines
@@ -26,7 +27,6 @@ from pattern_core.memory.permission import Operation
 from pattern_core.memory.shapes.containers import apply, value_of, writes_between
 from pattern_core.memory.shapes.render import plain
 from pattern_core.memory.shapes.schema import LogSchema, Schema, check_size, schema_of
-from pattern_core.memory.shapes.structured import Writer
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.database import Database
 from pattern_db.tables.block_history import HistoryRow

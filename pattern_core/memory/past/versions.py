@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pattern_core.memory.delta import Change, Count, Keys, Spliced, State, starts_of
 from pattern_core.memory.document import READER_PEER, Document, copy_of, recorded, state_of
-from pattern_core.memory.past.delta import Change, Count, Keys, Spliced, State, starts_of
 from pattern_db.columns import Json, to_json
 
 _BY = "system"  # signs commits of scratch documents, which are never stored

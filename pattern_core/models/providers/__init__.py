@@ -1,38 +1,49 @@
-"""One file per vendor's format, and the table of the kinds that `[providers.<name>]` may name."""
+"""The kinds of providers that `[providers.<name>]` may name: one file and one entry of `PROVIDERS` each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
+from types import MappingProxyType
 
-from pattern_core.models.embedded.provider import EmbeddedProvider
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
-from pattern_core.models.providers.anthropic import AnthropicProvider
-from pattern_core.models.providers.google import GoogleProvider
-from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import ProviderSettings
+from pattern_core.models.providers.settings import ProviderKind, ProviderSettings
 
-
-def _embedded(name: str, _: ProviderSettings) -> EmbeddedProvider:
-    return EmbeddedProvider(name)  # it needs neither a key nor an address
-
-
-PROVIDERS: dict[str, Callable[[str, ProviderSettings], Provider]] = {
-    "anthropic": AnthropicProvider.from_settings,
-    "embedded": _embedded,
-    "google": GoogleProvider.from_settings,
-    "openai": OpenAIProvider.from_settings,
-}
+# A vendor's module is imported with its first provider.
+PROVIDERS: Mapping[str, ProviderKind] = MappingProxyType(
+    {
+        "anthropic": ProviderKind(
+            maker="pattern_core.models.providers.anthropic:AnthropicProvider.from_settings",
+            variables="ANTHROPIC",
+            default_model="claude-sonnet-5-5",  # source: the model list of the vendor's client, anthropic 2.12
+        ),
+        "openai": ProviderKind(
+            maker="pattern_core.models.providers.openai:OpenAIProvider.from_settings",
+            variables="OPENAI",
+            default_model="gpt-5.4-mini",  # source: the model list of the vendor's client, openai 3.54
+        ),
+        "google": ProviderKind(
+            maker="pattern_core.models.providers.google:GoogleProvider.from_settings",
+            variables="GEMINI",
+            default_model="gemini-3.8-flash",  # source: the examples of google-genai 3.4
+        ),
+        "embedded": ProviderKind(
+            maker="pattern_core.models.providers.embedded:EmbeddedProvider.from_settings",
+            default_model="rules-1",
+        ),
+    }
+)
 
 
 def make_provider(name: str, settings: ProviderSettings) -> Provider:
-    """The provider that `[providers.<name>]` describes; nothing is opened before the first question.
+    """Return the provider that `[providers.<name>]` describes; nothing is opened before the first question.
 
     Raises:
         ModelNotConfigured: the kind is not known, the key is missing or cannot be one. The message says what to set.
     """
-    factory = PROVIDERS.get(settings.kind)
-    if factory is None:
+    kind = PROVIDERS.get(settings.kind)
+    if kind is None:
         raise ModelNotConfigured(
             f"The model provider {name!r} is of kind {settings.kind!r}, which this version does not know. "
             f"Kinds are: {', '.join(sorted(PROVIDERS))}.",
@@ -45,4 +56,19 @@ def make_provider(name: str, settings: ProviderSettings) -> Provider:
             "Copy it again.",
             provider=name,
         )
-    return factory(name, settings)
+    if kind.variables is not None and not key and settings.base_url is None:  # the vendor's own address wants a key
+        raise not_configured(name)
+    provider: Provider = resolve_name(kind.maker)(name, settings)
+    return provider
+
+
+def not_configured(name: str, known: Sequence[str] = ()) -> ModelNotConfigured:
+    """Return the error for a provider that is missing: how to configure it, and which ones are configured."""
+    kind = PROVIDERS.get(name)
+    if kind is not None and kind.variables is not None:
+        variable = f"{kind.variables}_API_KEY"
+        advice = f"Set {variable}, or api_key under [providers.{name}] in pattern.toml, and start the server again."
+    else:
+        advice = f"Describe it under [providers.{name}] in pattern.toml, with its kind, base_url and api_key."
+    names = f" Configured: {', '.join(known)}." if known else ""
+    return ModelNotConfigured(f"The model provider {name!r} is not configured. {advice}{names}", provider=name)

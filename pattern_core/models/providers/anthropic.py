@@ -15,7 +15,7 @@ from pattern_core.models.providers.exchange import (
     HttpResponse,
     Wire,
 )
-from pattern_core.models.providers.settings import ProviderSettings, Secret, key_for
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 
 BASE_URL = "https://api.anthropic.com"
 
@@ -40,12 +40,8 @@ class AnthropicProvider:
 
     @classmethod
     def from_settings(cls, name: str, settings: ProviderSettings) -> AnthropicProvider:
-        """The provider that `settings` describe.
-
-        Raises:
-            ModelNotConfigured: there is neither a key nor another server's address.
-        """
-        return cls(name, key_for(name, settings) or Secret("none"), settings.base_url, omit=settings.omit)
+        """Return the provider that `settings` describe."""
+        return cls(name, settings.api_key or Secret("none"), settings.base_url, omit=settings.omit)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once, streaming; an empty delta is a sign of life, such as a ping.

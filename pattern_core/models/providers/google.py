@@ -22,7 +22,7 @@ from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
 from pattern_core.models.providers.draft import as_dict, as_str
 from pattern_core.models.providers.exchange import CONNECT_TIMEOUT_S, PLAIN_HEADERS, Connection, HttpResponse, Wire
 from pattern_core.models.providers.gemini import GeminiDecoder, encode
-from pattern_core.models.providers.settings import ProviderSettings, Secret, key_for
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 
 if TYPE_CHECKING:
     import httpx2
@@ -72,12 +72,8 @@ class GoogleProvider:
 
     @classmethod
     def from_settings(cls, name: str, settings: ProviderSettings) -> GoogleProvider:
-        """The provider that `settings` describe.
-
-        Raises:
-            ModelNotConfigured: there is neither a key nor another server's address.
-        """
-        return cls(name, key_for(name, settings) or Secret("none"), settings.base_url, omit=settings.omit)
+        """Return the provider that `settings` describe."""
+        return cls(name, settings.api_key or Secret("none"), settings.base_url, omit=settings.omit)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once, streaming; an empty delta is a sign of life, such as a part without words.

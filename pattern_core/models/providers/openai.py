@@ -13,7 +13,7 @@ from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
 from pattern_core.models.providers.exchange import CONNECT_TIMEOUT_S, PLAIN_HEADERS, Connection, HttpResponse, Wire
 from pattern_core.models.providers.openai_chat import ChatDecoder, Server, encode
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses
-from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret, key_for
+from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
 
 BASE_URL = "https://api.openai.com/v1"
 
@@ -46,12 +46,8 @@ class OpenAIProvider:
 
     @classmethod
     def from_settings(cls, name: str, settings: ProviderSettings) -> OpenAIProvider:
-        """The provider that `settings` describe.
-
-        Raises:
-            ModelNotConfigured: there is neither a key nor another server's address.
-        """
-        return cls(name, key_for(name, settings), settings.base_url, omit=settings.omit, api=settings.api)
+        """Return the provider that `settings` describe."""
+        return cls(name, settings.api_key or None, settings.base_url, omit=settings.omit, api=settings.api)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once, streaming; an empty delta is a sign of life, such as a piece of a tool call's arguments.

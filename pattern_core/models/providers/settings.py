@@ -1,14 +1,10 @@
-"""What a provider is made from, and what to say where there is none."""
+"""What a provider is made from, and what each kind of provider declares."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from pattern_core.models.errors import ModelNotConfigured
-
-KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "google": "GEMINI_API_KEY"}
 
 OpenAIFormat = Literal["chat", "responses"]
 
@@ -54,23 +50,15 @@ class ProviderSettings:
     api: OpenAIFormat = "chat"
 
 
-def key_for(name: str, settings: ProviderSettings) -> Secret | None:
-    """The key to ask with, None where there is none and another server than the vendor's own may want none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderKind:
+    """What the rest of the program must know about a kind of provider.
 
-    Raises:
-        ModelNotConfigured: there is neither a key nor another server's address.
+    `maker` names a function of a provider's name and settings (`module:name`), imported on first use. `variables`
+    begins the names of the vendor's environment variables (`OPENAI`: `OPENAI_API_KEY`, `OPENAI_BASE_URL`); None: it
+    needs neither key nor address. `default_model` is used by agents that name none.
     """
-    if not settings.api_key and settings.base_url is None:
-        raise not_configured(name)
-    return settings.api_key
 
-
-def not_configured(name: str, known: Sequence[str] = ()) -> ModelNotConfigured:
-    """The error for a provider that is not there: how to configure it, and which ones are."""
-    variable = KEY_VARIABLES.get(name)
-    if variable:
-        advice = f"Set {variable}, or api_key under [providers.{name}] in pattern.toml, and start the server again."
-    else:
-        advice = f"Describe it under [providers.{name}] in pattern.toml, with its kind, base_url and api_key."
-    names = f" Configured: {', '.join(known)}." if known else ""
-    return ModelNotConfigured(f"The model provider {name!r} is not configured. {advice}{names}", provider=name)
+    maker: str
+    default_model: str
+    variables: str | None = None

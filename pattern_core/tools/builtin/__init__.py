@@ -30,6 +30,3 @@ BUILTIN: tuple[Tool, ...] = (
     shell,
     emergency_halt,
 )
-# What writes to the machine's disk, runs commands or stops everybody is enabled by somebody's decision only.
-_BY_DECISION = (file_save, shell, emergency_halt)
-DEFAULT_ENABLED: tuple[str, ...] = tuple(tool.name for tool in BUILTIN if tool not in _BY_DECISION)

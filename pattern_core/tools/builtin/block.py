@@ -21,7 +21,7 @@ from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import BlockType, EffectClass, Permission
 
 
-@tool(effect=EffectClass.LOCAL)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def block(
     context: ToolContext,
     op: Annotated[

@@ -44,7 +44,7 @@ Operation = Literal[
 ]
 
 
-@tool(effect=EffectClass.LOCAL)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def block_edit(
     context: ToolContext,
     op: Annotated[

@@ -19,7 +19,7 @@ NAME = "calculator"
 VARIABLES_MAX = 100  # of one agent
 
 
-@tool(effect=EffectClass.LOCAL)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def calculator(
     context: ToolContext,
     expression: Annotated[

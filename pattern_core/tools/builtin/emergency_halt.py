@@ -10,7 +10,7 @@ from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import EffectClass
 
 
-@tool(effect=EffectClass.LOCAL)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)
 async def emergency_halt(
     context: ToolContext,
     reason: Annotated[str, "What is wrong, so that a person who was not there can judge it."],

@@ -29,7 +29,7 @@ HIT_CHARS_MAX = 1_500
 FILE_CHARS_MAX = 200_000  # of what an agent writes
 
 
-@tool(effect=EffectClass.LOCAL)
+@tool(effect=EffectClass.LOCAL, enabled_by_default=True)
 async def file(
     context: ToolContext,
     op: Annotated[

@@ -22,7 +22,7 @@ LIMIT_DEFAULT = 10
 SHOWN_CHARS_MAX = 12_000  # of one entry in one answer
 
 
-@tool(effect=EffectClass.LOCAL)
+@tool(effect=EffectClass.LOCAL, enabled_by_default=True)
 async def recall(
     context: ToolContext,
     op: Annotated[

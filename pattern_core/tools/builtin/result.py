@@ -12,7 +12,7 @@ from pattern_db.enums import EffectClass
 LIMIT_DEFAULT = 8_000
 
 
-@tool(effect=EffectClass.PURE)
+@tool(effect=EffectClass.PURE, enabled_by_default=True, reads_results=True)
 async def result(
     context: ToolContext,
     op: Annotated[

@@ -26,7 +26,7 @@ _TALK = ("all", "conversations")  # domains that hold messages; roles and sessio
 _MESSAGES = (SearchKind.MESSAGE,)
 
 
-@tool(effect=EffectClass.PURE)
+@tool(effect=EffectClass.PURE, enabled_by_default=True)
 async def search(
     context: ToolContext,
     query: Annotated[

@@ -15,10 +15,8 @@ from pattern_db.enums import EffectClass, Role
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
-SOURCE = "send_message"  # of the message's row: a prompt shows the call instead
 
-
-@tool(effect=EffectClass.LOCAL)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def send_message(
     context: ToolContext,
     target_type: Annotated[Literal["user", "agent"], "Whom to write to: the person you talk with, or another agent."],
@@ -51,7 +49,7 @@ def _to_user(context: ToolContext, content: str) -> dict[str, object]:
         content=content,
         batch_id=context.batch_id,
         tool_call_id=context.call_id,
-        source=SOURCE,
+        source="send_message",
     )
     context.work.store(messages.append, [row])
     # The words are in the message's row; the stored event only refers to it.

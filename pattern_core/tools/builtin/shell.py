@@ -8,11 +8,13 @@ from functools import partial
 from typing import Annotated, Literal, assert_never
 
 from pattern_core.errors import Unavailable
-from pattern_core.shell.policy import ShellSettings, verdict
+from pattern_core.shell.policy import verdict
+from pattern_core.shell.settings import ShellSettings
 from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Finished, TaskView
 from pattern_core.shell.shell import Shell as ShellService
 from pattern_core.tools.calling import done, needed
 from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_core.tools.toolbox import ToolSettings
 from pattern_db.enums import EffectClass
 
 Operation = Literal["execute", "spawn", "output", "kill", "status"]
@@ -32,7 +34,11 @@ def consent(arguments: Mapping[str, object], settings: ShellSettings | None = No
     return judged.reason if judged.action == "ask" else None
 
 
-@tool(effect=EffectClass.UNSAFE, timeout_s=TIMEOUT_MAX_S + SETTLING_S, consent=consent)
+def _configure(tool: Tool, settings: ToolSettings) -> Tool:
+    return tool if settings.shell is None else replace(tool, consent=partial(consent, settings=settings.shell))
+
+
+@tool(effect=EffectClass.UNSAFE, timeout_s=TIMEOUT_MAX_S + SETTLING_S, consent=consent, configure=_configure)
 async def shell(
     context: ToolContext,
     op: Annotated[
@@ -71,11 +77,6 @@ async def shell(
             return done(f"{count} of {len(tasks)} tasks run" if tasks else "You have no tasks", tasks=tasks)
         case _:
             assert_never(op)
-
-
-def bound_to(settings: ShellSettings) -> Tool:
-    """The tool as a server with these settings offers it: it asks for consent as they say."""
-    return replace(shell, consent=partial(consent, settings=settings))
 
 
 def _service(context: ToolContext) -> ShellService:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, assert_never
 from pattern_core.clock import now_text
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.tools.calling import done, needed
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_core.tools.toolbox import ToolSettings
 from pattern_core.web.page import Format, Page
 from pattern_core.web.web import Web
 from pattern_db.enums import EffectClass
@@ -20,8 +21,14 @@ SEARCH_MAX = 20
 _LAST = "last"  # the page that was fetched last, so that it can be read on without its address
 
 
+def _configure(tool: Tool, settings: ToolSettings) -> Tool:
+    if settings.web is None:
+        raise Unavailable("web is off: the server's pattern.toml has no section [web]")
+    return tool
+
+
 # Asking for a page twice does no harm, so that calls may run side by side and again after a crash.
-@tool(effect=EffectClass.IDEMPOTENT)
+@tool(effect=EffectClass.IDEMPOTENT, enabled_by_default=True, configure=_configure)
 async def web(
     context: ToolContext,
     op: Annotated[

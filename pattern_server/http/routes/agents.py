@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import Header, Response
 
-from pattern_core.agents.roster import Agent, AgentSpec, version_of
-from pattern_core.agents.settings import settings_of
+from pattern_core.agent_settings import settings_of
+from pattern_core.agents import Agent, AgentSpec, version_of
 from pattern_core.errors import InvalidInput
+from pattern_core.models.providers import PROVIDERS
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config, default_model_of
 from pattern_server.http.auth import demand
@@ -19,9 +20,6 @@ from pattern_server.http.postponed import Router
 from pattern_server.http.state import Caller, Server
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
-
-# Providers that an agent may name before anybody has configured them.
-_KNOWN = ("anthropic", "openai", "google", "embedded")
 
 IfMatch = Annotated[str | None, Header(description="the agent's `ETag`: it is changed only if it still has that one")]
 
@@ -123,6 +121,7 @@ def _check_other_models(config: Config, asked: Mapping[str, Any]) -> None:
 
 
 def _check_provider(config: Config, provider: str) -> None:
-    if provider not in config.providers and provider not in _KNOWN:
-        known = ", ".join(sorted({*config.providers, *_KNOWN}))
-        raise InvalidInput(f"there is no provider {provider!r}; known are {known}, and [providers.<name>] adds others")
+    known = sorted({*config.providers, *PROVIDERS})  # an agent may name a provider before it is configured
+    if provider not in known:
+        there = ", ".join(known)
+        raise InvalidInput(f"there is no provider {provider!r}; known are {there}, and [providers.<name>] adds others")

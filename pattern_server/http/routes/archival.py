@@ -81,7 +81,7 @@ class VersionsTold(Told):
     items: list[EntryTold]
 
 
-def _wanted(
+async def _wanted(
     cursor: Cursor = None,
     tag: Annotated[str | None, Query(description="only entries with this tag")] = None,
     include_superseded: Annotated[bool, Query(description="entries that hold no more, too")] = False,

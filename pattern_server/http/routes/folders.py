@@ -7,7 +7,7 @@ write, any for an administrator, and never the server's own data.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 import trio
@@ -107,15 +107,18 @@ class AttachmentTold(Told):
     attached_at: str
 
 
-class Place:
+class Place(NamedTuple):
     """The folder that a path names: the constellation and the folder, by id or name."""
 
-    def __init__(self, c: str, f: str) -> None:
-        self.c = c
-        self.f = f
+    c: str
+    f: str
 
 
-At = Annotated[Place, Depends(Place)]
+async def _place_of(c: str, f: str) -> Place:
+    return Place(c, f)
+
+
+At = Annotated[Place, Depends(_place_of)]
 
 
 @router.get("", dependencies=[demand("read")], response_model=Page[FolderTold])

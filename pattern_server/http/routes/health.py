@@ -37,7 +37,7 @@ async def ready(server: Server) -> JSONResponse:
     """Whether requests can be served now; if not, 503 and the reasons. One ill constellation does not count."""
     reasons = ["the server is stopping"] if server.draining.is_set() else []
     try:
-        await server.accounts.registry.list_users()
+        await server.accounts.database.check()
     except DatabaseError as error:
         reasons.append(f"the global database does not answer: {error.message}")
     content = {"status": "unready" if reasons else "ready", "reasons": reasons}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Header, Response
 from pydantic import Field
 
-from pattern_core.agents.imported import MESSAGES_MAX, PastMessage
+from pattern_core.conversation.imports import MESSAGES_MAX, PastMessage
 from pattern_db.enums import Role
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Told
@@ -16,7 +16,6 @@ from pattern_server.http.state import Caller, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}/history", tags=["messages"])
 
-BODY_BYTES_MAX = 32 * 1024 * 1024
 
 _IdempotencyKey = Annotated[str | None, Header(description="makes a repeated request harmless")]
 

@@ -52,7 +52,7 @@ class Conditions:
             )
 
 
-def _conditions(
+async def _conditions(
     if_match: Annotated[str | None, Header(description='the version that is expected, such as `"3"`')] = None,
     if_none_match: Annotated[str | None, Header(description="`*`: only if there is no such block")] = None,
 ) -> Conditions:

@@ -12,10 +12,10 @@ import trio
 from fastapi import Depends, Header
 from fastapi.responses import JSONResponse
 
-from pattern_core.admission import Incoming
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Unavailable
 from pattern_core.messages import Text
+from pattern_core.turns.admission import Incoming
 from pattern_core.views import TurnView
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import (
@@ -37,8 +37,6 @@ from pattern_server.http.state import Caller, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}/messages", tags=["messages"])
 
-BODY_BYTES_MAX = 16 * 1024 * 1024  # images come within
-
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -58,7 +56,7 @@ class Wishes:
     idempotency_key: str | None
 
 
-def _wishes(
+async def _wishes(
     accept: Annotated[str, Header(description="`text/event-stream` for the turn's events")] = "",
     prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240)")] = "",
     idempotency_key: Annotated[str | None, Header(description="makes a repeated request harmless")] = None,

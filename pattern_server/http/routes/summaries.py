@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pattern_core.compaction.past import list_summaries
+from pattern_core.compaction.compaction import list_summaries
 from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
 from pattern_server.http.postponed import Router

@@ -34,7 +34,7 @@ def db() -> Iterator[Connection]:
 def reserve(
     db: Connection, one: Call, tokens: int, *configured: Budget, now: str = NOW, price: int | None = 2
 ) -> ReservationRow | None:
-    return ledger.reserve(db, one, worst(tokens, price=price), now=now, configured=configured)
+    return ledger.reserve(db, one, lambda: worst(tokens, price=price), now=now, configured=configured)
 
 
 def held(db: Connection) -> Spent:
@@ -85,6 +85,20 @@ def test_a_call_is_reserved_and_settled(db: Connection) -> None:
     assert reserve(db, other, 50) is not None
     with pytest.raises(Conflict), translated():
         ledger.settle(db, took(one, 50))
+
+
+def test_a_summary_leaves_alone_what_is_held_for_its_step(db: Connection) -> None:
+    budgets.put(db, DAILY, now=NOW)
+    key = new_turn(db)
+    step, summary = call(key), call(key, purpose="summary")
+    assert reserve(db, step, 60) is not None
+    row = reserve(db, summary, 30)
+    ledger.settle(db, took(summary, 20), row)
+    assert held(db).tokens == 60
+    ledger.settle(db, took(summary, 5))  # nothing was held for this one
+    assert held(db).tokens == 60
+    ledger.settle(db, took(step, 50))
+    assert held(db).tokens == 0
 
 
 def test_another_day_and_another_agent_have_room(db: Connection) -> None:

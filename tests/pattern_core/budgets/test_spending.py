@@ -37,10 +37,10 @@ async def test_budgets_as_they_stand(database: Database, spending: Spending) -> 
     one, other = call(await database.write(new_turn)), call(await database.write(new_turn))
     stored = await spending.put(DAILY)
     assert (stored.id, stored.spent, stored.left) == ("agent.day.tokens.agt_ada", 0, 100)
-    await database.write(ledger.reserve, one, worst(60), now=NOW)
+    await database.write(ledger.reserve, one, lambda: worst(60), now=NOW)
     await database.write(ledger.settle, took(one, 50))
     await database.write(ledger.settle, took(other, 5, price=None))
-    await database.write(ledger.reserve, replace(other, step=2), worst(20), now=NOW)
+    await database.write(ledger.reserve, replace(other, step=2), lambda: worst(20), now=NOW)
     mine, overall, each = await spending.budgets()
     assert (mine.spent, mine.held, mine.left, mine.is_configured) == (55, 20, 25, False)
     assert mine.resets_at == "2026-11-22T00:00:00.000Z"

@@ -9,13 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from pattern_core import admission
-from pattern_core.admission import Accepted, Incoming
-from pattern_core.agents.active import ActiveTurn
-from pattern_core.agents.history import History, load_history, make_message, to_row
-from pattern_core.agents.roster import Agent
-from pattern_core.compaction.compaction import Commit, Compaction
+from pattern_core.agents import Agent
+from pattern_core.compaction.compaction import Commit, Compaction, Made
 from pattern_core.compaction.summariser import Summariser, SummaryCall
+from pattern_core.conversation.history import History, load_history, make_message, to_row
 from pattern_core.errors import LimitReached
 from pattern_core.events import Event, read
 from pattern_core.ids import Ids, seeded_randomness
@@ -27,6 +24,8 @@ from pattern_core.models.retry import RetryPolicy
 from pattern_core.search import SearchRequest, search
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
+from pattern_core.turns import admission
+from pattern_core.turns.admission import Accepted, Arrival, Incoming
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -70,12 +69,15 @@ class CountingPurse:
 
 @dataclass(kw_only=True)
 class Stage:
-    """One agent, its turn under way, and what makes room for it."""
+    """One agent with its conversation, its turn under way, and what makes room for it."""
 
     database: Database
     clock: StoppedClock
     ids: Ids
-    turn: ActiveTurn
+    agent: Agent
+    history: History = field(default_factory=History)
+    running_from: str = "~"  # where the turn's messages begin
+    deadline: float = math.inf
     provider: ScriptedProvider
     summariser: Summariser
     compaction: Compaction
@@ -93,9 +95,17 @@ class Stage:
             commit=commit,
         )
 
-    @property
-    def history(self) -> History:
-        return self.turn.history
+    async def make_room(self, room: int, compaction: Compaction | None = None) -> Made:
+        """Make room for the turn."""
+        return await (compaction or self.compaction).make_room(
+            self.agent,
+            self.history,
+            turn=(1, "turn_1"),
+            running_from=self.running_from,
+            deadline=self.deadline,
+            room=room,
+            purse=self.purse,
+        )
 
     def new(self, role: str, *parts: Part) -> Message:
         self.clock.advance(1_000)
@@ -135,19 +145,19 @@ class Stage:
         """Store past messages of no turn."""
         said = [self.new(role, Text(text=f"{words} {number}")) for number in range(count)]
         rows = [to_row(one, agent_id=ADA.id, batch_id="", sequence=0, source="import") for one in said]
-        await self.database.write(messages.append, [replace(row, batch_id=None) for row in rows])
+        await self.database.write(messages.append, [row._replace(batch_id=None) for row in rows])
 
     async def begin(self, text: str = "and now?") -> Message:
         """Read the history and let the turn begin with a message."""
         await self.reload()
         message = self.new("user", Text(text=text))
-        self.turn.batch_id = message.position
+        self.running_from = message.position
         self.history.append(message)
         return message
 
     async def reload(self) -> None:
         """Read the conversation as a new process does."""
-        self.turn.history = await self.database.read(load_history, ADA.id, self.limits.prompt, active=None)
+        self.history = await self.database.read(load_history, ADA.id, self.limits.prompt, active=None)
 
     async def rows(self) -> list[MessageRow]:
         """All messages, oldest first, archived or not."""
@@ -180,7 +190,8 @@ async def stage(
     ids = Ids(clock, seeded_randomness(7))
     provider = ScriptedProvider(script, otherwise=otherwise, name=ADA.model_provider)
     models = ModelClient({provider.name: provider}, RetryPolicy(attempts_max=1), limits.turn, seeded_randomness(3))
-    summariser = Summariser(models, lambda _provider, _model: window)
+    windows = {(ADA.model_provider, ADA.model_name): window}
+    summariser = Summariser(models, lambda provider, model: windows.get((provider, model), 100))
     async with Database.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         await database.write(agents.create, ADA)
 
@@ -192,7 +203,7 @@ async def stage(
             database=database,
             clock=clock,
             ids=ids,
-            turn=_turn(config),
+            agent=replace(ADA, config={} if config is None else {"compaction": config}),
             provider=provider,
             summariser=summariser,
             compaction=Compaction(
@@ -210,22 +221,7 @@ async def stage(
 
 def _accept(connection: Connection, limits: Limits) -> tuple[Accepted, list[Event]]:
     incoming = Incoming(agent_id=ADA.id, content="hello", sender=USER)
-    return admission.accept(connection, incoming, turn_id="turn_1", seed=7, now=START, limits=limits)
-
-
-def _turn(config: Mapping[str, object] | None) -> ActiveTurn:
-    return ActiveTurn(
-        key=1,
-        id="turn_1",
-        agent=replace(ADA, config={} if config is None else {"compaction": config}),
-        seed=7,
-        sender=USER,
-        depth=0,
-        batch_id="~",
-        deadline=math.inf,
-        deadline_at=START,
-        history=History(),
-    )
+    return admission.accept(connection, Arrival(incoming=incoming, turn_id="turn_1", seed=7, now=START), limits)
 
 
 def loose_ends(conversation: Sequence[Message]) -> list[str]:

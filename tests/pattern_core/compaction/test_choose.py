@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.agents.history import Exchange
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, remaining
 from pattern_core.compaction.settings import CompactionSettings, Strategy
+from pattern_core.conversation.history import Exchange
 from pattern_core.messages import Message, Text
 from pattern_db.timestamps import iso
 

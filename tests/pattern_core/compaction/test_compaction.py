@@ -11,8 +11,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.compaction.opening import OPENING_ID
+from pattern_core.compaction.compaction import list_summaries
 from pattern_core.compaction.storing import Archived
+from pattern_core.conversation.opening import OPENING_ID
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
 from pattern_core.messages import Text, ToolCall, ToolResult
@@ -46,7 +47,7 @@ async def test_where_there_is_room_nothing_happens() -> None:
     async with stage() as world:
         await world.said(5)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=10_000, purse=world.purse)
+        made = await world.make_room(10_000)
         assert (made.messages, made.summary_ids, world.provider.asked) == (0, (), 0)
         assert await world.summaries() == []
 
@@ -55,7 +56,7 @@ async def test_what_leaves_is_retold_and_both_are_found() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        made = await world.make_room(2_000)
         assert world.history.tokens == made.tokens_after <= 2_000 < made.tokens_before
         first = world.history.messages[0]
         assert (first.id, first.role) == (OPENING_ID, "user")
@@ -77,7 +78,7 @@ async def test_a_new_process_sees_the_same_conversation() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        await world.make_room(2_000)
         before = world.history.messages[:-1]  # the turn's own message was not stored
         await world.reload()
         assert world.history.messages == before
@@ -88,7 +89,7 @@ async def test_without_a_summary_a_stub_says_what_left(answer: Answer) -> None:
     async with stage(otherwise=answer) as world:
         await world.said(30)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        made = await world.make_room(2_000)
         assert world.history.tokens <= 2_000
         (summary,) = await world.summaries()
         assert summary.is_stub
@@ -105,7 +106,7 @@ async def test_a_summary_longer_than_what_it_is_of_is_refused() -> None:
     async with stage(otherwise=long, config={"summary_tokens": 2_000}, window=60_000) as world:
         await world.said(12)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=1_000, purse=world.purse)
+        made = await world.make_room(1_000)
         assert made.trouble == "the summary was longer than what it was of"
         assert [row.is_stub for row in await world.summaries()] == [True]
         assert world.history.tokens <= 1_000
@@ -117,7 +118,7 @@ async def test_no_money_no_summary() -> None:
         world.purse.calls_max = 0
         await world.said(30)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        made = await world.make_room(2_000)
         assert (made.trouble, world.provider.asked) == ("the day's budget is spent", 0)
         await assert_nothing_lost(world, 60)
 
@@ -129,7 +130,7 @@ async def test_a_record_that_is_too_long_is_halved() -> None:
     async with stage(otherwise=picky) as world:
         await world.said(12)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=1_000, purse=world.purse)
+        await world.make_room(1_000)
         assert [row.summary for row in await world.summaries()] == [SUMMARY]
         assert world.provider.asked <= 6
         await assert_nothing_lost(world, 24)
@@ -142,12 +143,12 @@ async def test_cancelled_in_the_middle_everything_is_as_before(autojump_clock: o
         await world.begin()
         before = world.history.messages
         with trio.move_on_after(1):
-            await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+            await world.make_room(2_000)
         assert world.history.messages == before
         assert await world.summaries() == []
         assert not any(row.is_archived for row in await world.rows())
         gate.set()
-        await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)  # and works the next time
+        await world.make_room(2_000)  # and works the next time
         assert world.history.tokens <= 2_000
         await assert_nothing_lost(world, 60)
 
@@ -165,11 +166,11 @@ async def test_a_process_that_dies_at_the_commit_loses_nothing(dies: str) -> Non
             raise Died
 
         with pytest.raises(Died):
-            await world.remade(dying).make_room(world.turn, room=2_000, purse=world.purse)
+            await world.make_room(2_000, world.remade(dying))
         assert world.history.messages == before
         await world.begin()  # as the next process does
         await assert_nothing_lost(world, 60)
-        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        made = await world.make_room(2_000)
         assert made.messages == 0 if dies == "after" else made.messages > 0
         assert world.history.tokens <= 2_000
         await assert_nothing_lost(world, 60)
@@ -183,9 +184,9 @@ async def test_a_slow_summary_takes_half_of_the_turns_time(autojump_clock: objec
     async with stage(otherwise=Paced(answer=says(SUMMARY), delay_s=100)) as world:
         await world.said(30)
         await world.begin()
-        world.turn.deadline = trio.current_time() + 60
-        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
-        assert trio.current_time() <= world.turn.deadline - 30
+        world.deadline = trio.current_time() + 60
+        made = await world.make_room(2_000)
+        assert trio.current_time() <= world.deadline - 30
         assert made.trouble
         await assert_nothing_lost(world, 60)
 
@@ -194,9 +195,9 @@ async def test_twice_without_a_new_message_no_model_is_asked() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        await world.make_room(2_000)
         asked = world.provider.asked
-        await world.compaction.make_room(world.turn, room=700, purse=world.purse)
+        await world.make_room(700)
         assert world.provider.asked == asked
         assert world.history.tokens <= 700
         await assert_nothing_lost(world, 60)
@@ -208,7 +209,7 @@ async def test_one_turn_does_not_compact_without_end() -> None:
         await world.begin()
         for room in (5_000, 2_800, 1_200, 400, 200):
             world.history.append(world.new("user", Text(text="more")))
-            await world.compaction.make_room(world.turn, room=room, purse=world.purse)
+            await world.make_room(room)
             assert world.history.tokens <= room
         assert [row.is_stub for row in await world.summaries()] == [False, False, False, True, True]
 
@@ -220,7 +221,7 @@ async def test_summaries_follow_one_another_and_are_merged_when_there_are_many()
             await world.said(14)
             total += 28
             await world.begin()
-            await world.compaction.make_room(world.turn, room=1_500, purse=world.purse)
+            await world.make_room(1_500)
             assert world.history.tokens <= 1_500
         await assert_nothing_lost_of_merged(world, total)
         rows = await world.summaries()
@@ -252,7 +253,7 @@ async def test_the_recursive_strategy_has_one_summary_that_grows_deeper() -> Non
         for _round in range(3):
             await world.said(10)
             await world.begin()
-            await world.compaction.make_room(world.turn, room=1_100, purse=world.purse)
+            await world.make_room(1_100)
         assert [row.depth for row in await world.summaries()] == [0, 1, 2]
         assert (await world.summaries())[-1].message_count == sum(row.is_archived for row in await world.rows())
         assert world.history.messages[0].text.count(SUMMARY) == 1
@@ -265,7 +266,7 @@ async def test_strategies_without_a_model_ask_none(type_: str) -> None:
     async with stage(config={"type": type_, "keep_recent": 6, "min_keep_recent": 6}) as world:
         await world.said(30, tools=2)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=1_500, purse=world.purse)
+        await world.make_room(1_500)
         assert world.history.tokens <= 1_500
         await assert_nothing_lost(world, 180)
 
@@ -277,10 +278,10 @@ async def test_ten_thousand_imported_messages_leave_in_portions() -> None:
         assert world.history.opening.unloaded == 9_500
         assert "9500 messages" in world.history.messages[0].text
         assert len(world.history.messages) == 502
-        made = await world.compaction.make_room(world.turn, room=1_500, purse=world.purse)
+        made = await world.make_room(1_500)
         assert world.history.tokens <= 1_500
         assert world.history.opening.unloaded == 0
-        assert len(made.summary_ids) == 10 + 1
+        assert len(made.summary_ids) == 2 + 1
         await assert_nothing_lost(world, 10_000)
         assert world.provider.asked <= 6
         assert "past 3 " in [f"{text} " for text in await world.found('"past 3"')]
@@ -291,7 +292,7 @@ async def test_imported_words_of_tools_leave_with_the_others() -> None:
         await world.imported(200, role="tool")
         await world.said(20)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=600, purse=world.purse)
+        await world.make_room(600)
         rows = await world.rows()
         assert sum(not row.is_archived for row in rows) == len(world.history.messages) - 2  # opening, turn
 
@@ -310,7 +311,7 @@ async def test_a_turn_that_waits_for_a_person_stays(read_max: int) -> None:
         assert waiting.batch_id is not None
         await world.database.write(_wait, waiting.batch_id)
         await world.begin()
-        await world.compaction.make_room(world.turn, room=1_000, purse=world.purse)
+        await world.make_room(1_000)
         kept = [row for row in await world.rows() if not row.is_archived]
         assert {waiting.batch_id} <= {row.batch_id for row in kept}
         assert len([row for row in kept if row.batch_id == waiting.batch_id]) == 2
@@ -327,7 +328,7 @@ async def test_a_turn_of_many_calls_is_shown_shorter_and_stays_whole() -> None:
             world.history.append(world.new("assistant", Text(text="look"), call))
             content = f"result {number} " + "data " * 800
             world.history.append(world.new("tool", ToolResult(call_id=f"r{number}", tool="read", content=content)))
-            made = await world.compaction.make_room(world.turn, room=3_000, purse=world.purse)
+            made = await world.make_room(3_000)
             assert world.history.tokens <= 3_000
             assert loose_ends(world.history.messages) == []
             assert world.history.messages[-1].role == "tool"
@@ -341,7 +342,7 @@ async def test_a_message_that_is_too_long_by_itself_says_so() -> None:
         await world.said(3)
         await world.begin("word " * 2_000)
         with pytest.raises(LimitReached, match="shorter message"):
-            await world.compaction.make_room(world.turn, room=1_000, purse=world.purse)
+            await world.make_room(1_000)
         assert len(await world.rows()) == 6
 
 
@@ -349,13 +350,13 @@ async def test_a_model_that_cannot_write_is_not_asked() -> None:
     async with stage(config={"summarization_model": "embedded/rules"}) as world:
         await world.said(30)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=2_000, purse=world.purse)
+        made = await world.make_room(2_000)
         assert made.trouble == "embedded models do not write summaries"
         await assert_nothing_lost(world, 60)
     async with stage(window=500) as world:
         await world.said(30)
         await world.begin()
-        made = await world.compaction.make_room(world.turn, room=400, purse=world.purse)
+        made = await world.make_room(400)
         assert "too small" in str(made.trouble)
         await assert_nothing_lost(world, 60)
 
@@ -363,7 +364,7 @@ async def test_a_model_that_cannot_write_is_not_asked() -> None:
 async def test_by_hand_the_strategy_works_where_there_is_room_and_no_turn() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
-        made = await world.compaction.by_hand(world.turn.agent, purse=world.purse)
+        made = await world.compaction.by_hand(world.agent, purse=world.purse)
         assert made.messages > 0
         assert made.tokens_after < made.tokens_before
         assert [row.summary for row in await world.summaries()] == [SUMMARY]
@@ -376,7 +377,7 @@ async def test_by_hand_nothing_is_asked_while_the_agent_is_at_work() -> None:
         await world.said(30)
         await world.database.write(turns.start, 1, batch_id="1", epoch=1, started_at=START, deadline_at=START)
         with pytest.raises(Conflict, match="at work"):
-            await world.compaction.by_hand(world.turn.agent, purse=world.purse)
+            await world.compaction.by_hand(world.agent, purse=world.purse)
         assert (world.provider.asked, world.purse.reserved) == (0, [])
 
 
@@ -385,24 +386,24 @@ async def test_two_people_do_not_compact_at_once() -> None:
     async with stage(otherwise=Paced(answer=says(SUMMARY), gate=gate)) as world:
         await world.said(30)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(world.compaction.by_hand, world.turn.agent, purse=world.purse))
+            nursery.start_soon(partial(world.compaction.by_hand, world.agent, purse=world.purse))
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(Conflict, match="already"):
-                await world.compaction.by_hand(world.turn.agent, purse=world.purse)
+                await world.compaction.by_hand(world.agent, purse=world.purse)
             gate.set()
         assert world.provider.asked == 1
         assert len(await world.summaries()) == 1
         await world.said(3)
-        assert (await world.compaction.by_hand(world.turn.agent, purse=world.purse)).messages > 0
+        assert (await world.compaction.by_hand(world.agent, purse=world.purse)).messages > 0
 
 
 async def test_what_a_person_archived_meanwhile_is_not_archived_twice() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
         await world.begin()
-        await world.compaction.by_hand(world.turn.agent, purse=world.purse)
+        await world.compaction.by_hand(world.agent, purse=world.purse)
         before = len(await world.summaries())
-        await world.compaction.make_room(world.turn, room=2_500, purse=world.purse)
+        await world.make_room(2_500)
         assert world.history.tokens <= 2_500
         rows = await world.rows()
         assert len(rows) == 60
@@ -439,7 +440,7 @@ def test_whatever_is_said_it_fits_and_nothing_is_lost(
             for one in turns:
                 asked = await world.begin("word " * one.words)
                 try:
-                    await world.compaction.make_room(world.turn, room=room, purse=world.purse)
+                    await world.make_room(room)
                     assert world.history.tokens <= room
                 except LimitReached as error:  # nothing but the question is left, and it alone is too long
                     assert message_tokens(asked) > room
@@ -455,3 +456,16 @@ def test_whatever_is_said_it_fits_and_nothing_is_lost(
                 stored += await world.turn_of(one.words, one.results)
 
     trio.run(live)
+
+
+async def test_summaries_are_listed_newest_first_and_in_pages() -> None:
+    async with stage(otherwise=says("They talked about many things.")) as world:
+        for _round in range(3):
+            await world.said(20)
+            await world.begin()
+            await world.make_room(2_000)
+        ids = [row.id for row in await world.summaries()]
+        assert len(ids) == 3
+        first = await list_summaries(world.database, ADA.id, limit=2)
+        rest = await list_summaries(world.database, ADA.id, limit=2, before=first[-1].id)
+        assert [row.id for row in (*first, *rest)] == ids[::-1]

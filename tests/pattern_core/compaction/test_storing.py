@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from pattern_core.agents.history import SENT_BY_TOOL, to_row
-from pattern_core.compaction.opening import opening_message
 from pattern_core.compaction.storing import Leaving, Sizes, store
+from pattern_core.conversation.history import to_row
+from pattern_core.conversation.opening import opening_message
 from pattern_core.errors import Conflict
 from pattern_core.messages import Text
 from pattern_core.models.tokens import message_tokens
@@ -62,10 +62,8 @@ async def test_what_leaves_is_marked_and_named_and_told() -> None:
 async def test_what_no_prompt_shows_leaves_with_its_turn() -> None:
     async with stage() as world:
         await world.said(1)
-        sent = to_row(
-            world.new("assistant", Text(text="sent")), agent_id=ADA.id, batch_id="", sequence=0, source=SENT_BY_TOOL
-        )
-        await world.database.write(messages.append, [sent])
+        sent = to_row(world.new("assistant", Text(text="sent")), agent_id=ADA.id, batch_id="", sequence=0)
+        await world.database.write(messages.append, [sent._replace(tool_call_id="call_1")])
         await world.said(1)
         left = await leaving(world, 4)
         positions = [position for position in left.positions if position != sent.position]

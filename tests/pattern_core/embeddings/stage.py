@@ -10,9 +10,10 @@ import trio
 
 from pattern_core.embeddings.embedder import Embedder, Purpose, TextsRefused
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
+from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.embeddings.texts import pieces_of
-from pattern_core.testing import DeterministicEmbedder, StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_db import template, vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database

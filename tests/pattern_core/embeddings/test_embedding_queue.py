@@ -8,8 +8,8 @@ import trio.testing
 
 from pattern_core.embeddings.embedder import unavailable
 from pattern_core.embeddings.embedding_queue import RECHECK_S
+from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.errors import Conflict
-from pattern_core.testing import DeterministicEmbedder
 from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database

@@ -4,7 +4,7 @@ import pytest
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused, unavailable
 from pattern_core.embeddings.portions import TEXTS_PER_CALL, Made, Portions
-from pattern_core.testing import DeterministicEmbedder
+from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from tests.pattern_core.embeddings.stage import PickyEmbedder
 
 TEXTS = {f"h{number}": f"text {number}" for number in range(3 * TEXTS_PER_CALL)}

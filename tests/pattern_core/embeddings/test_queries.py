@@ -5,9 +5,9 @@ import trio
 import trio.testing
 
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
+from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.embeddings.queries import DEADLINE_S, REMEMBERED, WAITING, QueryVectors, check_vectors
 from pattern_core.embeddings.shelf import EmbedderShelf, FormerModelGone
-from pattern_core.testing import DeterministicEmbedder
 from tests.pattern_core.embeddings.stage import SlowEmbedder, texts_of
 
 ONE = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=64, fingerprint="0" * 64)

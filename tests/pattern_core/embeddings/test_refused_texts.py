@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.testing import DeterministicEmbedder
+from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import SearchKind

@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, unavailable
+from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.embeddings.shelf import FORMER_MAX, LOOK_AGAIN_S, EmbedderShelf, FormerModelGone, is_comparable
-from pattern_core.testing import DeterministicEmbedder
 
 OLD = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=32, fingerprint="old")
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pattern_core.embeddings import switch, work
 from pattern_core.embeddings.embedder import EmbedderInfo
-from pattern_core.testing.embedder import hashed_words
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_db import maintenance, vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import IndexState, Role, SearchKind
@@ -211,7 +209,7 @@ class Lives(RuleBasedStateMachine):
     def change_a_message(self, chance: int) -> None:
         if found := self._ids("messages", "is_deleted = 0"):
             row = messages.get(self.db, found[chance % len(found)])
-            messages.replace(self.db, replace(row, content="changed"))
+            messages.replace(self.db, row._replace(content="changed"))
 
     @rule(chance=st.integers(0, 1_000))
     def remove_an_entry(self, chance: int) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.mcp_servers.naming import enables, is_server_name, server_of, tool_name
+from pattern_core.mcp_servers.naming import enables, server_of, tool_name
+from pattern_core.mcp_servers.settings import is_server_name
 
 VENDORS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 LONG = "list_" + "very_" * 12 + "long"

@@ -27,6 +27,8 @@ async def test_a_tool_and_its_call() -> None:
     assert tool.name == "notes__find"
     assert tool.description == "A tool of the MCP server `notes`, which describes it itself: Finds notes."
     assert (tool.effect, tool.timeout_s) == (EffectClass.UNSAFE, 95)
+    assert tool.returns_untrusted_text
+    assert not tool.enabled_by_default
     given = {"context": 1, "self": 2, "a-b": 3}  # names that are none of ours
     assert await tool.call(CONTEXT, given) == f"notes__find find {given} key_1"
 

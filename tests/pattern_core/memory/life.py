@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.checkpoint import open_document
+from pattern_core.memory.delta import packed
 from pattern_core.memory.document import Document, recorded, state_of
-from pattern_core.memory.past.checkpoint import open_document
-from pattern_core.memory.past.delta import packed
 from pattern_core.memory.past.undo import UNDO_REACH, Plan, plan_merge, plan_redo, plan_rollback, plan_undo
 from pattern_core.memory.past.versions import apply_change
 from pattern_db.connection import Connection

@@ -6,6 +6,7 @@ import pytest
 from loro import ID, ExportMode, LoroDoc
 
 from pattern_core.ids import seeded_randomness
+from pattern_core.memory.delta import Count, Keys, Splice, Spliced
 from pattern_core.memory.document import (
     Document,
     DocumentDamaged,
@@ -18,7 +19,6 @@ from pattern_core.memory.document import (
     recorded,
     state_snapshot,
 )
-from pattern_core.memory.past.delta import Count, Keys, Splice, Spliced
 
 
 def document(text: str = "", peer: int = 1) -> Document:

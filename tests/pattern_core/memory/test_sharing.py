@@ -66,6 +66,20 @@ async def test_a_loan_can_be_changed_and_ended() -> None:
             await sharing.unshare(ada, "notes", "bob", author=USER)
 
 
+async def test_the_loans_of_one_block_are_no_others_business() -> None:
+    async with two() as (here, ada, bob):
+        sharing, memory = here.constellation.sharing, here.constellation.memory
+        cyd = await here.agent("cyd")
+        await memory.create(bob, NewBlock(label="diary", content="secret"), author=USER)
+        await lend(here)
+        await sharing.share(bob, "diary", "cyd", READ, author=USER)
+        assert [loan.agent for loan in await sharing.loans(ada, "notes")] == ["bob"]
+        assert [loan.agent for loan in await sharing.loans(bob, "diary")] == ["cyd"]
+        with pytest.raises(NotFound, match="is not lent to cyd"):
+            await sharing.unshare(ada, "notes", "cyd", author=USER)
+        assert (await memory.view(cyd.id, "diary")).content == "secret"
+
+
 async def test_agents_lend_their_own_and_no_more_than_they_may_do() -> None:
     async with two() as (here, ada, bob):
         sharing, memory = here.constellation.sharing, here.constellation.memory

@@ -216,6 +216,15 @@ async def test_other_metadata_leaves_the_schema_and_a_schema_alone_only_the_look
     assert "lines 2-3" not in (await prompt_blocks(rig.store, ADA))[0]
 
 
+async def test_a_text_gets_a_schema_as_it_is_kept_and_none_that_nobody_gave_it(rig: Rig) -> None:
+    await rig.block("words")
+    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), author=BY_ADA)
+    assert changed.metadata == {"tags": ["x"]}
+    whole = BlockSettings(metadata={"schema": {"Text": {}}})
+    changed = await rig.store.set_metadata(ADA, "notes", whole, author=BY_ADA)
+    assert changed.metadata == {"schema": "Text"}
+
+
 async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig: Rig) -> None:
     await rig.block(schema="List", value=["a"])
     work = UnitOfWork()

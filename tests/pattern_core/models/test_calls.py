@@ -29,7 +29,20 @@ def test_arguments_are_parsed(raw: str, arguments: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    ['{"a":', "[1]", "null", '"text"', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "[" * 100_000, "1" * 5_000],
+    [
+        *(
+            '{"a":',
+            "[1]",
+            "null",
+            '"text"',
+            '{"a": NaN}',
+            '{"a": -Infinity}',
+            '{"a": 1e999}',
+            "[" * 100_000,
+            "1" * 5_000,
+        ),
+        '{"a": ' + "[" * 64 + "]" * 64 + "}",  # stored, it could not be served
+    ],
 )
 def test_what_is_no_json_object_is_kept_as_it_came(raw: str) -> None:
     call = tool_call("c1", "search", raw)

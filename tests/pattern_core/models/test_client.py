@@ -350,13 +350,12 @@ def test_a_busy_model_is_left_for_the_next_one_without_waiting() -> None:
         async def on_move(move: Move) -> None:
             moves.append(move)
 
-        chain = replace(CHAIN, on_move=on_move)
-        assert await client.ask(REQUEST, "ignored", ignore, chain=chain) == says("b")
+        assert await client.ask(REQUEST, "ignored", ignore, on_move=on_move, chain=CHAIN) == says("b")
         assert (trio.current_time(), first.asked, second.requests[0].model) == (0, 1, "m-b")
         assert [(move.index, move.attempts, move.why) for move in moves] == [(1, 1, "model_overloaded")]
         assert "another model can be asked now" in moves[0].message
         # The first one's pause is known now: it is not even asked.
-        assert await client.ask(REQUEST, "ignored", ignore, chain=chain) == says("b")
+        assert await client.ask(REQUEST, "ignored", ignore, on_move=on_move, chain=CHAIN) == says("b")
         assert (first.asked, moves[1].attempts, trio.current_time()) == (1, 0, 0)
 
     virtually(test)

@@ -65,10 +65,10 @@ class Links:
 
     def chain(self, **flags: bool) -> Chain:
         links = tuple(Link(provider=name, model=f"{name}-model", reason="test") for name in self.outcomes)
-        return replace(Chain(links=links, on_move=self.on_move), **flags)  # type: ignore[arg-type]  # all are flags
+        return replace(Chain(links=links), **flags)  # type: ignore[arg-type]  # all are flags
 
     async def run(self, **flags: bool) -> ModelReply:
-        return await fall_back(self.chain(**flags), REQUEST, self.ask, facts_of)
+        return await fall_back(self.chain(**flags), REQUEST, self.ask, facts_of, self.on_move)
 
 
 def error(kind: type[ModelError]) -> ModelError:

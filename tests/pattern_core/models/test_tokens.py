@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.model import ModelRequest, ToolSpec, Usage
 from pattern_core.models.tokens import (
+    ELLIPSIS,
+    clip,
+    clip_middle,
     estimate_messages,
     estimate_parts,
     estimate_request,
@@ -13,6 +18,7 @@ from pattern_core.models.tokens import (
     estimate_tools,
     estimate_usage,
     message_tokens,
+    request_tokens,
 )
 
 
@@ -48,3 +54,40 @@ def test_a_request_is_all_it_shows() -> None:
     assert estimate_tools([tool]) == 12 + 2 + 2 + 5
     assert estimate_request(request) == 2 + 5 + 21 + 1
     assert estimate_usage(request, [Text(text="eeee")]) == Usage(input_tokens=29, output_tokens=1, is_estimate=True)
+
+
+def test_what_was_counted_with_a_request_is_not_counted_again() -> None:
+    counted = ModelRequest(model="m", system=["aaaa"], messages=[user("cccc")], estimate=7)
+    assert request_tokens(counted) == 7
+    assert request_tokens(replace(counted, estimate=None)) == 6
+    assert estimate_usage(counted, ()).input_tokens == 7
+
+
+@given(st.text(max_size=300), st.integers(0, 80))
+def test_a_clipped_text_fits(text: str, tokens: int) -> None:
+    cut = clip(text, tokens)
+    assert estimate_text(cut) <= tokens
+    if estimate_text(text) <= tokens:
+        assert cut == text
+    elif cut:
+        assert cut.endswith(ELLIPSIS)
+        assert text.startswith(cut.removesuffix(ELLIPSIS))
+
+
+def test_a_text_is_cut_after_a_sentence_if_one_ends_late_enough() -> None:
+    assert clip("One sentence that is here. Another one follows it now.", 9) == "One sentence that is here.…"
+    assert clip("One. Another sentence without an end in sight", 8) == "One. Another sentence witho…"
+
+
+@given(st.text(alphabet="ab. é中", max_size=400), st.integers(10, 60))
+def test_the_middle_gives_way(text: str, tokens: int) -> None:
+    cut = clip_middle(text, tokens, " | ")
+    assert estimate_text(cut) <= tokens + 2
+    if estimate_text(text) <= tokens:
+        assert cut == text
+    else:
+        head, tail = cut.split(" | ")
+        assert text.startswith(head)
+        assert text.endswith(tail)
+        assert head
+        assert tail

@@ -14,7 +14,7 @@ from pattern_db.journal.turns import NewTurn
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import activity, agents
 from pattern_db.tables.activity import NotedActivity, TurnActivity
-from tests.pattern_core.agents.rig import ADA
+from tests.pattern_core.turns.rig import ADA
 from tests.support import START, USER
 
 SETTINGS = ContextSettings()

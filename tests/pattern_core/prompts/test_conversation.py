@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.agents.history import History, make_message
+from pattern_core.conversation.history import History, make_message
 from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
 from pattern_core.models.tokens import estimate_messages
 from pattern_core.prompts.conversation import Conversations

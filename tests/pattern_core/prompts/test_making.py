@@ -7,17 +7,17 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any
 
-from pattern_core.agents.active import ActiveTurn
-from pattern_core.agents.history import History, make_message
-from pattern_core.agents.imported import PastMessage
-from pattern_core.agents.roster import Agent, AgentSpec
+from pattern_core.agents import AgentSpec
+from pattern_core.conversation.history import History, make_message
+from pattern_core.conversation.imports import PastMessage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits.edit import AppendText
 from pattern_core.messages import Message, Text, ToolResult
 from pattern_core.models.model import ModelRequest, Usage
 from pattern_core.models.providers import claude, openai_chat
 from pattern_core.models.providers.openai_chat import Server
-from pattern_core.prompts.making import Offered, newest_words, time_words
+from pattern_core.prompts.making import NOTHING_FOUND, Offered, newest_words, time_words
+from pattern_core.prompts.prompt import Prompt
 from pattern_core.prompts.sampling import Sampling
 from pattern_core.testing import StoppedClock, calls, says
 from pattern_core.tools.builtin import BUILTIN
@@ -27,6 +27,8 @@ from pattern_db.enums import BlockType, EffectClass, Role
 from tests.support import START, USER, Running, note, running
 
 EDITED_EVERY = 12  # turns between two edits of a core block
+OFFERED = Offered(tools=(), window=8_192, sampling=Sampling(max_output_tokens=100))
+HISTORY = History([make_message("user", [Text(text="Hello")], position="1".zfill(19), created_at=START)])
 KEYS = "The greenhouse keys hang behind the clock in the kitchen."
 
 
@@ -174,58 +176,43 @@ async def test_a_config_that_will_not_do_ends_the_turn_with_a_sentence() -> None
 
 async def test_counts_of_a_vendor_make_the_next_estimate_better() -> None:
     async with running() as it:
-        turn = _turn(await it.agent(prompt="word " * 400))
+        ada = await it.agent(prompt="word " * 400)
         prompts = it.constellation._services.prompts
-        offered = Offered(tools=(), window=8_192, sampling=Sampling(max_output_tokens=100))
-        prompt = await prompts.make(turn, offered)
+
+        async def made() -> Prompt:
+            return await prompts.make(ada, HISTORY, OFFERED, NOTHING_FOUND, seed=7)
+
+        prompt = await made()
         assert prompt.tokens == prompt.estimate
         twice = Usage(input_tokens=2 * prompt.estimate, output_tokens=1)
-        prompts.learn(turn, prompt, replace(twice, is_estimate=True))
-        assert (await prompts.make(turn, offered)).tokens == prompt.estimate
-        prompts.learn(turn, prompt, twice)
-        assert (await prompts.make(turn, offered)).tokens == 2 * prompt.estimate
+        prompts.learn(ada.id, prompt, replace(twice, is_estimate=True))
+        assert (await made()).tokens == prompt.estimate
+        prompts.learn(ada.id, prompt, twice)
+        assert (await made()).tokens == 2 * prompt.estimate
 
 
-async def test_what_was_looked_up_is_kept_until_the_turn_ends() -> None:
-    async with running() as it:
-        turn = _turn(await it.agent())
-        prompts = it.constellation._services.prompts
-        offered = Offered(tools=(), window=8_192, sampling=Sampling(max_output_tokens=100))
-        await prompts.make(turn, offered)
-        await it.database.write(_task, turn.agent.id)
-        assert section((await prompts.make(turn, offered)).request, "open_tasks") == ""
-        prompts.forget(turn.id)
-        assert section((await prompts.make(turn, offered)).request, "open_tasks") != ""
+async def test_what_was_looked_up_is_shown_until_the_turn_ends() -> None:
+    async def plan(context: ToolContext) -> str:
+        """Plan something."""
+        context.work.store(_task, context.agent_id)
+        return "planned"
+
+    script = [calls("plan"), says("one"), says("two")]
+    async with running(script, tools=[tool(effect=EffectClass.LOCAL)(plan)]) as it:
+        await it.agent()
+        await it.say("Hello")
+        await it.say("Hello again")
+    assert [bool(section(request, "open_tasks")) for request in it.provider.requests] == [False, False, True]
 
 
 async def test_rules_of_tools_are_told_in_words() -> None:
     async with running() as it:
-        turn = _turn(await it.agent())
-        offered = Offered(
-            tools=(),
-            window=8_192,
-            sampling=Sampling(max_output_tokens=100),
-            rules=["Call search first."],
-            notes=["Say goodbye."],
+        offered = replace(OFFERED, rules=["Call search first."], notes=["Say goodbye."])
+        prompt = await it.constellation._services.prompts.make(
+            await it.agent(), HISTORY, offered, NOTHING_FOUND, seed=7
         )
-        prompt = await it.constellation._services.prompts.make(turn, offered)
         assert prompt.request.system[2].splitlines()[1:] == ["- Call search first."]
         assert prompt.request.tail[-1] == "<reminders>\nSay goodbye.\n</reminders>"
-
-
-def _turn(agent: Agent) -> ActiveTurn:
-    return ActiveTurn(
-        key=1,
-        id="turn_1",
-        agent=agent,
-        seed=7,
-        sender=USER,
-        depth=0,
-        batch_id="",
-        deadline=0.0,
-        deadline_at=START,
-        history=History([make_message("user", [Text(text="Hello")], position="1".zfill(19), created_at=START)]),
-    )
 
 
 def test_what_was_said_last_and_when() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.agents.history import make_message
+from pattern_core.conversation.history import make_message
 from pattern_core.messages import Message, Text
 from pattern_core.models.model import ToolSpec
 from pattern_core.models.tokens import estimate_messages, estimate_request
@@ -14,7 +14,7 @@ from pattern_core.prompts.budget import Fitted
 from pattern_core.prompts.conversation import Shown
 from pattern_core.prompts.log import read_log
 from pattern_core.prompts.parts import Kind, LeftOut, Part
-from pattern_core.prompts.prompt import PromptInput, build_prompt, hash_prefix
+from pattern_core.prompts.prompt import PromptInput, build_prompt, halves_of, has_opening, hash_prefix
 from pattern_core.prompts.sampling import Sampling
 
 
@@ -51,7 +51,7 @@ VOLATILE = [
 ]
 SOURCE = PromptInput(
     model="script-1",
-    fitted=Fitted(shown=[*STABLE, *VOLATILE], left_out=[]),
+    halves=halves_of(Fitted(shown=[*STABLE, *VOLATILE], left_out=[]), [spec()], 8_192),
     conversation=conversation("one", "two"),
     cursor=f"{2:019d}",
     history_digest=b"h" * 16,
@@ -63,7 +63,12 @@ SOURCE = PromptInput(
 
 
 def with_parts(*parts: Part) -> PromptInput:
-    return replace(SOURCE, fitted=Fitted(shown=parts, left_out=[]))
+    return replace(SOURCE, halves=halves_of(Fitted(shown=parts, left_out=[]), SOURCE.tools, SOURCE.window))
+
+
+def with_tools(*tools: ToolSpec) -> PromptInput:
+    halves = halves_of(Fitted(shown=[*STABLE, *VOLATILE], left_out=[]), tools, SOURCE.window)
+    return replace(SOURCE, tools=tools, halves=halves)
 
 
 def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> None:
@@ -113,9 +118,9 @@ def test_the_same_input_gives_the_same_prompt() -> None:
         (with_parts(part(Kind.INSTRUCTIONS, "Be long."), *STABLE[1:], *VOLATILE), True),
         (with_parts(*STABLE[:3], *VOLATILE), True),
         (with_parts(*STABLE[:2], STABLE[3], STABLE[2], *VOLATILE), True),
-        (replace(SOURCE, tools=[]), True),
-        (replace(SOURCE, tools=[spec(description="Note it well.")]), True),
-        (replace(SOURCE, tools=[spec(), spec("other")]), True),
+        (with_tools(), True),
+        (with_tools(spec(description="Note it well.")), True),
+        (with_tools(spec(), spec("other")), True),
         (replace(SOURCE, history_digest=b"i" * 16), False),
     ],
 )
@@ -163,8 +168,8 @@ def test_the_room_for_a_conversation_is_what_the_rest_and_the_answer_leave() -> 
 
 def test_what_was_shown_is_noted() -> None:
     out = [LeftOut(kind=Kind.PINNED, reason="no room"), LeftOut(kind=Kind.RECALLED, reason="too slow")]
-    fitted = Fitted(shown=SOURCE.fitted.shown, left_out=out, notes=["much"])
-    log = build_prompt(replace(SOURCE, fitted=fitted)).log
+    fitted = Fitted(shown=[*STABLE, *VOLATILE], left_out=out, notes=["much"])
+    log = build_prompt(replace(SOURCE, halves=halves_of(fitted, SOURCE.tools, SOURCE.window))).log
     stable, volatile = read_log(log.stable.parts), read_log(log.volatile.parts)
     assert [one.kind for one in stable.parts] == ["instructions", "guide", "core", "pinned"]
     assert [one.kind for one in volatile.parts][:3] == ["referred", "recalled", "recalled"]
@@ -179,7 +184,9 @@ def test_what_was_shown_is_noted() -> None:
 def test_a_conversation_that_begins_with_a_summary_says_so() -> None:
     opening = Message(role="user", parts=(Text(text="Before: tea."),), id="opening")
     shown = conversation("one")
-    source = replace(SOURCE, conversation=replace(shown, messages=[opening, *shown.messages]))
+    assert has_opening([opening, *shown.messages])
+    halves = halves_of(Fitted(shown=STABLE, left_out=[]), SOURCE.tools, SOURCE.window, is_opened=True)
+    source = replace(SOURCE, halves=halves, conversation=replace(shown, messages=[opening, *shown.messages]))
     log = build_prompt(source).log
     assert read_log(log.stable.parts).notes == ["the conversation begins with what is kept of archived messages"]
     assert (log.history_from, log.history_count) == (f"{1:019d}", 2)

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pattern_core.models.model import ToolSpec
-from pattern_core.rules import Asked, Call, CallState, RuleSet, check
+from pattern_core.rules.engine import RuleSet, check
+from pattern_core.rules.facts import Call, CallState
+from pattern_core.rules.rule import Asked
 
 TOOLS = ("a", "b", "c", "d")
 

@@ -8,8 +8,8 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.rules import Call
 from pattern_core.rules.detectors import DetectorSettings, Finding, Watched, watch
+from pattern_core.rules.facts import Call
 from pattern_core.testing.clock import StoppedClock
 from tests.pattern_core.rules.moments import call, ran
 
@@ -126,6 +126,9 @@ def test_no_progress() -> None:
     # What changes something is progress, though it always answers the same.
     assert look(*searches(30, effect_class="local")) is None
     assert look(*searches(6), ran("search", "a hit", step=7)) is None
+    # Unless it is the same change again.
+    quiet = DetectorSettings.of({"identical": None, "ping_pong": None})
+    assert look(*times(7), settings=quiet) == ("warn", "no_progress")
 
 
 def test_making_room_without_progress() -> None:
@@ -142,6 +145,17 @@ def test_all_may_be_switched_off() -> None:
     off = DetectorSettings.of(False)
     assert look(*times(50), settings=off) is None
     assert look(*times(50), settings=DetectorSettings.of({"identical": None, "no_progress": False})) is None
+
+
+def test_few_calls_are_not_looked_at() -> None:
+    class Unread(Call):
+        @property
+        def outcome(self) -> Any:
+            raise AssertionError("looked at")
+
+    assert look(*[Unread(tool="a", step=step) for step in (1, 2)]) is None
+    with pytest.raises(AssertionError, match="looked at"):
+        look(*[Unread(tool="a", step=step) for step in (1, 2, 3)])
 
 
 def test_settings() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from pattern_core.rules import Asked, CallState, RuleSet, check
-from pattern_core.rules.facts import calls_of, read
-from pattern_core.rules.state import RESULT_CHARS_MAX
+from pattern_core.rules.engine import RuleSet, check
+from pattern_core.rules.facts import RESULT_CHARS_MAX, Call, CallState, calls_of, read
+from pattern_core.rules.rule import Asked
 from pattern_db import template
 from pattern_db.connection import Connection
-from pattern_db.enums import Role
+from pattern_db.enums import EffectStatus, Role
 from pattern_db.journal import effects, turns
 from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.turns import NewTurn
@@ -128,3 +129,15 @@ def test_a_restart_judges_the_same(db: Connection) -> None:
     call(db, turn, 3, "mail")
     full = CallState(calls=calls_of(db, turn), step=1, now_ms=now_ms)
     assert check(rules, full, Asked(tool="note")).kind == "refuse"
+
+
+def test_what_has_ended() -> None:
+    ended = {status.value for status in EffectStatus if Call(tool="a", status=status.value).has_ended}
+    assert ended == {"done", "error", "timeout", "cancelled", "denied", "in_doubt"}
+
+
+def test_repetitions_have_equal_outcomes() -> None:
+    first = Call(tool="a", arguments={"x": 1, "y": [2]}, status="done", result="fine")
+    assert first.outcome == replace(first, arguments={"y": [2], "x": 1}).outcome
+    for other in ({"arguments": {"x": 2, "y": [2]}}, {"status": "error"}, {"result": "good"}):
+        assert first.outcome != replace(first, **other).outcome

@@ -1,21 +1,314 @@
-"""The table of kinds."""
+"""Each kind of rule, from its definition: how it is stored, what it says, what it means."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from pattern_core.rules.kinds import KINDS, OTHER_NAMES
-from pattern_core.rules.rule import Rule
+from pattern_core.errors import InvalidInput
+from pattern_core.rules import kinds
+from pattern_core.rules.engine import RuleSet, at_exit, check, ends_after, offer, words
+from pattern_core.rules.facts import Call, CallState
+from pattern_core.rules.kinds import KINDS
+from pattern_core.rules.rule import Asked, ToolRule
+from pattern_db.enums import EffectStatus
+from tests.pattern_core.rules.moments import after, call, ran, rules, spec, verdict
+
+# Each kind as it is stored, with all its fields, and its line in the prompt.
+OURS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"tool": "a", "type": "continue_loop"}, "After `a` your turn goes on."),
+    (
+        {"tool": "*", "type": "exit_loop", "priority": 0},
+        "After any tool succeeded your turn ends, and calls that you put behind it are not run.",
+    ),
+    (
+        {"tool": "a", "type": "start_constraint", "args": {"q": [1]}, "alternatives": ["b"], "message": "First."},
+        "In every turn call `a` or `b` first, before any other tool. First.",
+    ),
+    ({"tool": "a", "type": "required_before_exit"}, "Call `a` before you end a turn."),
+    (
+        {"tool": "a", "type": "required_before_exit_if", "condition": {"tool_not_called": "b"}},
+        "Call `a` before you end a turn if `b` did not run.",
+    ),
+    (
+        {"tool": "a", "type": "requires_preceding", "tools": ["b", "web_*"]},
+        "Call `a` only after `b`, `web_*` succeeded in the same turn.",
+    ),
+    (
+        {"tool": "a*", "type": "requires_following", "tools": ["b"], "priority": 255},
+        "Call any tool named like `a*` only before `b`, not after.",
+    ),
+    (
+        {"tool": "a", "type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}},
+        "Directly after `a` call one of `b`, `c`.",
+    ),
+    (
+        {"tool": "a", "type": "parent", "children": ["b"]},
+        "Call `b` only directly after `a`, and after it nothing else.",
+    ),
+    (
+        {"tool": "a", "type": "conditional", "outputs": {"yes": "b"}, "default": "c", "strict": True},
+        "What `a` returns decides what you call next: “yes” to `b`, anything else to `c`.",
+    ),
+    (
+        {"tool": "*", "type": "exclusive_groups", "groups": [["a", "b"], ["c", "d"]]},
+        "In one turn use only one tool of each of these groups: `a`, `b`; `c`, `d`.",
+    ),
+    ({"tool": "*", "type": "max_calls", "count": 0}, "Call any tool together at most 0 times in a turn."),
+    ({"tool": "a", "type": "cooldown", "seconds": 0.5}, "Between two uses of `a` 0.5 seconds must pass."),
+    ({"tool": "a", "type": "periodic", "seconds": 3600}, "Call `a` every 1 hour; you are told when it is due."),
+    (
+        {"tool": "a", "type": "requires_consent", "scope": "mail"},
+        "A person must agree to each call of `a` (mail); you wait for the answer.",
+    ),
+    (
+        {"tool": "a", "type": "allowed_operations", "operations": ["read"], "parameter": "mode"},
+        "With `a` you may only do: read.",
+    ),
+    ({"tool": "a", "type": "needed"}, "`a` must stay available: other parts rely on it."),
+)
+
+
+def test_every_kind_is_in_the_table_and_here() -> None:
+    defined = [one for one in vars(kinds).values() if isinstance(one, type) and issubclass(one, ToolRule)]
+    assert set(KINDS.values()) == set(defined) - {ToolRule}
+    assert {rule["type"] for rule, _ in OURS} == set(KINDS) == set(DOES)
+
+
+@pytest.mark.parametrize(("rule", "line"), OURS, ids=lambda one: one["type"] if isinstance(one, dict) else "")
+def test_a_kind_is_stored_and_said(rule: dict[str, Any], line: str) -> None:
+    given = RuleSet.of([rule])
+    assert given.to_json() == [rule]
+    assert type(given.rules[0]) is KINDS[rule["type"]]
+    assert words(given) == [line]
+
+
+def test_lines_stand_in_the_order_of_judging_and_equal_ones_once() -> None:
+    lines = words(rules(*(rule for rule, _ in OURS)))
+    assert sorted(lines) == sorted(line for _, line in OURS)
+    assert (lines[0], lines[-1]) == (OURS[6][1], OURS[1][1])
+    group = {"tool": "a", "type": "exclusive_groups", "groups": [["a", "b"]]}
+    assert words(rules(group, group)) == [
+        "In one turn use only one tool of each of these groups (this concerns `a`): `a`, `b`."
+    ]
+
+
+def enabled(given: RuleSet, state: CallState) -> object:
+    try:
+        given.check_enabled(())
+    except InvalidInput as error:
+        return error.message
+    return None
+
+
+def judged(tool: str, **arguments: str) -> Callable[[RuleSet, CallState], object]:
+    asked = Asked(tool=tool, arguments=arguments, parameters={"properties": {"op": {}, "mode": {}}})
+    return lambda given, state: check(given, state, asked)
+
+
+# Per kind: its fields, a moment, and a question that it answers otherwise than no rules do.
+DOES: dict[str, tuple[dict[str, Any], CallState, Callable[[RuleSet, CallState], object]]] = {
+    "continue_loop": ({"priority": 9}, after(ran("a")), ends_after),
+    "exit_loop": ({"tool": "b"}, after(ran("b")), ends_after),
+    "start_constraint": ({}, after(), judged("b")),
+    "required_before_exit": ({}, after(step=1), at_exit),
+    "required_before_exit_if": ({"condition": {"tool_not_called": "b"}}, after(step=1), at_exit),
+    "requires_preceding": ({"tools": ["b"]}, after(), judged("a")),
+    "requires_following": ({"tools": ["b"]}, after(ran("b")), judged("a")),
+    "child": ({"tool": "b", "children": ["c"]}, after(ran("b")), judged("d")),
+    "parent": ({"children": ["b"]}, after(), judged("b")),
+    "conditional": ({"tool": "b", "outputs": {"fine": "c"}}, after(ran("b")), judged("d")),
+    "exclusive_groups": ({"tool": "*", "groups": [["b", "c"]]}, after(ran("c")), judged("b")),
+    "max_calls": ({"count": 0}, after(), judged("a")),
+    "cooldown": ({"seconds": 9}, after(now_ms=1_000, last_ms={"a": 0}), judged("a")),
+    "periodic": ({"seconds": 9}, after(step=1, now_ms=10_000, last_ms={"a": 0}), at_exit),
+    "requires_consent": ({}, after(), judged("a")),
+    "allowed_operations": ({"operations": ["read"]}, after(), judged("a", op="burn")),
+    "needed": ({}, after(), enabled),
+}
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_kind_names_the_fields_of_its_rule(name: str) -> None:
-    own = {one.name for one in fields(KINDS[name].make)} - {one.name for one in fields(Rule)}
-    assert set(KINDS[name].fields) == (set() if name == "required_before_exit" else own)
+def test_a_kind_does_something(name: str) -> None:
+    fields, state, ask = DOES[name]
+    others = [{"tool": "a", "type": "exit_loop"}] if name == "continue_loop" else []
+    assert ask(rules(*others, {"tool": "a", "type": name, **fields}), state) != ask(rules(*others), state)
 
 
-def test_no_name_means_two_kinds() -> None:
-    assert len(OTHER_NAMES) == sum(1 + len(kind.aliases) for kind in KINDS.values())
-    assert all(OTHER_NAMES[name] == name for name in KINDS)
+NEEDS_A = {"tool": "b", "type": "requires_preceding", "tools": ["a"]}
+BEFORE_A = {"tool": "b", "type": "requires_following", "tools": ["a"]}
+GROUP = {"tool": "*", "type": "exclusive_groups", "groups": [["a", "b"], ["c", "d*"]]}
+THREE = {"tool": "a", "type": "max_calls", "count": 3}
+FIRST = {"tool": "a", "type": "start_constraint"}
+CHILD = {"tool": "a", "type": "child", "children": ["b", "c"]}
+PARENT = {"tool": "a", "type": "parent", "children": ["b"]}
+ROUTED = {"tool": "a", "type": "conditional", "outputs": {"yes": "b", "true": "c", "7": "d"}}
+
+RUNS = "run"
+# rule, calls before, tool, what the refusal says ("run" if there is none)
+CASES: tuple[tuple[dict[str, Any], list[Call], str, str], ...] = (
+    (NEEDS_A, [], "b", "`a` must run first"),
+    (NEEDS_A, [ran("a")], "b", RUNS),
+    (NEEDS_A, [call("a", "error")], "b", "`a` must run first"),
+    (NEEDS_A, [call("a", "planned")], "b", "`a` must run first"),
+    (NEEDS_A, [], "c", RUNS),
+    ({**NEEDS_A, "tools": ["a", "c"]}, [ran("a")], "b", "`c` must run first"),
+    ({**NEEDS_A, "tools": ["web_*"]}, [ran("web_search")], "b", RUNS),
+    ({**NEEDS_A, "tool": "*", "tools": ["a"]}, [], "c", "`a` must run first"),
+    (BEFORE_A, [], "b", RUNS),
+    (BEFORE_A, [ran("a")], "b", "before `a`"),
+    (BEFORE_A, [call("a", "error")], "b", RUNS),
+    (BEFORE_A, [ran("a")], "a", RUNS),
+    (GROUP, [ran("a")], "b", "only one"),
+    (GROUP, [ran("a")], "a", RUNS),
+    (GROUP, [ran("a")], "c", RUNS),
+    (GROUP, [call("a", "error")], "b", RUNS),
+    (GROUP, [call("a", "started")], "b", "`a` was"),
+    (GROUP, [ran("dig")], "c", "`dig` was"),
+    (THREE, [ran("a"), ran("a")], "a", RUNS),
+    (THREE, [ran("a"), ran("a"), ran("a")], "a", "`a` runs at most 3 times"),
+    (THREE, [ran("a"), call("a", "planned"), call("a", "in_doubt")], "a", "at most 3"),
+    (THREE, [ran("a"), ran("a"), call("a", "denied"), call("a", "error")], "a", RUNS),
+    (THREE, [ran("a"), ran("a"), ran("a")], "b", RUNS),
+    ({**THREE, "tool": "*"}, [ran("a"), ran("b"), ran("c")], "d", "tools run at most 3"),
+    ({**THREE, "tool": "a?", "count": 1}, [ran("a1")], "a2", "`a?` runs at most once"),
+    ({**THREE, "count": 0}, [], "a", "at most 0"),
+    (FIRST, [], "b", "`a` must run first in a turn, before `b`"),
+    (FIRST, [], "a", RUNS),
+    (FIRST, [ran("a")], "b", RUNS),
+    (FIRST, [call("a", "error")], "b", "must run first"),
+    (FIRST, [call("a", "error", step=1), call("a", "error", step=2), call("a", "timeout", step=3)], "b", RUNS),
+    (FIRST, [call("a", "error", is_forced=True)], "b", RUNS),
+    ({**FIRST, "alternatives": ["c"]}, [ran("c")], "b", RUNS),
+    ({**FIRST, "tool": "gone"}, [], "b", RUNS),
+    (CHILD, [], "d", RUNS),
+    (CHILD, [ran("a")], "b", RUNS),
+    (CHILD, [ran("a")], "d", "directly after `a` only `b`, `c`"),
+    (CHILD, [ran("a"), ran("b")], "d", RUNS),
+    (CHILD, [call("a", "error")], "d", RUNS),
+    (PARENT, [], "b", "only directly after `a`"),
+    (PARENT, [], "d", RUNS),
+    (PARENT, [ran("a")], "b", RUNS),
+    (PARENT, [ran("a")], "d", "directly after `a` only `b`"),
+    (PARENT, [ran("a"), ran("c")], "b", "only directly after `a`"),
+    (ROUTED, [ran("a", "yes")], "c", "only `b`"),
+    (ROUTED, [ran("a", '{"message": true}')], "c", RUNS),
+    (ROUTED, [ran("a", '{"message": "yes"}')], "c", "only `b`"),
+    (ROUTED, [ran("a", "7.0")], "d", RUNS),
+    (ROUTED, [ran("a", '"maybe"')], "c", RUNS),
+    ({**ROUTED, "default": "d"}, [ran("a", "maybe")], "c", "only `d`"),
+    ({**ROUTED, "strict": True}, [ran("a", "maybe")], "c", "only no tool"),
+    (ROUTED, [ran("a", "yes"), ran("b")], "c", RUNS),
+)
+
+
+@pytest.mark.parametrize(("rule", "calls", "tool", "says"), CASES)
+def test_a_rule_means_what_it_says(rule: dict[str, Any], calls: list[Call], tool: str, says: str) -> None:
+    kind, text = verdict(rules(rule), after(*calls), tool)
+    assert (kind, says in text or says == RUNS) == ("run" if says == RUNS else "refuse", True), text
+
+
+def test_first_tools_are_one_choice_and_a_resting_one_is_not_waited_for() -> None:
+    either = {**FIRST, "alternatives": ["b"]}
+    third = {"tool": "c", "type": "start_constraint"}
+    assert verdict(rules(either, third), after(), "d")[1] == "`a`, `b`, `c` must run first in a turn, before `d`."
+    assert verdict(rules(either, third), after(ran("b")), "a")[1] == "`c` must run first in a turn, before `a`."
+    assert verdict(rules(either, third), after(ran("b"), ran("c")), "d")[0] == "run"
+    rest = {"tool": "a", "type": "cooldown", "seconds": 60}
+    resting = after(now_ms=1_000, last_ms={"a": 0})
+    assert verdict(rules(FIRST, rest), resting, "d")[0] == "run"
+    assert verdict(rules(FIRST, rest), after(now_ms=61_000, last_ms={"a": 0}), "d")[0] == "refuse"
+    assert verdict(rules(either, rest), resting, "d")[0] == "refuse"
+    assert verdict(rules(either), after(tools=("d",)), "d")[0] == "run"
+
+
+def test_a_cooldown_reaches_across_turns() -> None:
+    given = rules({"tool": "a", "type": "cooldown", "seconds": 60})
+    assert verdict(given, after(now_ms=100_000), "a")[0] == "run"
+    rested = after(now_ms=100_000, last_ms={"a": 75_000, "b": 99_000})
+    assert verdict(given, rested, "a") == ("refuse", "it rests after each use; call it again in 35 seconds.")
+    assert verdict(given, rested, "b")[0] == "run"
+    assert verdict(given, after(now_ms=135_000, last_ms={"a": 75_000}), "a")[0] == "run"
+    assert verdict(given, after(ran("a", at_ms=30_000), now_ms=100_000), "a")[0] == "run"
+    assert verdict(given, after(ran("a", at_ms=90_000), now_ms=100_000), "a")[0] == "refuse"
+    assert verdict(given, after(call("a", "planned"), now_ms=100_000), "a")[0] == "refuse"
+    assert verdict(given, after(call("a", "error", at_ms=99_000), now_ms=100_000), "a")[0] == "run"
+    # A clock that was set back makes no rest longer than the rule says.
+    assert "1 minute" in verdict(given, after(now_ms=1_000, last_ms={"a": 51_000}), "a")[1]
+    assert verdict(given, after(now_ms=1_000, last_ms={"a": 75_000}), "a")[0] == "run"
+    many = rules({"tool": "a*", "type": "cooldown", "seconds": 10})
+    ahead = {"a": 90_000_000, "ab": 44_000}
+    assert "in 4 seconds" in verdict(many, after(now_ms=50_000, last_ms=ahead), "a")[1]
+    shared = rules({"tool": "web*", "type": "cooldown", "seconds": 60})
+    assert verdict(shared, after(now_ms=100_000, last_ms={"web_fetch": 99_000}), "web_search")[0] == "refuse"
+
+
+READ = {"tool": "file", "type": "allowed_operations", "operations": ["read", "append"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "left"),
+    [
+        ({"enum": ["read", "patch", "append"], "type": "string"}, {"enum": ["read", "append"], "type": "string"}),
+        ({"enum": ["read", "patch"], "default": "patch"}, {"enum": ["read"]}),
+        ({"enum": ["read", "patch"], "default": "read"}, {"enum": ["read"], "default": "read"}),
+        ({"const": "read"}, {"enum": ["read"]}),
+        ({"type": "string"}, {"type": "string", "enum": ["read", "append"]}),
+        (True, {"enum": ["read", "append"]}),
+        ({"enum": ["patch"]}, None),
+    ],
+)
+def test_only_what_is_allowed_is_shown(schema: dict[str, Any] | bool, left: dict[str, Any] | None) -> None:
+    given = spec("file", path={"type": "string"}, op=schema)
+    shown = offer(rules(READ), after(tools=("file",)), [given]).tools
+    assert len(shown) == (left is not None)
+    for found in shown:
+        assert found.parameters == {"type": "object", "properties": {"path": {"type": "string"}, "op": left}}
+        assert given.parameters["properties"]["op"] == schema  # type: ignore[index]  # JSON; the tool is as it was
+
+
+def test_tools_without_operations_stay_as_they_are() -> None:
+    plain, other = spec("file", path={"type": "string"}), spec("web", op={"enum": ["fetch"]})
+    assert offer(rules(READ), after(tools=("file", "web")), [plain, other]).tools == (plain, other)
+
+
+def test_several_rules_leave_what_all_allow() -> None:
+    given = rules(READ, {**READ, "tool": "*", "operations": ["read"]})
+    [found] = offer(given, after(tools=("file",)), [spec("file", op={"type": "string"})]).tools
+    assert found.parameters["properties"]["op"]["enum"] == ["read"]  # type: ignore[index]  # JSON
+
+
+FILE = {"properties": {"op": {"enum": ["read", "append", "patch"], "default": "patch"}, "path": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parameters", "named", "is_refused"),
+    [
+        ({"op": "read"}, FILE, None, False),
+        ({"op": "patch"}, FILE, None, True),
+        ({}, FILE, None, True),  # the default is what it would do
+        ({"op": "patch"}, {"properties": {"path": {}}}, None, False),
+        ({"operation": "save", "command": "read"}, {"properties": {"command": {}, "operation": {}}}, None, True),
+        ({"command": "read"}, {"properties": {"command": {}}}, None, False),
+        ({}, {"properties": {"op": {}}}, None, False),
+        ({"op": "patch"}, {"properties": {"op": True}}, None, True),
+        ({"op": ["read"]}, FILE, None, True),
+        ({"op": "patch"}, FILE, "path", False),
+        ({"op": "read", "path": "patch"}, FILE, "path", True),
+        ({"mode": "patch"}, FILE, "mode", False),  # no such argument
+    ],
+)
+def test_operations(arguments: dict[str, Any], parameters: dict[str, Any], named: str | None, is_refused: bool) -> None:
+    asked = Asked(tool="file", arguments=arguments, parameters=parameters)
+    found = check(rules({**READ, "parameter": named}), after(), asked)
+    assert found.kind == ("refuse" if is_refused else "run")
+    assert not is_refused or "allowed are: read, append" in found.text
+
+
+@pytest.mark.parametrize("status", list(EffectStatus))
+def test_every_status_is_judged(status: EffectStatus) -> None:
+    used = {"planned", "awaiting_approval", "started", "done", "timeout", "in_doubt"}
+    given = rules({"tool": "a", "type": "max_calls", "count": 1})
+    assert (verdict(given, after(call("a", status.value)), "a")[0] == "refuse") is (status.value in used)

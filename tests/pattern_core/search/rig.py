@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.search.request import Mode, SearchRequest, check
-from pattern_core.testing.embedder import hashed_words
 from pattern_db import vector_tables, vectors
 from pattern_db.connection import Connection
 from pattern_db.enums import IndexState, Role, SearchKind

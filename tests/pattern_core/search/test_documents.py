@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.search.documents import rank
 from pattern_core.search.plan import plan
 from pattern_core.search.request import check
-from pattern_core.testing.embedder import hashed_words
 from pattern_db.enums import SearchKind
 from tests.pattern_core.search.rig import DIMENSION, Past, asked, past
 

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.errors import InvalidInput
 from pattern_core.search import KINDS, GroupBy, Mode, SearchRequest, search
-from pattern_core.search.find import find, query_vector
-from pattern_core.search.request import check
-from pattern_core.testing.embedder import hashed_words
+from pattern_core.search.find import SAMPLED, blended, find, nameless, query_vector, without
+from pattern_core.search.request import QueryVector, check
 from pattern_db import template, vector_tables, vectors
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
@@ -22,6 +23,7 @@ from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
 from pattern_db.vectors import Embedding
 from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents, constellation
+from tests.pattern_core.search.rig import past as conversation
 from tests.pattern_core.tools.builtin.rig import ToolRig
 
 DIMENSION = 64
@@ -40,16 +42,10 @@ class Vectors:
     notice: str | None = None
     fingerprints: list[str] = field(default_factory=list)  # of the answers to come; without any it is not told
 
-    async def query_vector(self, text: str) -> Answer:
+    async def query_vector(self, text: str) -> QueryVector:
         fingerprint = self.fingerprints.pop(0) if self.fingerprints else None
-        return Answer(None if self.notice else hashed_words(text, DIMENSION), self.notice, fingerprint)
-
-
-@dataclass
-class Answer:
-    vector: bytes | None
-    notice: str | None
-    fingerprint: str | None = None
+        vector = None if self.notice else hashed_words(text, DIMENSION)
+        return QueryVector(vector=vector, notice=self.notice, fingerprint=fingerprint)
 
 
 async def embed(past: ToolRig, ref: str, text: str, *, kind: SearchKind = SearchKind.MESSAGE, scope: str = ADA) -> None:
@@ -278,6 +274,21 @@ async def test_what_cannot_be_asked(past: ToolRig, request_: SearchRequest, word
         await search(past.rig.database, request_)
 
 
+async def test_a_quick_search_asks_for_a_vector_only_where_texts_have_some(past: ToolRig) -> None:
+    said = await past.said("green tea")
+    queries, request = Vectors(fingerprints=["f"]), SearchRequest(query="green tea", is_quick=True)
+    result = await search(past.rig.database, request, queries)
+    assert ([hit.id for hit in result.hits], result.notice) == (
+        [said],
+        "searched by words alone: no text is embedded yet",
+    )
+    assert queries.fingerprints == ["f"], "no model was asked"
+    await embed(past, said, "green tea")
+    result = await search(past.rig.database, request, queries)
+    assert ([hit.id for hit in result.hits], result.notice, queries.fingerprints) == ([said], None, [])
+    assert "meaning" in result.hits[0].parts
+
+
 async def test_a_query_without_words_finds_nothing(past: ToolRig) -> None:
     await past.said("tea")
     assert (await search(past.rig.database, SearchRequest(query="?!"))).hits == []
@@ -312,3 +323,42 @@ async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: ToolRig)
         assert alone == hashed_words(query, DIMENSION)
     result = await search(past.rig.database, SearchRequest(query="Ruth boats", mode=Mode.MEANING), Vectors())
     assert result.hits[0].id == meant
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        ("What does Ada cook?", "What does cook?"),
+        ("what are ada’s and Bob's plans", "what are and plans"),
+        ("Adam's apple", None),
+        ("it's Monday, isn't it", None),
+        ("", None),
+    ],
+)
+def test_names_and_their_possessives_are_left_out_as_whole_words(query: str, left: str | None) -> None:
+    assert without(query, {"ada", "bob"}) == left
+
+
+def test_names_are_those_of_who_speaks() -> None:
+    said = conversation()
+    assert nameless(said.connection, "What does Ruth cook?") is None
+    said.say("I made soup", name="Ruth Miller")
+    said.say("Tim: and I ate it")
+    assert nameless(said.connection, "What does Ruth cook?") == "What does cook?"
+    assert nameless(said.connection, "Does Tim like what Ruth Miller cooks?") == "Does like what cooks?"
+    assert nameless(said.connection, "who is Ruth?") is None, "nothing is left that would tell anything"
+    assert nameless(said.connection, "What does Zoe cook?") is None
+
+
+def test_who_speaks_is_known_among_many_messages() -> None:
+    said = conversation()
+    for number in range(2 * SAMPLED + 7):
+        said.say("hello", name="Ruth" if number % 2 else "Tim")
+    assert nameless(said.connection, "Ruth and Tim in Rome") == "and in Rome"
+
+
+def test_a_blend_stands_between_two_vectors() -> None:
+    east, north = struct.pack("<2f", 1, 0), struct.pack("<2f", 0, 1)
+    assert struct.unpack("<2f", blended(east, north)) == pytest.approx((0.5**0.5, 0.5**0.5))
+    assert blended(east, east) == east
+    assert struct.unpack("<2f", blended(east, struct.pack("<2f", -1, 0))) == (0.0, 0.0)

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pattern_core.search import breadth
-from pattern_core.search.messages import is_question, rank, speaker
+from pattern_core.embeddings.providers.deterministic import hashed_words
+from pattern_core.search import plan as planning
+from pattern_core.search.messages import by_session, is_question, rank, speaker
 from pattern_core.search.plan import plan
+from pattern_core.search.ranked import Ranked, ranked
 from pattern_core.search.request import Mode, check
-from pattern_core.testing.embedder import hashed_words
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
 from tests.pattern_core.search.rig import DIMENSION, Past, asked, past
@@ -87,7 +88,7 @@ def test_of_very_common_words_the_newest_messages_count(monkeypatch: pytest.Monk
     old = rig.say("tea of old", session="a")
     for number in range(6):
         rig.say("tea", session=f"s{number}")
-    monkeypatch.setattr(breadth, "FULL", replace(breadth.FULL, together=3))
+    monkeypatch.setattr(planning, "FULL", replace(planning.FULL, together=3))
     found = ranking(rig, "tea", mode=Mode.WORDS)
     assert len(found) == 3
     assert old not in found
@@ -129,5 +130,44 @@ def test_what_a_filter_leaves_is_found_however_many_others_fit_better() -> None:
     assert [one.row.id for one in found] == [wanted]
     half = asked("pottery market", sessions=[f"other {number}" for number in range(4)])
     found, _ = rank(rig.connection, plan(rig.connection, half, check(half), None))
-    assert len(found) >= breadth.FULL.candidates
+    assert len(found) >= planning.FULL.candidates
     assert {one.row.session_id for one in found} <= set(half.sessions or [])
+
+
+def said(name: str, session: str | None, value: float, *, meaning: float = 0.0, held: tuple[int, ...] = ()) -> Ranked:
+    row = Row(
+        kind=SearchKind.MESSAGE, row=1, ref=name, id=name, agent_id="a", content="", created_at="", session_id=session
+    )
+    return ranked(row, {"words": value - meaning, "meaning": meaning}, held=held)
+
+
+def sessions(found: list[Ranked], *weights: float) -> list[str | None]:
+    return [best.row.session_id for _, best, _ in by_session(found, weights)]
+
+
+def test_one_very_good_message_beats_several_fair_ones_and_equals_are_told_apart_by_the_rest() -> None:
+    found = [said("1", "best", 1.0), said("2", "rich", 0.9), said("3", "rich", 0.9), said("4", "poor", 0.9)]
+    groups = by_session(found, [])
+    assert [(group[1].row.session_id, group[2]) for group in groups] == [("rich", 2), ("best", 1), ("poor", 1)]
+    found[0] = said("1", "best", 2.0)
+    assert by_session(found, [])[0][1].row.id == "1"
+
+
+def test_a_session_of_which_much_is_near_in_meaning_comes_before_one_of_which_little_is() -> None:
+    best = [said("1", "a", 1.0), said("2", "b", 0.99, meaning=0.2)]
+    rest = [said(str(number), "b", 0.2, meaning=0.2) for number in range(3, 9)]
+    assert sessions(best) == ["b", "a"]
+    assert sessions([said("1", "a", 1.0, meaning=0.2), said("2", "b", 0.99, meaning=0.2), *rest]) == ["b", "a"]
+    assert sessions([said("1", "a", 1.0, meaning=0.2), said("2", "b", 0.99, meaning=0.2)]) == ["a", "b"]
+
+
+def test_terms_that_stand_in_different_messages_of_a_session_count_together_and_rare_ones_more() -> None:
+    both = [said("1", "a", 1.0, held=(0,)), said("2", "b", 0.99, held=(0,)), said("3", "b", 0.01, held=(1,))]
+    others = [said(f"other {number}", f"other {number}", 0.1, held=(0,)) for number in range(3)]
+    assert sessions([*both, *others], 1.0, 1.0)[:2] == ["b", "a"]
+    assert sessions([*both, *others], 1.0, 0.0)[:2] == ["a", "b"]
+
+
+def test_messages_without_a_session_stand_for_themselves() -> None:
+    assert [count for _, _, count in by_session([said("1", None, 1.0), said("2", None, 0.5)], [])] == [1, 1]
+    assert by_session([], []) == []

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
-from pattern_core.search.plan import plan, selection
-from pattern_core.search.request import Mode, check
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pattern_core.search import plan as planning
+from pattern_core.search.find import find
+from pattern_core.search.plan import FULL, QUICK, SESSIONS, breadth, fitting, plan, selection
+from pattern_core.search.request import GroupBy, Mode, check
+from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
-from tests.pattern_core.search.rig import asked, past
+from tests.pattern_core.search.rig import Past, asked, past
 
 KIND = SearchKind.MESSAGE
 
@@ -39,3 +48,121 @@ def test_only_a_question_of_several_words_takes_what_stands_beside() -> None:
     assert takes("green tea", Mode.HYBRID)
     assert not takes("tea", Mode.HYBRID)
     assert not takes("green tea", Mode.WORDS)
+
+
+def test_a_request_tells_how_much_is_looked_at() -> None:
+    assert breadth(asked("tea")) is FULL
+    assert breadth(asked("tea", group_by=GroupBy.SESSION)) is SESSIONS
+    assert breadth(asked("tea", is_quick=True)) is QUICK
+
+
+def test_only_the_quick_one_is_bounded() -> None:
+    assert (FULL.is_bounded, SESSIONS.is_bounded, QUICK.is_bounded) == (False, False, True)
+    assert QUICK.together < FULL.together
+
+
+KIND = SearchKind.MESSAGE
+
+
+def chosen(rig: Past, query: str, count: int, **fields: Any) -> list[str]:
+    request = asked(query, is_quick=True, **fields)
+    planned = plan(rig.connection, request, check(request), None)
+    _postings, rows = fitting(rig.connection, planned, KIND, count)
+    return [row.id for row in rows.values()]
+
+
+def steps_of(connection: Connection, act: Callable[[], object]) -> int:
+    """About how many instructions SQLite took for it."""
+    count = 0
+
+    def counted() -> bool:
+        nonlocal count
+        count += 1
+        return False
+
+    connection.set_progress_handler(counted, 10)
+    act()
+    connection.set_progress_handler(None)
+    return count * 10
+
+
+def test_what_holds_the_most_telling_words_comes_first_then_the_newest() -> None:
+    rig = past()
+    rare = rig.say("tea from Assam")
+    common = [rig.say(f"tea number {number}") for number in range(5)]
+    assert chosen(rig, "Assam tea", 3) == [rare, common[4], common[3]]
+
+
+def test_filters_are_asked_until_enough_fit() -> None:
+    rig = past()
+    own = [rig.say("green tea", session="mine") for _ in range(3)]
+    for number in range(60):
+        rig.say("green tea", session=f"other {number}")
+    assert chosen(rig, "green tea", 2, sessions=["mine"]) == [own[2], own[1]]
+    assert chosen(rig, "green tea", 2, before=f"{3:019}") == [own[1], own[0]], "what the prompt shows is left out"
+
+
+def test_no_more_rows_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = past()
+    rig.say("green tea", session="mine")
+    for number in range(30):
+        rig.say("green tea", session=f"other {number}")
+    monkeypatch.setattr(planning, "FITTED_MAX", 20)
+    assert chosen(rig, "green tea", 2, sessions=["mine"]) == []
+    monkeypatch.setattr(planning, "FITTED_MAX", 40)
+    assert len(chosen(rig, "green tea", 2, sessions=["mine"])) == 1
+
+
+def test_of_words_that_many_hold_the_newest_rows_are_read_and_the_rare_ones_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = past()
+    both = rig.say("tea from Assam")
+    for _ in range(40):
+        rig.say("tea")
+    monkeypatch.setattr(planning, "QUICK", replace(planning.QUICK, posted=10))
+    request = asked("Assam tea", is_quick=True)
+    planned = plan(rig.connection, request, check(request), None)
+    assert planned.spreads[KIND] == [1, 41], "how common a word is can be told from the newest rows"
+    assert chosen(rig, "Assam tea", 30)[0] == both
+    assert len(chosen(rig, "Assam tea", 30)) == 11
+
+
+def test_the_work_does_not_grow_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "QUICK", replace(planning.QUICK, posted=40, together=100))
+    rig = past()
+    request = asked("green tea with milk please", is_quick=True, limit=5)
+
+    def look() -> None:
+        assert len(find(rig.connection, request, check(request), None)) == 5
+
+    def fill(count: int) -> None:
+        for number in range(count):
+            rig.say(f"green tea with milk please {number % 7}", session=f"s{number // 10}")
+            rig.store(f"entry {rig.count}", f"green tea with milk please {number % 7}")
+
+    fill(150)
+    few = steps_of(rig.connection, look)
+    fill(1_350)
+    many = steps_of(rig.connection, look)
+    assert many < 1.5 * few
+    in_full = replace(request, is_quick=False)
+    assert steps_of(rig.connection, lambda: find(rig.connection, in_full, check(in_full), None)) > 3 * many
+
+
+def test_a_quick_look_finds_entries_by_their_words() -> None:
+    rig = past()
+    rig.store("long", "the greenhouse keys hang behind the clock " + "and much more was said " * 40)
+    rig.store("short", "the greenhouse keys hang behind the clock")
+    rig.store("other", "the keys of the car")
+    request = asked("greenhouse keys", is_quick=True, kinds=[SearchKind.ARCHIVAL])
+    assert [hit.id for hit in find(rig.connection, request, check(request), None)] == ["short", "long", "other"]
+
+
+@pytest.mark.parametrize("query", ["C++ code", '"green tea"', "tea -milk", "猫 が 好き", "-milk", "C++"])
+def test_any_query_is_answered(query: str) -> None:
+    rig = past()
+    rig.say("green tea with milk")
+    rig.say("C++ code 猫が好き")
+    request = asked(query, is_quick=True)
+    find(rig.connection, request, check(request), None)

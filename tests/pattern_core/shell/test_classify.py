@@ -129,6 +129,7 @@ WRITE = [
     "trap 'rm a' EXIT",
     "export TOKEN=abc",
     "dd if=a of=b",
+    'dd if="$x" bs="$y" of=b',
     "tar -xzf a.tgz",
 ]
 NETWORK = [
@@ -221,6 +222,8 @@ DANGEROUS = [
     "env -S 'rm a'",
     "mkfs.ext4 a",
     "dd if=a of=/dev/sda",
+    'dd if=a of="$x"',
+    'dd "$x"',
     "echo x > /dev/sda",
     "echo x > /etc/passwd",
     "chmod -R 777 /",
@@ -249,6 +252,14 @@ DANGEROUS = [
     "cat =~<<<b c 2>\\; d }",
     "echo 'unfinished",
     "ls )",
+    # The grammar passes over the ends of these lines, and bash runs what follows.
+    "cat <<<$\nrm a",
+    "ls >$\nrm a",
+    "x=$\nrm a",
+    "ls $\\ \nrm a",
+    "cat <\\ \nrm a",
+    "cat <<<\\ \nrm a",
+    "x=\\ \nrm -rf /",
     "cat <<'E ND'\nE ND\nrm a\nE ND",
     "ls\u00a0a",
     "ls\ra",

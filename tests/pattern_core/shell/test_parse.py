@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pattern_core.shell.parse import COMMAND_CHARS_MAX, parse
@@ -118,7 +118,10 @@ def test_arithmetic_over_numbers_is_certain() -> None:
     assert parse("x=1; y=$((x + 1)); for ((i = 0; i < y; i++)); do [[ $i -lt 3 ]] && a; done").doubts == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.text(alphabet="ab $(){}[]'\"`\\|&;<>=*?~#!\n-@", max_size=40))
-def test_nothing_makes_it_fail(line: str) -> None:
-    parse(line)
+@example("ls >$")
+@example("cat <\\ ")
+def test_a_command_on_a_line_of_its_own_is_seen_whatever_stands_before_it(line: str) -> None:
+    found = parse(line.rstrip("\\") + "\nrm a")
+    assert found.doubts or "rm a" in [one.shown for one in found.commands]

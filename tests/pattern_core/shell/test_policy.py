@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.shell.danger import Danger
-from pattern_core.shell.policy import ShellSettings, verdict
+from pattern_core.shell.policy import verdict
+from pattern_core.shell.settings import ShellSettings
 
 DEFAULT = ShellSettings()
 

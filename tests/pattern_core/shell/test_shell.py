@@ -13,7 +13,7 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.shell.policy import ShellSettings
+from pattern_core.shell.settings import ShellSettings
 from pattern_core.shell.shell import Shell
 from pattern_core.testing.clock import StoppedClock
 from tests.pattern_core.shell.conftest import gone, living, needs_proc

@@ -9,7 +9,7 @@ import pytest
 
 from pattern_core.embeddings.local.frames import FrameReader, encode
 from pattern_core.embeddings.local.weights import ModelUnusable, Plan
-from pattern_core.testing.embedder import hashed_words
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.testing.embedding_child import DIMENSION, PlayedModel, stand_in_command
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,30 +1,43 @@
-"""The table of builtin tools, as models and recovery see it."""
+"""The table of builtin tools, as models, operators and recovery see it."""
 
 from __future__ import annotations
 
 import json
 
-from pattern_core.tools.builtin import BUILTIN, DEFAULT_ENABLED
+from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.web.web import WebSettings
 from pattern_db.enums import EffectClass
 
 
-def test_names_and_effects() -> None:
-    assert [(tool.name, tool.effect) for tool in BUILTIN] == [
-        ("block", EffectClass.LOCAL),
-        ("block_edit", EffectClass.LOCAL),
-        ("recall", EffectClass.LOCAL),
-        ("search", EffectClass.PURE),
-        ("send_message", EffectClass.LOCAL),
-        ("file", EffectClass.LOCAL),
-        ("calculator", EffectClass.LOCAL),
-        ("result", EffectClass.PURE),
-        ("web", EffectClass.IDEMPOTENT),
-        ("file_save", EffectClass.IDEMPOTENT),
-        ("shell", EffectClass.UNSAFE),
-        ("emergency_halt", EffectClass.LOCAL),
+def test_names_and_attributes() -> None:
+    assert [
+        (tool.name, tool.effect, tool.returns_untrusted_text, tool.enabled_by_default, tool.reads_results)
+        for tool in BUILTIN
+    ] == [
+        ("block", EffectClass.LOCAL, False, True, False),
+        ("block_edit", EffectClass.LOCAL, False, True, False),
+        ("recall", EffectClass.LOCAL, True, True, False),
+        ("search", EffectClass.PURE, True, True, False),
+        ("send_message", EffectClass.LOCAL, False, True, False),
+        ("file", EffectClass.LOCAL, True, True, False),
+        ("calculator", EffectClass.LOCAL, False, True, False),
+        ("result", EffectClass.PURE, True, True, True),
+        ("web", EffectClass.IDEMPOTENT, True, True, False),
+        ("file_save", EffectClass.IDEMPOTENT, True, False, False),
+        ("shell", EffectClass.UNSAFE, True, False, False),
+        ("emergency_halt", EffectClass.LOCAL, False, False, False),
     ]
-    assert ToolRegistry(BUILTIN).names == (*DEFAULT_ENABLED, "file_save", "shell", "emergency_halt")
+
+
+def test_tools_are_offered_as_the_operator_configures_them() -> None:
+    everything = tuple(tool.name for tool in BUILTIN)
+    plain = ToolRegistry(BUILTIN, ToolSettings())
+    assert plain.names == tuple(name for name in everything if name != "web")
+    assert plain.off == {"web": "web is off: the server's pattern.toml has no section [web]"}
+    connected = ToolRegistry(BUILTIN, ToolSettings(web=WebSettings()))
+    assert (connected.names, connected.off) == (everything, {})
 
 
 def test_schemas_are_plain_enough_for_every_vendor() -> None:

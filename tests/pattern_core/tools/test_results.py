@@ -15,7 +15,7 @@ from pattern_db.database import Database
 from pattern_db.errors import NotFound
 from tests.pattern_core.memory.rig import ADA, BOB, Rig, constellation
 
-WEB = Origin(agent_id=ADA, tool="web", call_id="call_1")
+WEB = Origin(agent_id=ADA, tool="web", call_id="call_1", reader="result")
 
 
 class Shelf:
@@ -89,8 +89,8 @@ async def test_pieces_joined_are_the_whole(shelf: Shelf) -> None:
 
 async def test_nobody_is_sent_to_read_what_it_cannot(shelf: Shelf) -> None:
     for origin in (
-        Origin(agent_id=ADA, tool="web", call_id="c", can_read_on=False),
-        Origin(agent_id=ADA, tool="result", call_id="c"),
+        Origin(agent_id=ADA, tool="web", call_id="c", reader=None),
+        Origin(agent_id=ADA, tool="result", call_id="c", reader="result"),
     ):
         shown = await shelf.shorten(numbered(1_000), origin=origin)
         assert len(shown) <= 1_000

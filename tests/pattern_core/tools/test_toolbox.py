@@ -10,10 +10,10 @@ import pytest
 from pattern_core.constellation import _toolbox
 from pattern_core.ids import seeded_randomness
 from pattern_core.runtime import Runtime
-from pattern_core.shell.policy import ShellSettings
+from pattern_core.shell.settings import ShellSettings
 from pattern_core.tools.toolbox import Toolbox, ToolSettings
 from pattern_core.web.web import WebSettings
-from tests.pattern_core.agents.rig import Rig, accepted
+from tests.pattern_core.turns.rig import Rig, accepted
 
 
 def made(rig: Rig, settings: ToolSettings) -> Toolbox:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pattern_db.errors import Conflict, translated
 from pattern_db.journal import effects, turns
 from pattern_db.journal.effects import EffectRow
 from pattern_db.migrate import Migrations, migrations_of
+from pattern_db.tables.messages import MessageRow
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 OPEN = {EffectStatus.PLANNED, EffectStatus.STARTED, EffectStatus.AWAITING_APPROVAL}
@@ -51,6 +53,19 @@ def test_a_call_is_started_and_finished(db: Connection, make_turn: MakeTurn) -> 
     [done] = effects.of_turn(db, turn)
     assert done == replace(started, status="done", message_id="msg_1")
     assert fetch_all(db, "SELECT epoch, started_at, ended_at FROM effect") == [(3, NOW, LATER)]
+
+
+@pytest.mark.parametrize(("stored", "kept"), [({"to": "bob"}, "null"), ({"to": "eve"}, '{"to":"bob"}')])
+def test_arguments_are_kept_once(
+    db: Connection, make_turn: MakeTurn, say: Callable[..., MessageRow], stored: object, kept: str
+) -> None:
+    turn = make_turn()
+    effects.plan(db, [row(turn)])
+    result = say(1, "sent", tool_call_id="call_0", tool_name="mail", tool_args=stored)
+    effects.finish(db, (turn, 1, 0), status="done", message_id=result.id, ended_at=LATER)
+    assert fetch_all(db, "SELECT args FROM effect") == [(kept,)]
+    assert [one.args for one in effects.of_turn(db, turn)] == ['{"to":"bob"}']
+    assert [one.args for one in effects.with_results(db, turn, chars_max=9)] == ['{"to":"bob"}']
 
 
 @pytest.mark.parametrize("effect_class", list(EffectClass))

@@ -57,13 +57,11 @@ def test_list_by_name_and_status(db: Connection) -> None:
     assert agents.list_all(db, status=AgentStatus.HIBERNATED) == [ROW]
 
 
-def test_update_and_status(db: Connection) -> None:
+def test_update(db: Connection) -> None:
     agents.create(db, ROW)
     changed = replace(ROW, name="eva", description=None, tool_rules=None, updated_at="2027-01-01T00:00:00.000Z")
     agents.update(db, changed)
     assert agents.get(db, ROW.id) == changed
-    agents.set_status(db, ROW.id, AgentStatus.ARCHIVED, "2027-01-02T00:00:00.000Z")
-    assert agents.get(db, ROW.id).status is AgentStatus.ARCHIVED
 
 
 def test_what_is_not_there(db: Connection) -> None:
@@ -71,7 +69,6 @@ def test_what_is_not_there(db: Connection) -> None:
         lambda: agents.get(db, "agt_eve"),
         lambda: agents.find(db, "eve"),
         lambda: agents.update(db, ROW),
-        lambda: agents.set_status(db, "agt_eve", AgentStatus.ACTIVE, ROW.updated_at),
         lambda: agents.delete(db, "agt_eve"),
     ):
         with pytest.raises(NotFound):

@@ -36,6 +36,17 @@ def test_a_loan_is_made_changed_and_ended(db: Connection, make_block: MakeBlock)
         block_sharing.detach(db, block.id, "agt_bob")
 
 
+def test_the_loans_of_a_block_and_of_an_agent_are_its_own(db: Connection, make_block: MakeBlock) -> None:
+    plan, diary = make_block("plan"), make_block("diary")
+    for_bob = lend(db, plan, "agt_bob", Permission.APPEND)
+    for_ada = lend(db, diary, "agt_ada", Permission.READ_ONLY, second=1)
+    too = lend(db, diary, "agt_bob", Permission.READ_ONLY, second=2)
+    assert block_sharing.list_attachments(db, block_id=plan.id) == [for_bob]
+    assert block_sharing.list_attachments(db, agent_id="agt_ada") == [for_ada]
+    assert block_sharing.list_attachments(db, block_id=diary.id, agent_id="agt_bob") == [too]
+    assert block_sharing.list_attachments(db) == [for_bob, for_ada, too]
+
+
 def test_asking_first_is_no_write_access(db: Connection, make_block: MakeBlock) -> None:
     for permission in Permission:
         lend(db, make_block(permission), "agt_bob", permission)

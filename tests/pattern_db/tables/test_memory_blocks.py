@@ -39,7 +39,6 @@ def test_a_block_comes_back_as_it_was_stored(db: Connection, make_block: MakeBlo
         frontier=b"v1",
     )
     assert memory_blocks.get(db, row.id) == row
-    assert memory_blocks.get_by_label(db, "agt_ada", "notes") == row
     assert memory_blocks.list_for_agent(db, "agt_ada") == [row]
     assert memory_blocks.list_for_agent(db, "agt_ada", block_type=BlockType.CORE) == []
 
@@ -56,7 +55,7 @@ def test_a_deleted_label_can_be_used_again(db: Connection, make_block: MakeBlock
         make_block("persona", id="blk_second")
     memory_blocks.deactivate(db, block, LATER)
     make_block("persona", id="blk_second")
-    assert memory_blocks.get_by_label(db, "agt_ada", "persona").id == "blk_second"
+    assert [row.id for row in memory_blocks.list_for_agent(db, "agt_ada")] == ["blk_second"]
     with pytest.raises(NotFound):
         memory_blocks.get(db, block)
     assert not memory_blocks.get(db, block, include_inactive=True).is_active
@@ -66,8 +65,8 @@ def test_a_deleted_label_can_be_used_again(db: Connection, make_block: MakeBlock
 
 def test_settings_change_one_by_one(db: Connection, block: str) -> None:
     before = memory_blocks.get(db, block)
-    memory_blocks.set_pinned(db, block, True, LATER)
-    memory_blocks.set_type(db, block, BlockType.WORKING, LATER)
+    memory_blocks.update_config(db, block, BlockChanges(pinned=True), LATER)
+    memory_blocks.update_config(db, block, BlockChanges(block_type=BlockType.WORKING), LATER)
     after = memory_blocks.get(db, block)
     assert (after.pinned, after.block_type, after.updated_at) == (True, BlockType.WORKING, LATER)
     assert (after.label, after.char_limit, after.permission) == (before.label, before.char_limit, before.permission)

@@ -27,17 +27,35 @@ def at(number: int) -> str:
 
 def test_what_a_prompt_may_show_is_what_is_not_archived(db: Connection, say: Say) -> None:
     for number in range(1, 7):
-        say(number, "hi", source="mail" if number == 5 else None)
+        said = {"role": Role.ASSISTANT, "tool_call_id": "call_1"} if number == 5 else {}
+        say(number, "hi", **said)
     say(9, "hi", agent="bob")
     assert messages.archive(db, "agt_ada", [at(1), at(4), at(9), at(99)]) == 2
     assert messages.archive(db, "agt_ada", [at(1)]) == 0
-    assert messages.archive_from_source(db, "agt_ada", "mail", at(1), at(5)) == 1
+    messages.archive_hidden(db, "agt_ada", [], at(1), at(5))
     assert positions(messages.shown(db, "agt_ada", 2)) == [6, 3]
     assert positions(messages.shown(db, "agt_ada", 9)) == [6, 3, 2]
     assert messages.count_shown(db, "agt_ada", before=at(6)) == 2
     assert [int(position) for position, _time in messages.first_shown(db, "agt_ada", 5, before=at(6))] == [2, 3]
     assert positions(messages.recent(db, "agt_ada", 9, include_archived=True)) == [6, 5, 4, 3, 2, 1]
     assert positions(messages.shown(db, "agt_bob", 9)) == [9]
+
+
+def test_what_the_calls_of_an_unfinished_turn_said_stays(db: Connection, say: Say) -> None:
+    for number, batch in ((1, at(1)), (2, at(2)), (3, None)):
+        say(number, "told", role=Role.ASSISTANT, tool_call_id="call_1", batch_id=batch)
+    db.execute(
+        "INSERT INTO turn (key, id, agent_id, sender, seed, status, batch_id, created_at, ended_at) VALUES"
+        " (1, 'turn_1', 'agt_ada', 'user:x', 0, 'running', ?1, ?3, NULL),"
+        " (2, 'turn_2', 'agt_ada', 'user:x', 0, 'completed', ?2, ?3, ?3),"
+        " (3, 'turn_3', 'agt_ada', 'user:x', 0, 'queued', NULL, ?3, NULL)",
+        (at(1), at(2), "2026-01-01T00:00:00.000Z"),
+    )
+    messages.archive_hidden(db, "agt_ada", [at(1)], at(1), at(3))
+    assert positions(messages.shown(db, "agt_ada", 9)) == [1]
+    db.execute("UPDATE turn SET status = 'completed', ended_at = created_at WHERE key = 1")
+    messages.archive_hidden(db, "agt_ada", [at(1)], at(2), at(3))
+    assert messages.shown(db, "agt_ada", 9) == []
 
 
 def test_the_messages_of_some_turns(db: Connection, say: Say) -> None:
@@ -181,7 +199,7 @@ def test_messages_go_with_their_agent(db: Connection, say: Say) -> None:
         lambda db: messages.by_session(db, "s", 5),
         lambda db: messages.newest_position(db),
         lambda db: messages.archive(db, "agt_ada", [at(1)]),
-        lambda db: messages.archive_from_source(db, "agt_ada", "tool", at(1), at(2)),
+        lambda db: messages.archive_hidden(db, "agt_ada", [at(1)], at(1), at(2)),
         lambda db: messages.shown(db, "agt_ada", 5),
         lambda db: messages.count_shown(db, "agt_ada", before=at(9)),
         lambda db: messages.positions_of(db, "agt_ada", [at(1), at(2)]),

@@ -29,7 +29,7 @@ def call(db: Connection, key: int, *, agent: str = "agt_ada", purpose: str = "st
 def test_the_last_counted_prompts_of_one_agent_and_model(db: Connection) -> None:
     for agent in ("agt_ada", "agt_bob"):
         for digest in (b"s" * 16, b"v" * 16):
-            db.execute("INSERT INTO prompt_log (agent_id, digest, parts) VALUES (?, ?, '{}')", (agent, digest))
+            db.execute("INSERT INTO prompt_log (agent_id, digest, parts) VALUES (?, ?, x'7b7d')", (agent, digest))
     for key in (1, 2, 3):
         call(db, key)
     call(db, 4, agent="agt_bob")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 from pattern_server.cli import COMMANDS, run
 
-HEAVY = {"fastapi", "starlette", "hypercorn", "openai", "anthropic", "loro", "pydantic", "apsw", "trio", "httpx2"}
+HEAVY = {"fastapi", "starlette", "h11", "openai", "anthropic", "loro", "pydantic", "apsw", "trio", "httpx2"}
 
 
 def python(code: str, *, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -26,6 +27,27 @@ def test_help_imports_nothing_heavy() -> None:
     *text, imported = done.stdout.splitlines()
     assert imported == "[]"
     assert all(any(line.split()[:1] == [name] for line in text) for name in COMMANDS)
+
+
+def test_what_help_a_command_and_a_start_import() -> None:
+    """A count, because a time is another one on each machine; raise a number only for what the start really needs."""
+
+    def imported(code: str) -> tuple[int, int, set[str]]:
+        done = python(f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))")
+        assert done.returncode == 0, done.stderr
+        modules = json.loads(done.stdout.splitlines()[-1])
+        ours = [name for name in modules if name.startswith(("pattern_core.", "pattern_db.", "pattern_server."))]
+        return len(modules), len(ours), {name.split(".")[0] for name in modules}
+
+    late = {"openai", "anthropic", "mcp", "pint", "tree_sitter", "loro", "pypdf", "docx", "bs4", "watchfiles", "rich"}
+    modules, ours, _names = imported("from pattern_server.cli import run; run(['--help'])")
+    assert modules <= 240 and ours <= 4
+    modules, ours, names = imported(
+        "import pattern_server.cli.agents, pattern_server.cli.chat, pattern_server.cli.search"
+    )
+    assert ours <= 120 and not names & ((late | {"fastapi", "h11"}) - {"rich"})
+    modules, ours, names = imported("import pattern_server.serve")
+    assert modules <= 700 and ours <= 115 and not names & (late | {"structlog", "httpx2"})
 
 
 def test_no_command_imports_a_vendors_library() -> None:

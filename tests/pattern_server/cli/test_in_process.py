@@ -23,7 +23,7 @@ async def test_the_application_answers_without_a_socket(tmp_path: Path) -> None:
 def test_a_command_that_finds_a_server_does_not_import_one() -> None:
     code = (
         "import sys; from pattern_server.cli import chat, memory, search, constellations, agents;"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & {'fastapi', 'starlette', 'hypercorn', 'loro'}))"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'fastapi', 'starlette', 'loro'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 import httpx2
 import pytest
 import trio
+from fastapi.dependencies.models import Dependant
 
-from pattern_core.testing.model import ScriptedProvider, says
+from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.http import app as border
+from pattern_server.http.app import api_routes
 from tests.pattern_server.place import API, Place, client_of
 
 AGENTS = "/constellations/home/agents"
@@ -127,12 +131,13 @@ async def test_requests_have_an_id(place: Place) -> None:
 
 async def test_a_bug_is_a_500_that_tells_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     class Broken:
-        """A registry with a bug."""
+        """A database with a bug."""
 
         def __getattr__(self, name: str) -> Any:
             raise ZeroDivisionError("secret words")
 
-    place.parts.state.accounts.registry = Broken()
+    broken: Any = Broken()
+    place.parts.state.accounts.database = broken
     answer = await place.admin.get("/constellations", headers={"X-Request-Id": "find-me"})
     assert is_problem(answer, 500, "internal")
     assert "secret" not in answer.text
@@ -141,6 +146,19 @@ async def test_a_bug_is_a_500_that_tells_nothing(place: Place, capsys: pytest.Ca
     assert "secret words" in out + err
     assert "find-me" in out + err
     assert (await place.admin.get("/me")).status_code == 200
+
+
+def test_no_request_needs_a_thread_to_begin() -> None:
+    """FastAPI runs a plain function in a thread, also one that only looks at an attribute: 0.1 ms each."""
+
+    def called(dependant: Dependant) -> Iterator[Any]:
+        yield dependant.call
+        for inner in dependant.dependencies:
+            yield from called(inner)
+
+    for route in api_routes():
+        for call in called(route.dependant):
+            assert iscoroutinefunction(call) or iscoroutinefunction(type(call).__call__), (route.path, call)
 
 
 async def test_too_many_requests_at_once_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,3 +203,50 @@ async def test_a_crash_leaves_the_latency_of_others(place: Place, scripted: Scri
             assert (await place.say("Hello", where="well/agents/ada")).status_code == 200
             assert trio.current_time() - began < 30
         nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_leaves_ends_its_request_and_not_its_turn(place: Place, scripted: ScriptedProvider) -> None:
+    await place.constellation()
+    gate = trio.Event()
+    scripted._script = iter([Paced(answer=says("Yes."), gate=gate)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(place.say, "Are you there?")
+        with trio.fail_after(60):
+            while not scripted.running:
+                await trio.sleep(0.01)
+        refused = place.parts.state.answers["4xx"]
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(60):
+        while place.parts.state.answers["4xx"] == refused:  # noted as 499: nobody was left to answer
+            await trio.sleep(0.01)
+        gate.set()
+        begun = await place.events("/constellations/home/events?after=0", most=5)
+        turn = next(event["data"]["turn_id"] for event in begun if event["event"] == "turn.started")
+        assert (await place.events(f"/constellations/home/turns/{turn}/events"))[-1]["event"] == "turn.completed"
+
+
+async def test_what_is_accepted_can_be_shown(place: Place) -> None:
+    """JSON as deep as is taken comes back; deeper JSON is refused before anything is stored."""
+    await place.constellation()
+
+    def deep(depth: int) -> Any:
+        return [deep(depth - 1)] if depth else 1
+
+    async def store(depth: int) -> list[int]:
+        within = deep(depth)
+        message = {"content": "Hello", "source_metadata": {"a": within}}
+        past = {
+            "messages": [{"role": "user", "content": "Hi", "created_at": "2024-01-01T00:00:00Z", "metadata": message}]
+        }
+        answers = [
+            await place.admin.post(f"{AGENTS}/ada/messages", json=message),
+            await place.admin.post(AGENTS, json={"name": f"deep{depth}", "config": {"response_schema": {"a": within}}}),
+            await place.admin.post(f"{AGENTS}/ada/archival", json={"content": f"{depth}", "metadata": {"a": within}}),
+            await place.admin.post(f"{AGENTS}/ada/history", json=past),
+        ]
+        return [answer.status_code for answer in answers]
+
+    assert await store(58) == [200, 201, 201, 201]
+    assert await store(65) == await store(900) == [400] * 4
+    for path in (AGENTS, f"{AGENTS}/ada/messages", f"{AGENTS}/ada/archival", f"{AGENTS}/ada/history"):
+        assert (await place.admin.get(path)).status_code in (200, 405), path

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 
+from pattern_db.tables import tokens
 from pattern_server.http.app import api_routes
 from pattern_server.http.auth import demand, demanded_by
 from tests.pattern_server.place import API, Place
@@ -199,7 +200,7 @@ async def test_an_admin_scope_without_an_administrator_is_not_enough(place: Plac
 async def test_revoked_tokens_are_out_at_once(place: Place) -> None:
     ann = await place.client("ann", "read")
     assert (await ann.get("/me")).json()["scopes"] == ["read"]
-    for token in await place.parts.state.accounts.registry.list_tokens():
+    for token in await place.parts.state.accounts.database.read(tokens.list_all):
         await place.parts.state.accounts.revoke_token(token.id)
     assert (await ann.get("/me")).status_code == 401
 

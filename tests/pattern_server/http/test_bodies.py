@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +23,13 @@ def test_cursors_come_back(place: list[str]) -> None:
 
 @given(st.text(max_size=30))
 def test_no_text_is_more_than_invalid(text: str) -> None:
-    with contextlib.suppress(InvalidInput):
-        decode_cursor(text, 2)
+    try:
+        place = decode_cursor(text, 2)
+    except InvalidInput as error:
+        assert error.message
+    else:
+        assert place is not None
+        assert decode_cursor(encode_cursor(*place), 2) == place
 
 
 def test_cursors_of_another_list_are_refused() -> None:

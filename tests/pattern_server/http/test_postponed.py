@@ -13,7 +13,7 @@ from fastapi import Query
 from pydantic import BaseModel
 
 from pattern_server.http.auth import demand
-from pattern_server.http.postponed import Application, PostponedRoute, Router
+from pattern_server.http.postponed import Application, PostponedRoute, PostponedRouters, Router
 from pattern_server.http.request_body import StrictRoute
 
 READ = [demand("read")]
@@ -54,6 +54,30 @@ def made() -> tuple[Application, list[PostponedRoute]]:
     routes = router.postponed("/api")
     app.router.routes.extend(routes)
     return app, routes
+
+
+async def test_the_modules_of_the_routes_are_imported_with_the_first_request_for_one() -> None:
+    router = Router(prefix="/things", tags=["things"])
+
+    @router.get("/{thing}", dependencies=READ)
+    async def show(thing: str) -> Told:
+        return Told(name=thing, number=1)
+
+    loads: list[str] = []
+
+    def load() -> list[Router]:
+        loads.append("loaded")
+        return [router]
+
+    app = Application(redirect_slashes=False)
+    app.router.routes.append(PostponedRouters("/api", load))
+    assert (await answers(app, "GET", "/other"))[0] == 404
+    assert loads == []
+    assert await answers(app, "GET", "/api/things/x") == (200, {"name": "x", "number": 1})
+    assert (await answers(app, "GET", "/api/nothing"))[0] == 404
+    assert (await answers(app, "DELETE", "/api/things/x"))[0] == 405
+    assert loads == ["loaded"]
+    assert list(app.openapi()["paths"]) == ["/api/things/{thing}"]
 
 
 def built(routes: list[PostponedRoute]) -> list[str]:

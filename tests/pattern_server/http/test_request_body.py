@@ -68,10 +68,7 @@ async def test_a_client_that_leaves_or_dawdles(autojump_clock: trio.testing.Mock
 async def test_the_rest_is_dropped(autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     aborted: list[bool] = []
 
-    async def abort() -> None:
-        aborted.append(True)
-
-    asked = {**scope(), "state": {ABORT: abort}}
+    asked = {**scope(), "state": {ABORT: lambda: aborted.append(True)}}
     await drop_rest(asked, messages(MORE, LAST))
     await drop_rest(asked, messages(GONE))
     assert not aborted

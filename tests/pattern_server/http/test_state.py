@@ -17,5 +17,5 @@ async def test_routes_get_what_they_ask_for(place: Place) -> None:
     app.state.server = state
     request = Request({"type": "http", "app": app, "headers": [], "state": {"principal": "somebody"}})
     (server_of,), (caller_of,) = get_args(Server)[1:], get_args(Caller)[1:]
-    assert server_of.dependency(request) is state
-    assert caller_of.dependency(request) == "somebody"
+    assert await server_of.dependency(request) is state
+    assert await caller_of.dependency(request) == "somebody"

@@ -16,7 +16,7 @@ from pattern_core.embeddings.local.child import Answering, FoundModel, Model, se
 from pattern_core.embeddings.local.frames import Frame, FrameReader, encode
 from pattern_core.embeddings.local.weights import ModelUnusable, Plan, Source
 from pattern_core.embeddings.prefixes import Prefixes
-from pattern_core.testing.embedder import hashed_words
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.testing.embedding_child import DIMENSION, PlayedModel
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -14,9 +14,9 @@ import trio.testing
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.local.weights import Plan, _has
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.local import LocalEmbedder, LocalLimits
 from pattern_core.embeddings.settings import EmbedderSettings
-from pattern_core.testing.embedder import hashed_words
 from pattern_core.testing.embedding_child import DIMENSION, stand_in_command
 from tests.pattern_core.embeddings.local import golden
 

@@ -5,10 +5,10 @@ import struct
 import pytest
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.openai import OpenAIDialect, make_openai
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.models.providers.settings import Secret
-from pattern_core.testing.embedder import hashed_words
 from pattern_core.testing.wire import serve_wire
 from pattern_core.testing.wire_embeddings import openai_vectors, refusal
 

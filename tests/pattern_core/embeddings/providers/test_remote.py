@@ -11,13 +11,13 @@ import trio
 import trio.testing
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.http import HttpWire
 from pattern_core.embeddings.providers.openai import OpenAIDialect
 from pattern_core.embeddings.providers.remote import RemoteEmbedder, RemoteLimits
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.models.retry import RetryPolicy
 from pattern_core.testing import StoppedClock
-from pattern_core.testing.embedder import hashed_words
 from pattern_core.testing.wire import Entry, Play, WireServer, document, serve_wire
 from pattern_core.testing.wire_embeddings import DIMENSION, numbers, openai_vectors, refusal
 

@@ -146,6 +146,9 @@ def test_only_appending_is_appending() -> None:
     st.text(alphabet="ab🌍\r\n"), st.text(alphabet="ab🌍", min_size=1, max_size=2), st.text(alphabet="ab", max_size=3)
 )
 async def test_splices_do_what_str_replace_does(text: str, old: str, new: str) -> None:
-    if old in text:
-        assert await after(text, ReplaceText(old=old, new=new, mode="all")) == text.replace(old, new)
-        assert await after(text, ReplaceText(old=old, new=new)) == text.replace(old, new, 1)
+    if old not in text:
+        with pytest.raises(InvalidInput):
+            await after(text, ReplaceText(old=old, new=new))
+        text += old
+    assert await after(text, ReplaceText(old=old, new=new, mode="all")) == text.replace(old, new)
+    assert await after(text, ReplaceText(old=old, new=new)) == text.replace(old, new, 1)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
@@ -101,14 +102,21 @@ lines = st.lists(st.text(alphabet="ab -+@\\", max_size=4), max_size=12)
 @given(lines, lines)
 def test_what_difflib_writes_is_applied(before: list[str], after: list[str]) -> None:
     old, new = [line + "\n" for line in before], [line + "\n" for line in after]
+    assume(old != new)
     patch = "".join(difflib.unified_diff(old, new))
-    if patch:
-        assert apply_patch("".join(old), patch)[0] == "".join(new)
+    assert apply_patch("".join(old), patch)[0] == "".join(new)
 
 
 @given(st.text(alphabet="ab\n"), st.text(alphabet="@-+1, ab\n\\"))
 def test_no_patch_does_anything_but_apply_or_be_refused(text: str, patch: str) -> None:
+    """What is applied leaves the lines that it does not name."""
     try:
-        apply_patch(text, patch)
+        changed, _note = apply_patch(text, patch)
     except InvalidInput as error:
         assert error.message
+        return
+    removed = [line[1:] for line in patch.split("\n") if line.startswith("-")]
+    added = [line[1:] for line in patch.split("\n") if line.startswith("+")]
+    before, after = Counter(text.split("\n")), Counter(changed.split("\n"))
+    assert sum(((before - after) - Counter(removed)).values()) <= 1  # a last line may lose or get its end
+    assert sum(((after - before) - Counter(added)).values()) <= 1

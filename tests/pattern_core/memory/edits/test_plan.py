@@ -18,9 +18,9 @@ from pattern_core.memory.edits.edit import (
     SetValue,
 )
 from pattern_core.memory.edits.plan import Content, Planned, plan, plan_schema, plan_start
+from pattern_core.memory.edits.structured import Writer
 from pattern_core.memory.shapes.containers import SpliceItems, SpliceText, UpdateText
 from pattern_core.memory.shapes.schema import Schema, parse_schema
-from pattern_core.memory.shapes.structured import Writer
 
 NOW = "2026-11-21T22:24:40.123Z"
 AGENT = Writer(name="agt_ada", now=NOW, is_agent=True)

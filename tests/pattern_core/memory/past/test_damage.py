@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pattern_core.errors import Conflict
+from pattern_core.memory.consolidation import Consolidator
 from pattern_core.memory.document import Document, state_of
 from pattern_core.memory.past import damage
-from pattern_core.memory.past.consolidation import Consolidator
 from pattern_core.memory.past.damage import Repaired, damaged_blocks, mend, prepare
 from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.past.segments import whole_document
+from pattern_core.memory.segments import whole_document
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -99,6 +99,16 @@ async def test_a_text_that_is_known_outlives_everything_else(database: Database,
     assert "may be lost" in done.note
     life.reopen(100)
     assert life.text == before
+
+
+async def test_a_text_that_differs_from_what_is_shown_is_not_exact(database: Database, life: Life) -> None:
+    life.connection.execute("UPDATE memory_block_updates SET update_blob = x'00' WHERE seq = 7")
+    life.connection.execute("UPDATE memory_blocks SET content_preview = 'shown' WHERE id = ?", (life.block_id,))
+    done = await repaired(database, life.block_id)
+    assert not done.is_exact
+    assert "may be lost" in done.note
+    life.reopen(100)
+    assert life.text == "shown"
 
 
 async def test_what_a_block_was_created_with(database: Database, life: Life) -> None:

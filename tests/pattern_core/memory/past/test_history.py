@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pattern_core.errors import Conflict, NotFound
+from pattern_core.memory.consolidation import Consolidator
 from pattern_core.memory.document import Document
-from pattern_core.memory.past.consolidation import Consolidator
 from pattern_core.memory.past.history import BlockHistory, lines_since, newest_lines
 from pattern_core.memory.past.undo import UNDO_REACH
 from pattern_core.testing.clock import StoppedClock

@@ -180,6 +180,15 @@ def test_undo_ends_where_changes_are_not_known(life: Life) -> None:
         plan_undo(rows, A)
 
 
+def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None:
+    for number in range(1, 5):
+        life.append(A, f" {number}")
+    rows = life.lines()
+    assert remaining(rows, A).undo == 4
+    assert remaining([row for row in rows if row.seq != 2], A).undo == 2  # a gap
+    assert remaining([replace(row, change=None) if row.seq == 2 else row for row in rows], A).undo == 2
+
+
 def test_rollback_is_a_new_version(life: Life) -> None:
     life.edit(A, lambda document: document.put_field("fields", "x", 1))
     then = state_of(life.document)

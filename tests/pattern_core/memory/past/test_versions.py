@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from pattern_core.memory.delta import Change, Count, Splice, Spliced
 from pattern_core.memory.document import Document, DocumentDamaged, state_of
-from pattern_core.memory.past.delta import Change, Count, Splice, Spliced
 from pattern_core.memory.past.versions import apply_change, change_by, change_to, document_of, preview, write_state
 
 STATE = {"content": "some text\n", "items": [1, True, "x"], "fields": {"a": {"b": [1]}}, "counter_n": 3}

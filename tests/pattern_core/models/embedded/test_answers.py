@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.models.embedded.answers import Found, best_sentences, hits_of, keywords, listed, sentences, unmarked
-from pattern_core.prompts.foreign import marked
+from pattern_core.untrusted import marked
 
 RUTH = Found(text="My sister Ruth lives in Lisbon.", kind="block", label="human")
 NUTS = Found(text="Ruth is allergic to walnuts.", kind="block", label="human")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pattern_core.memory.shapes.render import PromptBlock, prompt
@@ -64,24 +64,24 @@ lines = st.lists(st.sampled_from(["tea", "green tea", "tea party", "a", "aa", "1
 @given(lines, st.data())
 def test_exactly_one_line_is_changed(content_lines: list[str], data: st.DataObject) -> None:
     line = data.draw(st.sampled_from(content_lines))
-    if line:
-        content = "\n".join(content_lines)
-        at = content_lines.index(line)
-        edit = change_line(content, line, "new")
-        expected = [*content_lines[:at], "new", *content_lines[at + 1 :]]
-        assert applied(content, edit.old, edit.new, edit.mode) == "\n".join(expected)
+    assume(line)
+    content = "\n".join(content_lines)
+    at = content_lines.index(line)
+    edit = change_line(content, line, "new")
+    expected = [*content_lines[:at], "new", *content_lines[at + 1 :]]
+    assert applied(content, edit.old, edit.new, edit.mode) == "\n".join(expected)
 
 
 @given(lines, st.data())
 def test_exactly_these_lines_are_cut(content_lines: list[str], data: st.DataObject) -> None:
     unwanted = [line for line in data.draw(st.lists(st.sampled_from(content_lines), min_size=1, max_size=3)) if line]
-    if unwanted:
-        content = "\n".join(content_lines)
-        edit = cut_lines(content, unwanted)
-        expected = list(content_lines)
-        for line in dict.fromkeys(unwanted):
-            expected.remove(line)
-        assert applied(content, edit.old, edit.new, edit.mode) == "\n".join(expected)
+    assume(unwanted)
+    content = "\n".join(content_lines)
+    edit = cut_lines(content, unwanted)
+    expected = list(content_lines)
+    for line in dict.fromkeys(unwanted):
+        expected.remove(line)
+    assert applied(content, edit.old, edit.new, edit.mode) == "\n".join(expected)
 
 
 def test_a_line_that_is_not_there() -> None:

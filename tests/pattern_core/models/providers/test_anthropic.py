@@ -27,6 +27,7 @@ from pattern_core.models.model import (
     TextDelta,
     Usage,
 )
+from pattern_core.models.providers import make_provider
 from pattern_core.models.providers.anthropic import AnthropicProvider
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.testing import StoppedClock, calls, says, together
@@ -246,6 +247,6 @@ async def test_every_conversation_becomes_one_that_the_vendor_takes(request_: Mo
 
 def test_a_key_is_needed_for_the_vendors_own_server_only() -> None:
     with pytest.raises(ModelNotConfigured, match="ANTHROPIC_API_KEY"):
-        AnthropicProvider.from_settings("anthropic", ProviderSettings(kind="anthropic"))
+        make_provider("anthropic", ProviderSettings(kind="anthropic"))
     gateway = ProviderSettings(kind="anthropic", base_url="http://x", omit=("system",))
-    assert AnthropicProvider.from_settings("gateway", gateway).name == "gateway"
+    assert make_provider("gateway", gateway).name == "gateway"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -9,9 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.errors import (
-    ModelError,
-)
 from pattern_core.models.model import (
     ModelReply,
     ModelRequest,
@@ -20,10 +16,10 @@ from pattern_core.models.model import (
     Usage,
 )
 from pattern_core.models.providers.claude import MessageDecoder, encode
-from pattern_core.models.providers.draft import Garbled, Unfinished
 from pattern_core.models.providers.sse import EventDecoder, ServerEvent
 from pattern_core.testing import calls, together
 from pattern_core.testing.wire_anthropic import replies
+from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
 
 REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
 USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=1)
@@ -125,12 +121,12 @@ malformed = (
 @settings(max_examples=300, deadline=None)
 @given(st.lists(malformed, min_size=1, max_size=4))
 def test_malformed_events_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
-    decoder = MessageDecoder(REQUEST, "anthropic")
-    with suppress(Garbled, Unfinished, ModelError):
-        for data in datas:
-            decoder.feed(ServerEvent(event="", data=data))
-        for part in decoder.reply(None).parts:
-            json.dumps(repr(part), ensure_ascii=False).encode()
+    check_malformed(MessageDecoder(REQUEST, "anthropic"), datas)
+
+
+@given(ADDED)
+def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
+    assert with_news(MessageDecoder(REQUEST, "anthropic"), replies(RICH).body, added) == RICH
 
 
 CONVERSATION = [

@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.errors import ModelError
 from pattern_core.models.model import ModelReply, ModelRequest, ToolSpec, Usage
-from pattern_core.models.providers.draft import Garbled, Unfinished
+from pattern_core.models.providers.draft import Unfinished
 from pattern_core.models.providers.gemini import GeminiDecoder, encode
 from pattern_core.models.providers.sse import EventDecoder, ServerEvent
 from pattern_core.testing import says
 from pattern_core.testing.wire_google import chunk, replies
+from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
 
 REQUEST = ModelRequest(model="gemini-2.0-flash", system=(), messages=[user("hello")])
 SIGNED = ModelReply(
@@ -270,12 +269,12 @@ malformed |= junk.map(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(malformed, min_size=1, max_size=3))
 def test_malformed_chunks_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
-    decoder = GeminiDecoder(REQUEST, "google")
-    with suppress(Garbled, Unfinished, ModelError):
-        for data in datas:
-            decoder.feed(ServerEvent(event="", data=data))
-        for part in decoder.reply(None).parts:
-            json.dumps(repr(part), ensure_ascii=False).encode()
+    check_malformed(GeminiDecoder(REQUEST, "google"), datas)
+
+
+@given(ADDED)
+def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
+    assert with_news(GeminiDecoder(REQUEST, "google"), replies(SIGNED).body, added) == SIGNED
 
 
 def test_a_document_instead_of_a_stream() -> None:

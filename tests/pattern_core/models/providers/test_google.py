@@ -20,6 +20,7 @@ from pattern_core.models.errors import (
     WindowExceeded,
 )
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, Usage
+from pattern_core.models.providers import make_provider
 from pattern_core.models.providers.google import GoogleProvider
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.testing import StoppedClock, says
@@ -210,4 +211,4 @@ async def test_comments_are_signs_of_life_and_a_version_in_the_address_stays() -
 
 def test_a_key_is_needed_for_the_vendors_own_server_only() -> None:
     with pytest.raises(ModelNotConfigured, match="GEMINI_API_KEY"):
-        GoogleProvider.from_settings("google", ProviderSettings(kind="google"))
+        make_provider("google", ProviderSettings(kind="google"))

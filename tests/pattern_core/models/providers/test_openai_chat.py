@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,12 +10,13 @@ from hypothesis import strategies as st
 
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelServerError, WindowExceeded
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningEffort, ToolSpec, Usage
+from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec, Usage
 from pattern_core.models.providers.draft import Garbled, Unfinished
 from pattern_core.models.providers.openai_chat import ChatDecoder, Server, encode
 from pattern_core.models.providers.sse import EventDecoder, ServerEvent
 from pattern_core.testing import calls, says, together
 from pattern_core.testing.wire_openai import chunk, replies
+from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
 
 OWN, OTHER = Server(name="openai", is_own=True), Server(name="local")
 REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
@@ -146,19 +145,17 @@ malformed |= junk.map(lambda value: json.dumps(chunk({"tool_calls": [value]}, fi
 malformed |= junk.map(lambda value: json.dumps({"choices": [value]}))
 
 
-def feed_all(datas: list[str]) -> Iterator[Delta]:
-    decoder = ChatDecoder(REQUEST, "openai")
-    for data in datas:
-        yield from decoder.feed(ServerEvent(event="", data=data))
-    for part in decoder.reply(None).parts:
-        json.dumps(repr(part), ensure_ascii=False).encode()
-
-
 @settings(max_examples=300, deadline=None)
 @given(st.lists(malformed, min_size=1, max_size=3))
 def test_malformed_chunks_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
-    with suppress(Garbled, Unfinished, ModelError):
-        list(feed_all(datas))
+    check_malformed(ChatDecoder(REQUEST, "openai"), datas)
+
+
+@given(ADDED)
+def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
+    reply = with_news(ChatDecoder(REQUEST, "openai"), replies(RICH).body, added)
+    assert reply.parts == (SIGNED, *RICH.parts[1:])
+    assert reply.usage == USAGE
 
 
 def test_the_fields_of_a_request() -> None:

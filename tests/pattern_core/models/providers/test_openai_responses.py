@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import random
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -32,7 +31,7 @@ from pattern_core.models.model import (
     ToolSpec,
     Usage,
 )
-from pattern_core.models.providers.draft import Garbled, Unfinished
+from pattern_core.models.providers.draft import Unfinished
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
 from pattern_core.models.providers.settings import ProviderSettings, Secret
@@ -41,6 +40,7 @@ from pattern_core.testing import says
 from pattern_core.testing.wire import Entry, Play, WireServer, document, events
 from pattern_core.testing.wire_openai import refuses
 from pattern_core.testing.wire_responses import ending, replies, serve_responses
+from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
 
 REQUEST = ModelRequest(model="gpt-5", system=("Be kind.",), messages=[user("hello")])
 SIGNATURE = 'openai:{"id": "rs_0", "encrypted_content": "gAAA"}'
@@ -455,9 +455,9 @@ malformed = (
 @settings(max_examples=150, deadline=None)
 @given(st.lists(malformed, min_size=1, max_size=4))
 def test_malformed_events_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
-    decoder = ResponseDecoder(REQUEST, "openai")
-    with suppress(Garbled, Unfinished, ModelError):
-        for data in datas:
-            decoder.feed(ServerEvent(event="", data=data))
-        for part in decoder.reply(None).parts:
-            json.dumps(repr(part), ensure_ascii=False).encode()
+    check_malformed(ResponseDecoder(REQUEST, "openai"), datas)
+
+
+@given(ADDED)
+def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
+    assert with_news(ResponseDecoder(REQUEST, "openai"), replies(RICH).body, added) == RICH

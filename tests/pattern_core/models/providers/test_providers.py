@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pattern_core.models.errors import ModelNotConfigured
-from pattern_core.models.providers import PROVIDERS, make_provider
+from pattern_core.models.providers import PROVIDERS, make_provider, not_configured
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 
 
@@ -35,6 +35,25 @@ def test_what_is_missing_is_named(name: str, settings: ProviderSettings, words: 
     with pytest.raises(ModelNotConfigured, match=words) as caught:
         make_provider(name, settings)
     assert "schlüssel" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("openai", "Set OPENAI_API_KEY"),
+        ("anthropic", "Set ANTHROPIC_API_KEY"),
+        ("google", "Set GEMINI_API_KEY"),
+        ("ollama", r"\[providers.ollama\]"),
+    ],
+)
+def test_the_error_says_what_to_set(name: str, advice: str) -> None:
+    with pytest.raises(Exception, match=advice) as caught:
+        raise not_configured(name, ["embedded"])
+    assert "Configured: embedded." in str(caught.value)
+
+
+def test_another_server_may_need_no_key() -> None:
+    assert make_provider("ollama", ProviderSettings(kind="openai", base_url="http://x/v1")).name == "ollama"
 
 
 def test_the_vendors_libraries_are_not_loaded_before_they_are_used() -> None:

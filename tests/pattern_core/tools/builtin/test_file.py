@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from pattern_core.tools.builtin import DEFAULT_ENABLED
 from pattern_core.tools.builtin.file import FILE_CHARS_MAX, file
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import EffectClass, FolderAccess
@@ -22,7 +21,7 @@ async def shelf(tools: ToolRig) -> Shelf:
 
 def test_it_is_a_local_tool_for_everybody() -> None:
     assert file.effect is EffectClass.LOCAL
-    assert "file" in DEFAULT_ENABLED
+    assert file.enabled_by_default
 
 
 async def test_files_are_listed_and_read(tools: ToolRig, shelf: Shelf) -> None:

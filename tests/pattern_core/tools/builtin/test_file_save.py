@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
-from pattern_core.tools.builtin import DEFAULT_ENABLED
 from pattern_core.tools.builtin.file import FILE_CHARS_MAX, file
 from pattern_core.tools.builtin.file_save import file_save
 from pattern_db.enums import EffectClass, FolderAccess
@@ -15,7 +14,7 @@ from tests.pattern_core.tools.builtin.rig import ToolRig
 
 def test_it_reaches_outside_and_must_be_enabled() -> None:
     assert file_save.effect is EffectClass.IDEMPOTENT
-    assert "file_save" not in DEFAULT_ENABLED
+    assert not file_save.enabled_by_default
 
 
 async def test_a_file_is_written_to_the_disk_and_found(tools: ToolRig, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ TEXT = "".join(f"line {number:05d}\n" for number in range(1_000))
 
 async def stored(tools: ToolRig) -> str:
     work = UnitOfWork()
-    await tools.results.shorten(TEXT, limit=100, origin=Origin(agent_id=ADA, tool="web", call_id="c"), work=work)
+    await tools.results.shorten(
+        TEXT, limit=100, origin=Origin(agent_id=ADA, tool="web", call_id="c", reader="result"), work=work
+    )
     await tools.rig.commit(work)
 
     def newest(connection: Connection) -> str:

@@ -8,9 +8,11 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
-from pattern_core.shell.policy import ShellSettings
+from pattern_core.shell.settings import ShellSettings
 from pattern_core.shell.shell import Shell
-from pattern_core.tools.builtin.shell import SHOWN_CHARS_MAX, bound_to, consent, shell
+from pattern_core.tools.builtin.shell import SHOWN_CHARS_MAX, consent, shell
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.toolbox import ToolSettings
 from pattern_db.enums import EffectClass
 from tests.pattern_core.tools.builtin.rig import ToolRig
 
@@ -106,7 +108,8 @@ def test_who_is_asked() -> None:
 
 
 def test_a_server_asks_as_it_is_configured() -> None:
-    tool = bound_to(ShellSettings(allow=["make"], network=True))
+    settings = ToolSettings(shell=ShellSettings(allow=["make"], network=True))
+    tool = ToolRegistry([shell], settings).get("shell", ["shell"])
     assert tool.consent is not None
     assert tool.consent({"op": "spawn", "command": "make"}) is None
     assert tool.consent({"op": "spawn", "command": "make && curl a"}) == "`curl a` speaks to other machines."

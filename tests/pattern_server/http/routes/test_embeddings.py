@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from pattern_core.embeddings.embedder import EmbedderInfo, Purpose, TextsRefused, unavailable
-from pattern_core.testing import DeterministicEmbedder
+from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
 
 HERE = "/constellations/home/embeddings"

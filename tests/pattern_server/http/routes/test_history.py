@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pattern_core.testing.model import ScriptedProvider
-from pattern_server.http.routes import history
+from pattern_server.http.app import HISTORY_BYTES_MAX
 from tests.pattern_server.place import Place
 
 HERE = "/constellations/home/agents/ada/history"
@@ -60,7 +60,7 @@ async def test_an_import_may_be_longer_than_other_bodies(place: Place) -> None:
     made = await place.admin.post(HERE, json=body)
     assert made.status_code == 201, made.text
     assert len(set(made.json()["ids"])) == 2_000
-    too_long = await place.admin.post(HERE, content=b"x" * (history.BODY_BYTES_MAX + 1))
+    too_long = await place.admin.post(HERE, content=b"x" * (HISTORY_BYTES_MAX + 1))
     assert (too_long.status_code, too_long.json()["code"]) == (413, "too_large")
     elsewhere = await place.admin.post(f"{HERE}/more", json=body)
     assert elsewhere.status_code == 413  # for this path only

@@ -1,0 +1,266 @@
+"""The agents of a constellation: creating, finding, changing and deleting them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import trio
+
+from pattern_core.agent_settings import check_config
+from pattern_core.clock import Clock, now_text
+from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.ids import Ids
+from pattern_core.limits import Limits
+from pattern_core.memory.block import NewBlock
+from pattern_core.memory.store import MemoryStore
+from pattern_core.rules.engine import RuleSet
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import Json
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.enums import AgentStatus, BlockType
+from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.tables import agents
+from pattern_db.tables.agents import AgentRow
+
+NAME_CHARS_MAX = 100
+CHANGEABLE = frozenset(
+    {
+        "name",
+        "description",
+        "model_provider",
+        "model_name",
+        "system_prompt",
+        "config",
+        "enabled_tools",
+        "tool_rules",
+        "status",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """An agent to make. `enabled_tools` None means all that are on by default; `memory` None the usual two blocks."""
+
+    name: str
+    model_provider: str
+    model_name: str
+    description: str | None = None
+    system_prompt: str = ""
+    config: Mapping[str, Json] = field(default_factory=dict)
+    enabled_tools: Sequence[str] | None = None
+    tool_rules: Json = None
+    memory: Sequence[NewBlock] | None = None
+
+
+DEFAULT_MEMORY = (
+    NewBlock(
+        label="persona",
+        description="Who you are and how you work; keep it true as you grow.",
+        block_type=BlockType.CORE,
+    ),
+    NewBlock(
+        label="human",
+        description="What you know about the person you talk with.",
+        block_type=BlockType.CORE,
+    ),
+)
+
+Agent = AgentRow
+CommitWork = Callable[[UnitOfWork], Awaitable[None]]
+
+
+class AgentChanged(Conflict):
+    """The agent is not any more as it was when the change of it was thought out."""
+
+    code = "version_mismatch"
+
+
+def version_of(agent: Agent) -> str:
+    """What tells an agent from the same agent changed: a digest of all that can be changed, in hex."""
+    told = [getattr(agent, name) for name in sorted(CHANGEABLE - {"enabled_tools"})]
+    text = json.dumps([told, list(agent.enabled_tools)], sort_keys=True, default=dict)
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
+class Roster:
+    """Finds agents without touching the disk once they are known; every change goes through here."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        memory: MemoryStore,
+        tools: ToolRegistry,
+        clock: Clock,
+        ids: Ids,
+        limits: Limits,
+        commit: CommitWork,
+    ) -> None:
+        self._database = database
+        self._memory = memory
+        self._tools = tools
+        self._clock = clock
+        self._ids = ids
+        self._limits = limits
+        self._commit = commit
+        self._known: dict[str, Agent] = {}
+        self._changing = trio.Lock()  # a change starts from what the one before it left
+
+    async def get(self, id_or_name: str) -> Agent:
+        """The agent with this id or name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        known = self._known.get(id_or_name)
+        if known is not None:
+            return known
+        try:
+            agent = await self._database.read(agents.find, id_or_name)
+        except RowNotFound:
+            raise NotFound(f"there is no agent {id_or_name!r} in this constellation") from None
+        return self._known.setdefault(agent.id, agent)  # it may have been changed while it was read
+
+    async def all(self) -> list[Agent]:
+        """All agents, by name."""
+        return await self._database.read(agents.list_all)
+
+    async def create(self, spec: AgentSpec, *, author: str) -> Agent:
+        """Make an agent with its memory blocks, in one transaction.
+
+        Raises:
+            InvalidInput: a field does not fit, a tool does not exist or is missing that a rule needs, or there are as
+                many agents as may be.
+            Conflict: the name is taken.
+        """
+        now = now_text(self._clock)
+        tools = self._tools.enabled_by_default if spec.enabled_tools is None else tuple(spec.enabled_tools)
+        agent = Agent(
+            id=self._ids.new("agent"),
+            name=spec.name.strip(),
+            description=spec.description,
+            model_provider=spec.model_provider,
+            model_name=spec.model_name,
+            system_prompt=spec.system_prompt,
+            config=spec.config,
+            enabled_tools=tools,
+            tool_rules=_normal(spec.tool_rules),
+            created_at=now,
+            updated_at=now,
+        )
+        self._check(agent, tools)
+        check_config(agent.config)
+        RuleSet.of(agent.tool_rules).check_enabled(agent.enabled_tools)
+        work = UnitOfWork()
+        work.store(_insert, agent, self._limits.agents_max)
+        work.event("agent.created", {"agent_id": agent.id, "name": agent.name})
+        for block in DEFAULT_MEMORY if spec.memory is None else spec.memory:
+            await self._memory.create(agent.id, block, author=author, work=work)
+        await self._commit(work)
+        self._known[agent.id] = agent
+        return agent
+
+    async def update(self, id_or_name: str, changes: Mapping[str, object], *, version: str | None = None) -> Agent:
+        """Change the given fields; the next step of a turn under way sees the old ones, the next turn the new.
+
+        With a `version` (`version_of`) only if the agent is still that one.
+
+        Raises:
+            NotFound: there is no such agent.
+            InvalidInput: a field does not fit or cannot be changed.
+            Conflict: the new name is taken.
+            AgentChanged: it has another version by now.
+        """
+        unknown = sorted(set(changes) - CHANGEABLE)
+        if unknown:
+            raise InvalidInput(f"an agent has no changeable field {', '.join(unknown)}")
+        if "name" in changes:
+            changes = {**changes, "name": str(changes["name"]).strip()}
+        if "tool_rules" in changes:
+            changes = {**changes, "tool_rules": _normal(changes["tool_rules"])}
+        async with self._changing:
+            agent = await self.get(id_or_name)
+            if version not in (None, version_of(agent)):
+                raise AgentChanged(f"somebody changed the agent {agent.name!r} meanwhile; read it again")
+            changed = replace(agent, **changes, updated_at=now_text(self._clock))  # type: ignore[arg-type]  # checked by name above, by type at the border
+            # A tool that is no more, and that nobody asked for now, is in nobody's way.
+            self._check(changed, changed.enabled_tools if "enabled_tools" in changes else ())
+            if "config" in changes:
+                check_config(changed.config)
+            if "tool_rules" in changes or "enabled_tools" in changes:
+                RuleSet.of(changed.tool_rules).check_enabled(changed.enabled_tools)
+            work = UnitOfWork()
+            work.store(_update, changed)
+            work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
+            await self._commit(work)
+            self._known[agent.id] = changed
+        if changed.name != agent.name:
+            self._memory.forget(agent.id)
+        return changed
+
+    async def delete(self, id_or_name: str) -> Agent:
+        """Remove an agent with its messages, memory and turns; there is no way back but a backup.
+
+        Raises:
+            NotFound: there is no such agent.
+        """
+        async with self._changing:
+            agent = await self.get(id_or_name)
+            work = UnitOfWork()
+            work.store(agents.delete, agent.id)
+            work.event("agent.deleted", {"agent_id": agent.id, "name": agent.name})
+            await self._commit(work)
+            self._known.pop(agent.id, None)
+        self._memory.forget(agent.id)
+        return agent
+
+    def _check(self, agent: Agent, tools: Sequence[str]) -> None:
+        if not agent.name or len(agent.name) > NAME_CHARS_MAX or not agent.name.isprintable() or "/" in agent.name:
+            raise InvalidInput(f"an agent's name has 1 to {NAME_CHARS_MAX} printable characters and no slash")
+        if not agent.model_provider or not agent.model_name:
+            raise InvalidInput("an agent needs a model_provider and a model_name")
+        missing = [name for name in tools if not self._tools.accepts(name)]
+        if missing:
+            off = "".join(f" ({self._tools.off[name]})" for name in missing if name in self._tools.off)
+            there = ", ".join(self._tools.names)
+            raise InvalidInput(f"there is no tool {', '.join(missing)}{off}; there are {there}")
+        if agent.status not in set(AgentStatus):
+            raise InvalidInput(f"an agent's status is one of {', '.join(AgentStatus)}")
+
+
+def _insert(connection: Connection, agent: Agent, agents_max: int) -> None:
+    _check_name(connection, agent)
+    if agents.count(connection) >= agents_max:
+        raise InvalidInput(
+            f"a constellation has at most {agents_max} agents; delete one, or make another constellation"
+        )
+    agents.create(connection, agent)
+
+
+def _update(connection: Connection, agent: Agent) -> None:
+    _check_name(connection, agent)
+    agents.update(connection, agent)
+
+
+def _check_name(connection: Connection, agent: Agent) -> None:
+    try:
+        other = agents.find(connection, agent.name)
+    except RowNotFound:
+        return
+    if other.id != agent.id:
+        raise Conflict(f"there is an agent named {agent.name!r} already; choose another name")
+
+
+def _normal(stored: Json) -> Json:
+    """Tool rules of any known format in ours; None stays None.
+
+    Raises:
+        InvalidInput: they are of no known format.
+    """
+    return RuleSet.of(stored).to_json() or None

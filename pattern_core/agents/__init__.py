@@ -1,1 +1,0 @@
-"""Agents and their turns: roster, prompt, journal, the turn itself, recovery, and the actors that run them."""

@@ -1,0 +1,445 @@
+"""An agent's conversation: between rows and messages, and the window of it that is kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from operator import attrgetter
+from typing import NamedTuple
+
+from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, beginning, opening_message
+from pattern_core.ids import message_id
+from pattern_core.limits import PromptLimits
+from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.models.tokens import message_tokens
+from pattern_db.connection import Connection
+from pattern_db.enums import Role
+from pattern_db.journal import effects
+from pattern_db.tables import messages, summaries
+from pattern_db.tables.messages import MessageRow
+
+WAITING_RESULT = "There is no result yet: a person has been asked whether this may run, and has not answered."
+LOST_RESULT = "There is no result: the call was cut off before it was recorded."
+IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if nobody speaks among them
+IMPORTED = "import"  # source of what was said elsewhere; no turn has it
+
+
+_ROLES = {role.value: role for role in Role}
+
+
+def to_row(
+    message: Message,
+    *,
+    agent_id: str,
+    batch_id: str,
+    sequence: int,
+    source: str | None = None,
+    source_metadata: Mapping[str, object] | None = None,
+    arguments: Mapping[str, object] | None = None,
+) -> MessageRow:
+    """The row of `message`; `arguments` are those of the call that a tool message answers."""
+    parts = message.parts
+    only = parts[0] if len(parts) == 1 else None
+    result = only if message.role == "tool" and isinstance(only, ToolResult) else None
+    is_plain = not parts or isinstance(only, Text | ToolResult)
+    return MessageRow(
+        id=message.id,
+        agent_id=agent_id,
+        position=message.position,
+        batch_id=batch_id,
+        sequence_in_batch=sequence,
+        role=_ROLES[message.role],
+        content=message.text or None if result is None else result.content,
+        parts=None if is_plain else parts_to_json(parts),
+        tool_call_id=None if result is None else result.call_id,
+        tool_name=None if result is None else result.tool,
+        tool_args=None if arguments is None else dict(arguments),
+        tool_result=None if result is None else {"is_error": result.is_error},
+        source=source,
+        source_metadata=dict(source_metadata) if source_metadata else None,
+        created_at=message.created_at,
+    )
+
+
+def from_row(row: MessageRow) -> Message:
+    """The message of a row.
+
+    Raises:
+        ValueError: the row's parts are damaged or of a newer version.
+    """
+    role = row.role
+    if role == "tool":
+        result = row.tool_result
+        parts: tuple[object, ...] = (
+            ToolResult(
+                call_id=row.tool_call_id or "",
+                tool=row.tool_name or "",
+                content=row.content or "",
+                is_error=bool(isinstance(result, dict) and result.get("is_error")),
+            ),
+        )
+    elif row.parts is not None:
+        parts = parts_from_json(row.parts)
+    else:
+        parts = (Text(text=row.content or ""),)
+    return Message(
+        role=role,  # type: ignore[arg-type]  # the column's CHECK holds the same four words
+        parts=parts,  # type: ignore[arg-type]  # every branch above makes a tuple of parts
+        id=row.id,
+        position=row.position,
+        created_at=row.created_at,
+        is_imported=row.batch_id is None and row.source == IMPORTED,
+    )
+
+
+def make_message(role: str, parts: Sequence[Part], *, position: str, created_at: str) -> Message:
+    """A message at `position` with the id that belongs to it."""
+    return Message(
+        role=role,  # type: ignore[arg-type]  # callers pass one of the four roles
+        parts=tuple(parts),
+        id=message_id(position),
+        position=position,
+        created_at=created_at,
+    )
+
+
+def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) -> list[Message]:
+    """The conversation with every tool call answered and every answer asked for: vendors refuse anything else.
+
+    A missing result becomes an error result, which says so of those calls that wait for a person (by their call ids);
+    a result without its call is left out. Idempotent.
+    """
+    repaired: list[Message] = []
+    unanswered: dict[str, ToolCall] = {}
+    for message in conversation:
+        if message.role == "tool":
+            result = message.parts[0]
+            if isinstance(result, ToolResult) and unanswered.pop(result.call_id, None) is not None:
+                repaired.append(message)
+            continue
+        if unanswered:
+            repaired.extend(_lost(message, unanswered, waiting))
+        unanswered = {call.call_id: call for call in message.tool_calls} if message.role == "assistant" else {}
+        repaired.append(message)
+    if repaired:
+        repaired.extend(_lost(repaired[-1], unanswered, waiting))
+    return repaired
+
+
+def _lost(at: Message, unanswered: Mapping[str, ToolCall], waiting: Collection[str]) -> list[Message]:
+    return [
+        Message(
+            role="tool",
+            parts=(
+                ToolResult(
+                    call_id=call.call_id,
+                    tool=call.tool,
+                    content=WAITING_RESULT if call.call_id in waiting else LOST_RESULT,
+                    is_error=True,
+                ),
+            ),
+            position=at.position,
+            created_at=at.created_at,
+        )
+        for call in unanswered.values()
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Messages that stay or leave together: a turn, so that no call is parted from its result; or a piece of what was
+    imported. `tokens` is an estimate; `is_running` says that it is the turn under way, `is_held` that it is one that
+    waits for a person and goes on later.
+    """
+
+    messages: tuple[Message, ...]
+    tokens: int
+    is_running: bool = False
+    is_held: bool = False
+
+
+class _Entry(NamedTuple):
+    """A message shown; a tuple, since a history is thousands of them.
+
+    `begins` says that what is before it may leave without it; `is_short` that it is not shown as it is stored.
+    """
+
+    message: Message
+    tokens: int
+    begins: bool
+    is_short: bool = False
+
+
+class History:
+    """The conversation of one agent as the model is shown it: an opening that stands for what is archived, then the
+    messages, oldest first; appended to as they are stored.
+
+    Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and tells `leave`.
+    `digest` names what is shown: stored messages never change, so their positions stand for their words. `revision`
+    is another number whenever anything but what was appended changed.
+    """
+
+    def __init__(
+        self,
+        conversation: Sequence[Message] = (),
+        *,
+        opening: Opening | None = None,
+        begins: Collection[str] | None = None,
+        hidden: Sequence[str] = (),
+        loaded_from: str = "",
+    ) -> None:
+        """`begins` are the ids of messages before which the conversation may be cut (None: users' messages),
+        `hidden` positions of messages that no prompt shows, `loaded_from` is where the part begins that was read.
+        """
+        self.compacted_at: str | None = None  # the cursor when room was made last
+        self.compactions: tuple[str, int] = ("", 0)  # a turn's batch, and how often room was made in it
+        self.hidden = list(hidden)
+        self.loaded_from = loaded_from
+        self.revision = 0
+        self._opening = opening or Opening()
+        self._opening_tokens_max: int | None = None
+        self._waiting: frozenset[str] = frozenset()
+        self._set(
+            [
+                self._entry(message, message.role == "user" if begins is None else message.id in begins)
+                for message in conversation
+            ]
+        )
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages now, the opening first; what is appended later does not show in it."""
+        first = self._first
+        conversation = tuple(entry.message for entry in self._entries)
+        return conversation if first is None else (first, *conversation)
+
+    def after(self, count: int) -> Sequence[tuple[Message, int]]:
+        """`messages` without the first `count`, each with its tokens, at the cost of what is returned alone."""
+        first = [] if self._first is None else [(self._first, message_tokens(self._first))]
+        return [
+            *first[count:],
+            *((entry.message, entry.tokens) for entry in self._entries[max(count - len(first), 0) :]),
+        ]
+
+    @property
+    def tokens(self) -> int:
+        """What `messages` take in a prompt, estimated."""
+        return self._tokens + self.opening_tokens
+
+    @property
+    def opening(self) -> Opening:
+        """What stands for the messages that are not shown."""
+        return self._opening
+
+    @property
+    def opening_tokens(self) -> int:
+        """What the opening takes of `tokens`."""
+        return 0 if self._first is None else message_tokens(self._first)
+
+    @property
+    def cursor(self) -> str:
+        """The position of the newest message, empty if there is none."""
+        return self._entries[-1].message.position if self._entries else ""
+
+    @property
+    def first(self) -> str:
+        """The position of the oldest message, empty if there is none."""
+        return self._entries[0].message.position if self._entries else ""
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes over the opening and the positions of the messages."""
+        return self._digest.digest()
+
+    def append(self, message: Message) -> None:
+        """Add a message at the end."""
+        entry = self._entry(message, message.role == "user" and not self._waiting)
+        if not self._entries:
+            self._set([entry])
+            return
+        self._entries.append(entry)
+        self._tokens += entry.tokens
+        self._digest.update(_name(entry).encode())
+        self._waiting = _waiting_after(self._waiting, message)
+
+    def replace(self, message: Message, other: Message) -> None:
+        """Put another message in the place of one that was not stored."""
+        self._set([self._entry(other, entry.begins) if entry.message is message else entry for entry in self._entries])
+
+    def drop(self, message: Message) -> None:
+        """Take back a message whose commit failed; others may have been appended since."""
+        self._set([entry for entry in self._entries if entry.message is not message])
+
+    def exchanges(self, running_from: str = "~", held: Collection[str] = ()) -> list[Exchange]:
+        """The messages in the pieces that stay or leave together, oldest first.
+
+        The turn under way begins with the message at `running_from`; it and all after it are one piece. `held` are
+        positions of messages of turns that wait.
+        """
+        positions = [entry.message.position for entry in self._entries]
+        if running_from in positions:
+            begin = positions.index(running_from)
+        else:
+            begin = next((at for at, position in enumerate(positions) if position >= running_from), len(positions))
+        groups: list[list[_Entry]] = []
+        for entry in self._entries[:begin]:
+            if entry.begins or not groups:
+                groups.append([entry])
+            else:
+                groups[-1].append(entry)
+        found = [_exchange(group, held) for group in groups]
+        running = self._entries[begin:]
+        return [*found, _exchange(running, (), is_running=True)] if running else found
+
+    def leave(self, gone: Collection[Message], opening: Opening) -> None:
+        """Show these messages no longer, because they are archived; `opening` says what is kept of them."""
+        away = {id(message) for message in gone}
+        self._opening = opening
+        if away:
+            self._set([entry for entry in self._entries if id(entry.message) not in away])
+        else:
+            self._reopen()
+
+    def limit_opening(self, tokens_max: int | None) -> None:
+        """Let the opening take at most so many tokens."""
+        if tokens_max != self._opening_tokens_max:
+            self._opening_tokens_max = tokens_max
+            self._reopen()
+
+    def shorten(self, message: Message, shorter: Message | None) -> None:
+        """Show `shorter` in place of a message, or nothing; it stays stored as it is."""
+        kept: list[_Entry] = []
+        for entry in self._entries:
+            if entry.message is not message:
+                kept.append(entry)
+            elif shorter is not None:
+                kept.append(_Entry(shorter, message_tokens(shorter), entry.begins, is_short=True))
+        self._set(kept)
+
+    def _entry(self, message: Message, begins: bool) -> _Entry:
+        return _Entry(message, message_tokens(message), begins)
+
+    def _set(self, entries: list[_Entry]) -> None:
+        self._entries = entries
+        self._tokens = sum([entry.tokens for entry in entries])
+        self._waiting = frozenset()
+        for entry in entries:
+            if entry.message.role != "user":
+                self._waiting = _waiting_after(self._waiting, entry.message)
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Show the opening as it is now before the same messages."""
+        self.revision += 1
+        self._first = opening_message(self._opening, self._opening_tokens_max)
+        if self._first is None and self._entries and self._entries[0].message.role != "user":
+            self._first = beginning()
+        self._digest = blake2b(b"" if self._first is None else self._first.text.encode(), digest_size=16)
+        self._digest.update("".join(map(_name, self._entries)).encode())
+
+
+def _name(entry: _Entry) -> str:
+    return f"{entry.message.position}~{entry.tokens}" if entry.is_short else entry.message.position
+
+
+def _waiting_after(waiting: frozenset[str], message: Message) -> frozenset[str]:
+    """The calls without a result, after one more message."""
+    if message.role == "tool" and waiting:
+        return waiting - {part.call_id for part in message.parts if isinstance(part, ToolResult)}
+    calls = message.tool_calls
+    return waiting | {call.call_id for call in calls} if calls else waiting
+
+
+def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: bool = False) -> Exchange:
+    return Exchange(
+        messages=tuple(entry.message for entry in entries),
+        tokens=sum(entry.tokens for entry in entries),
+        is_running=is_running,
+        is_held=any(entry.message.position in held for entry in entries),
+    )
+
+
+def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[MessageRow]:
+    """The rows, oldest first, with each turn's together at the place of its last one.
+
+    A vendor takes no word between a call and its result, and yet something may stand there: what was imported
+    meanwhile, or other turns while one waited for a person. The turn with the batch `active` has no end yet.
+    """
+    ends = {row.batch_id: index for index, row in enumerate(rows) if row.batch_id is not None}
+    if active is not None:
+        ends[active] = len(rows)
+    places = [index if row.batch_id is None else ends[row.batch_id] for index, row in enumerate(rows)]
+    return [rows[index] for index in sorted(range(len(rows)), key=lambda index: (places[index], index))]
+
+
+def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *, active: str | None) -> History:
+    """The agent's newest messages that are not archived, as the model is shown them, repaired; and what opens them.
+
+    What is beyond the bound is counted, and the opening says so. `active` is the batch of the turn under way, if there
+    is one: it is read whole, however many turns overtook it while it waited, and the calls of its last decision are not
+    repaired away, since their results follow.
+    """
+    limit = limits.history_messages_max
+    rows, loaded_from, unloaded = _read(connection, agent_id, limit, active)
+    ordered = keep_turns_whole(rows, active=active)
+    conversation = [from_row(row) for row in ordered if not row.is_said_by_call]
+    own = {row.id for row in ordered if active is not None and row.batch_id == active}
+    decisions = [at for at, message in enumerate(conversation) if message.id in own and message.role == "assistant"]
+    end = decisions[-1] if decisions else len(conversation)
+    asked = effects.waiting(connection, agent_id)
+    shown = [*repair(conversation[:end], waiting=asked), *conversation[end:]]
+    seen = {message.id for message in shown}
+    return History(
+        shown,
+        opening=Opening(
+            chain=summaries.chain(connection, agent_id, head=HEAD_SHOWN, tail=TAIL_SHOWN), unloaded=unloaded
+        ),
+        begins=_begins(ordered),
+        hidden=[row.position for row in rows if row.id not in seen],
+        loaded_from=loaded_from,
+    )
+
+
+def _read(connection: Connection, agent_id: str, limit: int, active: str | None) -> tuple[list[MessageRow], str, int]:
+    """The newest `limit` messages without a turn that would be cut, and all of the turn under way, oldest first; where
+    the others begin; and how many were not read.
+    """
+    newest = messages.shown(connection, agent_id, limit)[::-1]
+    if len(newest) < limit:
+        return newest, newest[0].position if newest else "", 0
+    others = [row for row in newest if active is None or row.batch_id != active]
+    others = others[_whole_from(others) :]
+    loaded_from = (others or newest)[0].position
+    own = [] if active is None else messages.by_batch(connection, agent_id, active)
+    own = [row for row in own if not row.is_archived]
+    before = sum(row.position < loaded_from for row in own)
+    unloaded = messages.count_shown(connection, agent_id, before=loaded_from) - before
+    return sorted([*others, *own], key=attrgetter("position")), loaded_from, unloaded
+
+
+def _whole_from(rows: Sequence[MessageRow]) -> int:
+    """Where the first turn begins that was read whole; 0 if the first one is, or is the only one."""
+    batch = rows[0].batch_id if rows else None
+    if batch is None or batch == rows[0].position:
+        return 0
+    last = max(index for index, row in enumerate(rows) if row.batch_id == batch)
+    return last + 1 if last + 1 < len(rows) else 0
+
+
+def _begins(rows: Sequence[MessageRow]) -> set[str]:
+    """Ids of the messages before which the conversation may be cut: where a turn begins, and in what was imported
+    where a person speaks, or after many messages in which nobody does.
+    """
+    begins: set[str] = set()
+    batch: str | None = None
+    length = 0
+    for index, row in enumerate(rows):
+        length += 1
+        is_other = index == 0 or row.batch_id != batch
+        is_long = length > IMPORTED_TOGETHER_MAX and row.role is not Role.TOOL
+        if is_other or (row.batch_id is None and (row.role is Role.USER or is_long)):
+            begins.add(row.id)
+            length = 1
+        batch = row.batch_id
+    return begins

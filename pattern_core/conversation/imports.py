@@ -1,0 +1,291 @@
+"""Past messages from elsewhere: into an agent's conversation at their own times, without a turn.
+
+A position is the Snowflake of a message's time, so imported messages stand among the others where they belong. Their
+sequence within a millisecond begins in its upper half: the lower one is where turns under way take theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+
+import trio
+
+from pattern_core.clock import Clock
+from pattern_core.conversation.history import IMPORTED
+from pattern_core.errors import IdempotencyMismatch, InvalidInput
+from pattern_core.events import Draft, Event, append
+from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, message_id
+from pattern_core.limits import KEY_CHARS_MAX, Limits
+from pattern_core.memory.shapes.schema import check_text
+from pattern_db.columns import Json, to_json
+from pattern_db.connection import Connection
+from pattern_db.enums import Role
+from pattern_db.tables import history_imports, messages
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.history_imports import ImportRow
+from pattern_db.tables.messages import MessageRow
+from pattern_db.timestamps import iso
+
+SOURCE = IMPORTED
+DIGEST_BYTES = 16
+MESSAGES_MAX = 10_000  # of one import; they are stored in one transaction
+NAME_CHARS_MAX = 500  # of a session, a workspace, a speaker
+CHECKED_AT_ONCE = 500  # messages between two looks at what else is to do
+_EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+_HALF = 1 << (SEQUENCE_BITS - 1)
+_LAST = (1 << SEQUENCE_BITS) - 1
+
+Commit = Callable[[Callable[[Connection], tuple["Imported", list[Event]]]], Awaitable["Imported"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastMessage:
+    """A message that was said elsewhere. `created_at` is RFC 3339 with an offset; None is now. `name` is who spoke."""
+
+    role: Role
+    content: str
+    created_at: str | None = None
+    session_id: str | None = None
+    name: str | None = None
+    metadata: Mapping[str, Json] | None = None
+    workspace: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """The ids of the messages in the order in which they were sent; `is_replay` says that they were there already."""
+
+    ids: Sequence[str]
+    is_replay: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """A message that was checked: where it was among those sent, its place in time (unix ms), and its row."""
+
+    index: int
+    time_ms: int
+    row: MessageRow
+
+
+class HistoryImports:
+    """Takes past messages into the conversations of a constellation's agents.
+
+    `forget` drops what is remembered of an agent's conversation, so that its next turn reads the rows again.
+    """
+
+    def __init__(
+        self,
+        *,
+        find_agent: Callable[[str], Awaitable[AgentRow]],
+        commit: Commit,
+        forget: Callable[[str], None],
+        ids: Ids,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._find_agent = find_agent
+        self._commit = commit
+        self._forget = forget
+        self._ids = ids
+        self._clock = clock
+        self._limits = limits
+
+    async def add(
+        self, agent: str, past: Sequence[PastMessage], *, author: str, idempotency_key: str | None = None
+    ) -> Imported:
+        """Store the messages in one transaction, in the order of their times; all of them, or none.
+
+        A turn under way does not see them, the agent's next one does. No time in the future gives a place there: what
+        is said next stands after all that was imported.
+
+        Raises:
+            InvalidInput: there are none or too many, or one of them does not fit; the message says which.
+            NotFound: there is no such agent.
+            IdempotencyMismatch: the key was used for other messages.
+        """
+        if not 1 <= len(past) <= MESSAGES_MAX:
+            raise InvalidInput(f"send 1 to {MESSAGES_MAX} messages at once, not {len(past)}")
+        if idempotency_key is not None and not 1 <= len(idempotency_key) <= KEY_CHARS_MAX:
+            raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
+        agent_id = (await self._find_agent(agent)).id
+        now_ms = self._clock.now_ms()
+        placed = await self._checked(agent_id, past, now_ms)
+        digests = None if idempotency_key is None else _digests(agent_id, author, idempotency_key, past)
+        newest = _first_position(placed[-1].time_ms)
+        floor = self._ids.pass_by(newest)
+        self._ids.pass_by(max(floor, newest) + len(placed))
+
+        def store(connection: Connection) -> tuple[Imported, list[Event]]:
+            known = None if digests is None else _replayed(connection, *digests)
+            if known is not None:
+                return known, []
+            return _store(connection, agent_id, placed, floor, digests, iso(now_ms))
+
+        imported = await self._commit(store)
+        self._ids.pass_by(max(int(one.removeprefix("msg_")) for one in imported.ids))
+        if not imported.is_replay:
+            self._forget(agent_id)
+        return imported
+
+    async def _checked(self, agent_id: str, past: Sequence[PastMessage], now_ms: int) -> list[_Placed]:
+        """The messages as rows in the order of their times, without positions."""
+        timed: list[tuple[datetime, int]] = []
+        rows: list[MessageRow] = []
+        now = _EPOCH + now_ms * _MS
+        for index, message in enumerate(past):
+            if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
+            try:
+                _check(message, self._limits)
+                moment = now if message.created_at is None else _moment(message.created_at)
+            except InvalidInput as error:
+                raise InvalidInput(f"messages[{index}]: {error.message}", index=index) from None
+            timed.append((moment, index))
+            rows.append(_row(agent_id, message, iso((moment - _EPOCH) // _MS)))
+        timed.sort()
+        return [
+            _Placed(index=index, time_ms=min((moment - _EPOCH) // _MS, now_ms), row=rows[index])
+            for moment, index in timed
+        ]
+
+
+def _check(message: PastMessage, limits: Limits) -> None:
+    if not message.content.strip():
+        raise InvalidInput("the message is empty; leave it out")
+    if len(message.content) > limits.message_chars_max:
+        raise InvalidInput(
+            f"the message has {len(message.content)} characters, and at most {limits.message_chars_max} fit; split it"
+        )
+    for name, value in (("session_id", message.session_id), ("name", message.name), ("workspace", message.workspace)):
+        if value is not None and not 1 <= len(value) <= NAME_CHARS_MAX:
+            raise InvalidInput(f"`{name}` has 1 to {NAME_CHARS_MAX} characters")
+    try:
+        details = to_json([message.session_id, message.name, message.workspace, message.metadata])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"`metadata` is not JSON: {error}") from None
+    if len(details) > limits.message_chars_max:
+        raise InvalidInput(f"`metadata` has more than {limits.message_chars_max} characters; put less into it")
+    if any("\0" in (text or "") for text in (message.content, message.session_id, message.name, message.workspace)):
+        raise InvalidInput("the message holds a NUL character; remove it")
+    check_text(message.content)
+    check_text(details)
+
+
+def _moment(text: str) -> datetime:
+    """The time as finely as it was given, so that messages of one millisecond keep their order."""
+    try:
+        moment = datetime.fromisoformat(text.upper())
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"`created_at` cannot be read: {error}") from None
+    raise InvalidInput(f"`created_at` {text!r} has no offset from UTC; write for example 2026-11-21T22:24:40Z")
+
+
+def _row(agent_id: str, message: PastMessage, created_at: str) -> MessageRow:
+    details = dict(message.metadata or {})
+    if message.name is not None:
+        details["name"] = message.name
+    return MessageRow(
+        id="",
+        agent_id=agent_id,
+        position="",
+        role=message.role,
+        content=message.content,
+        created_at=created_at,
+        source=SOURCE,
+        source_metadata=details or None,
+        session_id=message.session_id,
+        workspace=message.workspace,
+    )
+
+
+def _digests(agent_id: str, author: str, key: str, past: Sequence[PastMessage]) -> tuple[bytes, bytes]:
+    """What a repeated import is found by, and what shows that it is the same one."""
+    name = to_json([agent_id, author, key]).encode()
+    said = blake2b(digest_size=DIGEST_BYTES)
+    for one in past:
+        said.update(
+            to_json(
+                [one.role, one.content, one.created_at, one.session_id, one.name, one.metadata, one.workspace]
+            ).encode()
+        )
+    return blake2b(name, digest_size=DIGEST_BYTES).digest(), said.digest()
+
+
+def _replayed(connection: Connection, idempotency: bytes, fingerprint: bytes) -> Imported | None:
+    known = history_imports.find(connection, idempotency)
+    if known is None:
+        return None
+    if known.fingerprint != fingerprint:
+        raise IdempotencyMismatch("this idempotency key was used for other messages; use a new key for each import")
+    return Imported(ids=[message_id(_text(position)) for position in known.positions], is_replay=True)
+
+
+def _store(
+    connection: Connection,
+    agent_id: str,
+    placed: Sequence[_Placed],
+    floor: int,
+    digests: tuple[bytes, bytes] | None,
+    now: str,
+) -> tuple[Imported, list[Event]]:
+    positions = _positions(connection, agent_id, placed, floor)
+    rows = []
+    by_index = [0] * len(placed)
+    for one, position in zip(placed, positions, strict=True):
+        text = _text(position)
+        rows.append(one.row._replace(id=message_id(text), position=text))
+        by_index[one.index] = position
+    messages.append(connection, rows)
+    if digests is not None:
+        history_imports.insert(
+            connection,
+            ImportRow(
+                idempotency=digests[0],
+                fingerprint=digests[1],
+                agent_id=agent_id,
+                positions=by_index,
+                created_at=now,
+            ),
+        )
+    told = Draft("history.imported", {"agent_id": agent_id, "count": len(rows)})
+    imported = Imported(ids=[message_id(_text(position)) for position in by_index])
+    return imported, append(connection, None, [told], created_at=now)
+
+
+def _positions(connection: Connection, agent_id: str, placed: Sequence[_Placed], floor: int) -> list[int]:
+    """A free position for each message, rising; each in its own millisecond unless that is full.
+
+    Positions up to `floor` may have been given out to messages that are not stored yet; those are in the lower half of
+    their milliseconds, except in that of `floor` itself.
+    """
+    positions: list[int] = []
+    last, full_to = -1, -1
+    for one in placed:
+        wanted = max(_first_position(one.time_ms), last + 1)
+        while wanted > full_to:
+            # One look for each millisecond: beyond what is taken there, all is free.
+            end = wanted | _LAST
+            wanted = max(wanted, end - _LAST + _HALF)
+            taken = history_imports.newest_between(connection, agent_id, _text(end - _LAST), _text(end))
+            wanted = max(wanted, -1 if taken is None else int(taken) + 1)
+            if wanted >> SEQUENCE_BITS == floor >> SEQUENCE_BITS:
+                wanted = max(wanted, floor + 1)
+            full_to = end
+        positions.append(wanted)
+        last = wanted
+    return positions
+
+
+def _first_position(time_ms: int) -> int:
+    """Where imported messages of this millisecond begin; those from before the epoch of positions share its first."""
+    return (max(time_ms - SNOWFLAKE_EPOCH_MS, 0) << SEQUENCE_BITS) + _HALF
+
+
+def _text(position: int) -> str:
+    return f"{position:0{POSITION_DIGITS}d}"

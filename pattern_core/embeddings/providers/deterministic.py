@@ -1,0 +1,84 @@
+"""Vectors without a model: the same text always gives the same vector, and texts that share words are near."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import struct
+from collections import Counter
+from collections.abc import Sequence
+
+import trio
+
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, Purpose
+from pattern_core.embeddings.settings import EmbedderSettings
+
+_WORD = re.compile(r"\w+")
+_PLACES_PER_WORD = 8  # with one, two words of a short text may take each other away
+
+
+def make_deterministic(settings: EmbedderSettings) -> DeterministicEmbedder:
+    """The embedder that `[embeddings] provider = "deterministic"` describes."""
+    return DeterministicEmbedder(dimension=settings.dimensions or 64)
+
+
+class DeterministicEmbedder:
+    """An `Embedder` that hashes every word to a few of `dimension` places, some with a minus.
+
+    It knows no meaning: `cat` and `kitten` are as far apart as any two words. `failure`, while set, is raised instead
+    of every answer; `delay_s` is how long it takes over texts; `asked` remembers what was asked, a list per call.
+    """
+
+    def __init__(
+        self, *, dimension: int = 64, fingerprint: str = "0" * 64, failure: EmbedderUnavailable | None = None
+    ) -> None:
+        self.failure = failure
+        self.delay_s = 0.0
+        self.asked: list[tuple[Purpose, list[str]]] = []
+        self._info = EmbedderInfo(
+            provider="deterministic", model="hashed-words", dimension=dimension, fingerprint=fingerprint
+        )
+
+    async def info(self) -> EmbedderInfo:
+        """What was given to the constructor.
+
+        Raises:
+            EmbedderUnavailable: `failure` is set.
+        """
+        self._fail()
+        return self._info
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        """One unit vector per text.
+
+        Raises:
+            EmbedderUnavailable: `failure` is set.
+        """
+        self._fail()
+        await trio.sleep(self.delay_s)
+        self.asked.append((purpose, list(texts)))
+        return [hashed_words(text, self._info.dimension) for text in texts]
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def _fail(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+def hashed_words(text: str, dimension: int) -> bytes:
+    """A unit vector of the words of `text`, whatever their case and order: float32, little endian.
+
+    A text without words counts as one word, the empty one.
+    """
+    values = [0.0] * dimension
+    for word, count in Counter(_WORD.findall(text.lower()) or [""]).items():
+        digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=4 * _PLACES_PER_WORD).digest()
+        for number in struct.unpack(f">{_PLACES_PER_WORD}I", digest):
+            values[(number >> 1) % dimension] += math.sqrt(count) if number & 1 else -math.sqrt(count)
+    length = math.sqrt(sum(value * value for value in values))
+    if not length:  # words that share a place took each other away
+        values[0] = length = 1.0
+    return struct.pack(f"<{dimension}f", *(value / length for value in values))

@@ -1,0 +1,115 @@
+"""The one way to store: a transaction, its events published after the commit, in the order of the commits.
+
+Every commit is synced before it is acted on or published, and shielded from cancellation with a deadline of its own
+(`Database.watch`); nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pattern_core.budgets.budget import Budget
+from pattern_core.clock import Clock, now_text
+from pattern_core.conversation.history import make_message
+from pattern_core.events import Event, EventLog, append
+from pattern_core.ids import Ids
+from pattern_core.messages import Message, Part
+from pattern_core.meters import Meters, Unmetered
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.tables.prompts import ShownRow
+
+LOGGED_MAX = 4_096  # prompt logs that are known to be stored
+
+T = TypeVar("T")
+
+
+class Journal:
+    """Commits for one constellation. `budgets` are the operator's, beside the stored ones."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        events: EventLog,
+        clock: Clock,
+        ids: Ids,
+        epoch: int,
+        budgets: Sequence[Budget] = (),
+        meters: Meters | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.meters: Meters = meters or Unmetered()
+        self.budgets = budgets
+        self._database = database
+        self._events = events
+        self._clock = clock
+        self._ids = ids
+        self._logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are stored, by agent
+        self._after_commit: Callable[[], None] = lambda: None
+
+    def when_committed(self, fn: Callable[[], None]) -> None:
+        """Call `fn` after every commit; it must not wait or raise."""
+        self._after_commit = fn
+
+    async def commit(self, fn: Callable[[Connection], tuple[T, list[Event]]]) -> T:
+        """Run `fn` in a transaction, publish the events that it returns, and return its value.
+
+        Raises:
+            StorageFailed: the disk refused, or hangs.
+            DatabaseError: the transaction was refused; nothing of it is stored.
+        """
+        value, _events = await self._database.write_and_announce(fn, self._announce)
+        return value
+
+    def _announce(self, result: tuple[object, list[Event]]) -> None:
+        self._events.publish(result[1])
+        self.meters.committed()
+        self._after_commit()
+
+    async def commit_work(self, work: UnitOfWork) -> None:
+        """Store a unit of work that belongs to no turn, such as an edit through the API, and settle it.
+
+        Raises:
+            DatabaseError: the transaction was refused; nothing of it is stored.
+        """
+        now = self.now()
+
+        def store(connection: Connection) -> tuple[None, list[Event]]:
+            stored = work.run(connection)
+            return None, [*stored, *append(connection, None, work.drafts, created_at=now)]
+
+        committed = False
+        try:
+            await self.commit(store)
+            committed = True
+        finally:
+            work.settle(committed=committed)
+
+    def now(self) -> str:
+        """Return the wall time as it is stored."""
+        return now_text(self._clock)
+
+    def seconds_since(self, began_ms: int) -> float:
+        """Return the time since a wall time in unix milliseconds, at least 0."""
+        return max(0, self._clock.now_ms() - began_ms) / 1000
+
+    def new_message(self, role: str, *parts: Part) -> Message:
+        """Return a message at the next position, not yet stored."""
+        return make_message(role, parts, position=self._ids.position(), created_at=self.now())
+
+    def logged(self, agent_id: str) -> set[bytes]:
+        """Return the digests of the agent's prompt logs that are known to be stored."""
+        return self._logged.get(agent_id, set())
+
+    def note_logged(self, agent_id: str, shown: ShownRow) -> None:
+        """Note that what a prompt showed is committed."""
+        digests = (shown.stable.digest, shown.volatile.digest)
+        known = self._logged.get(agent_id)
+        if known is not None and digests[0] in known and digests[1] in known:
+            return
+        if sum(map(len, self._logged.values())) >= LOGGED_MAX:
+            self._logged.clear()  # rare, and costs a look into the table for each
+        self._logged.setdefault(agent_id, set()).update(digests)

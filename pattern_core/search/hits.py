@@ -1,0 +1,134 @@
+"""Hits: what is shown of each row that was found, the part of its text that shows why, and why in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pattern_core.search.plan import Plan
+from pattern_core.search.ranked import Ranked
+from pattern_core.search.request import Hit
+from pattern_db.columns import from_json
+
+CHARS_MAX = 220
+_ELLIPSIS = "…"
+_MATCHES_MAX = 200  # beyond this the best place among the first ones is good enough
+_STEM_MIN = 4
+_WORD_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_WORDS = {
+    "words": "its words fit",
+    "meaning": "near in meaning",
+    "answer": "what was said next is near in meaning",
+    "length": "it says much",
+    "question": "it asks",
+    "speaker": "said by whom the query names",
+    "date": "near the date that the query names",
+}
+
+
+def hits_of(searched: Plan, found: Sequence[tuple[float, Ranked, int]]) -> list[Hit]:
+    """Return the hits for rows with their values and how many finds each stands for, best first."""
+    best = found[0][0] if found and found[0][0] > 0 else 1.0
+    stems = stems_of([word for term in searched.wanted.terms for word in term.words])
+    return [
+        Hit(
+            kind=one.row.kind,
+            id=one.row.id,
+            agent_id=one.row.agent_id,
+            content=one.row.content,
+            snippet=snippet(one.row.content, stems),
+            score=value / best,
+            parts=_rounded(one),
+            reason=reason(one),
+            created_at=one.row.created_at,
+            label=one.row.label,
+            role=one.row.role,
+            session_id=one.row.session_id,
+            metadata=from_json(one.row.metadata),
+            count=count,
+        )
+        for value, one, count in found
+    ]
+
+
+def _rounded(one: Ranked) -> dict[str, float]:
+    parts = {name: round(value, 4) for name, value in one.parts.items()}
+    return parts if one.factor == 1.0 else parts | {"tool_result": one.factor}
+
+
+def reason(one: Ranked) -> str:
+    """Why the row was found, in words, with what each part adds: `its words fit (+0.81), it asks (-0.17)`."""
+    told = [f"{_WORDS[name]} ({value:+.2f})" for name, value in one.parts.items() if round(value, 2)]
+    if one.factor != 1.0:
+        told.append(f"a tool's result (×{one.factor})")
+    return ", ".join(told)
+
+
+def stems_of(words: Sequence[str]) -> tuple[str, ...]:
+    """What to look for in a text to find any form of the words, in lower case; the longest first."""
+    return tuple(sorted({_stem(word.lower()) for word in words if word}, key=lambda stem: (-len(stem), stem)))
+
+
+def holds(text: str, stems: Sequence[str]) -> bool:
+    """True if any of the words of `stems_of` stands in the text."""
+    return bool(_places(text, stems))
+
+
+def snippet(text: str, stems: Sequence[str]) -> str:
+    """At most about 220 characters of `text` around the place with the most different matches; its beginning if there
+    is none.
+    """
+    if len(text) <= CHARS_MAX:
+        return " ".join(text.split())
+    places = _places(text, stems)
+    middle = _densest(places) if places else 0
+    start = min(max(middle - CHARS_MAX // 2, 0), len(text) - CHARS_MAX)
+    start = _word_begin(text, start) if start > 0 else 0
+    end = min(start + CHARS_MAX, len(text))
+    end = _word_end(text, end) if end < len(text) else end
+    before = _ELLIPSIS if start > 0 else ""
+    after = _ELLIPSIS if end < len(text) else ""
+    return before + " ".join(text[start:end].split()) + after
+
+
+def _stem(word: str) -> str:
+    """Enough of the word's beginning that its other forms match too."""
+    return word if len(word) <= _STEM_MIN else word[: max(_STEM_MIN, len(word) - 2)]
+
+
+def _places(text: str, stems: Sequence[str]) -> list[tuple[int, str]]:
+    """Where which stems stand, in order, the longest of those at one place; within a word only where there are no
+    blanks between words. To make one expression of all words takes longer than a search's other work on its hits.
+    """
+    low = text.lower()
+    if len(low) != len(text):
+        low = text  # a few letters become two; then only what is written the same is found
+    places: dict[int, str] = {}
+    for stem in stems:
+        at, count = low.find(stem), 0
+        while at >= 0 and count < _MATCHES_MAX:
+            if at == 0 or low[at - 1] not in _WORD_CHARACTERS:
+                places.setdefault(at, stem)
+                count += 1
+            at = low.find(stem, at + 1)
+    return sorted(places.items())[:_MATCHES_MAX]
+
+
+def _densest(places: Sequence[tuple[int, str]]) -> int:
+    """The middle of the window that holds most different words, the first of equals."""
+    best_middle, best_count = places[0][0], 0
+    for index, (start, _) in enumerate(places):
+        within = [place for place in places[index : index + 32] if place[0] < start + CHARS_MAX]
+        count = len({word for _, word in within})
+        if count > best_count:
+            best_count, best_middle = count, (start + within[-1][0]) // 2
+    return best_middle
+
+
+def _word_begin(text: str, at: int) -> int:
+    blank = text.find(" ", at, at + 20)
+    return blank + 1 if blank >= 0 else at
+
+
+def _word_end(text: str, at: int) -> int:
+    blank = text.rfind(" ", at - 20, at)
+    return blank if blank >= 0 else at

@@ -1,0 +1,1 @@
+"""Turns: from an accepted message to the one terminal event."""

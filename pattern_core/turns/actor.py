@@ -1,0 +1,600 @@
+"""Agents at work: one serial turn at a time per agent, exactly one terminal event per turn.
+
+Mailboxes are rows; `wake` only says that there may be one. A task exists for an agent only while it has work.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+import trio
+
+from pattern_core.agent_settings import OnDoubt, on_doubt_of
+from pattern_core.agents import Agent, Roster
+from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.conversation.history import History, load_history
+from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError, Unavailable
+from pattern_core.rules import facts
+from pattern_core.turns import admission, recovery
+from pattern_core.turns.admission import Accepted, Arrival, NotAtRest
+from pattern_core.turns.record import DeadAttempt, Record
+from pattern_core.turns.recovery import Act, AskAgain, Begin, FoundTurn
+from pattern_core.turns.state import Ending, TurnServices, TurnStopped, Unflushed, cancelled
+from pattern_core.turns.turn import Turn, TurnFacts
+from pattern_db.connection import Connection
+from pattern_db.enums import EffectStatus, TurnStatus
+from pattern_db.errors import Conflict, DatabaseError, StorageFailed
+from pattern_db.journal import inbox, turns
+from pattern_db.journal.turns import TurnRow
+from pattern_db.timestamps import iso, unix_ms
+
+HISTORIES_MAX = 64  # conversations kept in memory between turns
+LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
+LATE_IDLE = 40  # looks without anything recorded, after which nobody looks until there is something
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """An accepted message that starts a turn: from the inbox, or (with a key of 0) about to be accepted."""
+
+    key: int
+    id: str
+    seed: int
+    sender: str
+    depth: int
+    payload: Mapping[str, object]
+
+
+class _Refused(Exception):
+    """A message was not accepted; the cause is the error for its sender."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Delivery:
+    """A message on its way to an agent at rest; its sender waits until it is on disk, or refused."""
+
+    arrival: Arrival
+    stored: Accepted | None = None  # within the transaction
+    accepted: Accepted | None = None
+    error: PatternError | DatabaseError | None = None
+    _known: trio.Event = field(default_factory=trio.Event)
+
+    async def wait(self) -> Accepted:
+        """Wait until the message is accepted.
+
+        Raises:
+            PatternError: it was refused.
+            StorageFailed: the disk failed.
+        """
+        await self._known.wait()
+        if self.accepted is None:
+            raise self.error or Unavailable("the constellation has just stopped; send this again in a few seconds")
+        return self.accepted
+
+    def commit(self) -> None:
+        """Note that the message is on disk, and let its sender continue."""
+        self.accepted = self.stored
+        self._known.set()
+
+    def settle(self) -> None:
+        """Let the sender continue."""
+        self._known.set()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """A running turn: the scope in which it runs, and why it was stopped; the first reason stays, as in its row."""
+
+    turn: Turn
+    scope: trio.CancelScope
+    reason: str | None = None
+
+    def stop(self, reason: str) -> None:
+        """Cancel it."""
+        if self.reason is None:
+            self.reason = self.turn.requests.stop or reason
+        self.scope.cancel()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    """An agent's task: whether it was woken since it last looked, a message that was handed to it, and its turn.
+
+    The sender of that message holds `receiving` until it is accepted.
+    """
+
+    is_woken: bool = False
+    delivery: _Delivery | None = None
+    turn: Turn | None = None
+    receiving: trio.Lock = field(default_factory=trio.Lock)
+
+    @property
+    def is_about_to_rest(self) -> bool:
+        """Whether its turn has its end: the next message can be handed to it."""
+        return not self.receiving.locked() and self.turn is not None and self.turn.record.is_ending
+
+
+class Actors:
+    """The working agents of one constellation. `nursery` is the constellation's own: no task outlives it."""
+
+    def __init__(self, services: TurnServices, roster: Roster, nursery: trio.Nursery) -> None:
+        self._services = services
+        self._roster = roster
+        self._nursery = nursery
+        self._awake: dict[str, _Worker] = {}  # by agent id
+        self._running: dict[str, _Running] = {}  # by the ids of the turns
+        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._rest = trio.lowlevel.ParkingLot()
+        self._stopped: dict[str, str] = {}  # agent id → why it may not work
+        self._unflushed: list[Unflushed] = []
+        self._late: trio.Event | None = None
+
+    # Waking and stopping
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no agent works."""
+        return not self._awake
+
+    async def rested(self) -> None:
+        """Wait until some agent has stopped working."""
+        await self._rest.park()
+
+    async def submit(self, agent: Agent, arrival: Arrival) -> Accepted:
+        """Accept a message (T0); return once it is on disk. An agent at rest starts its turn in the same transaction.
+
+        Raises:
+            PatternError: as `admission.accept`.
+        """
+        delivery = _Delivery(arrival=arrival)
+        worker = self._handed_over(agent.id, delivery)
+        if worker is not None:
+            worker.receiving.acquire_nowait()
+            try:
+                return await delivery.wait()
+            finally:
+                worker.receiving.release()
+        worker = self._awake.get(agent.id)
+        if worker is not None and worker.receiving.locked():
+            async with worker.receiving:  # what was sent first is accepted first
+                pass
+        return await self._accept(agent.id, arrival)
+
+    def _handed_over(self, agent_id: str, delivery: _Delivery) -> _Worker | None:
+        """Give a message to an agent that rests, or is about to; None if it does not, or is not ready."""
+        if agent_id not in self._histories:
+            return None
+        worker = self._awake.get(agent_id)
+        if worker is None:
+            worker = _Worker(delivery=delivery)
+            return worker if self._start(agent_id, worker) else None
+        if not worker.is_about_to_rest:
+            return None
+        worker.delivery = delivery
+        return worker
+
+    async def _accept(self, agent_id: str, arrival: Arrival) -> Accepted:
+        """T0 alone: the message waits in the inbox."""
+        limits = self._services.limits
+        accepted = await self._services.journal.commit(lambda connection: admission.accept(connection, arrival, limits))
+        if accepted.key is not None:
+            if accepted.stops is not None:
+                self.stop_at_border(*accepted.stops)
+            if arrival.incoming.policy == "steer":
+                self._steer(agent_id)
+            self.wake(agent_id)
+        return accepted
+
+    def wake(self, agent_id: str) -> None:
+        """Have the agent look into its inbox. Cheap, and harmless when there is nothing."""
+        if agent_id in self._awake:
+            self._awake[agent_id].is_woken = True
+        else:
+            self._start(agent_id, _Worker(is_woken=True))
+
+    def _start(self, agent_id: str, worker: _Worker) -> bool:
+        """Start the agent's task; False if it may not work, or the constellation has just stopped."""
+        if not self._may_work(agent_id):
+            return False
+        try:
+            self._nursery.start_soon(self._work, agent_id, worker, name=f"agent {agent_id}")
+        except RuntimeError:  # the constellation has just stopped; its next start finds the row
+            return False
+        self._awake[agent_id] = worker
+        return True
+
+    async def stop(self, agent_id: str, reason: str) -> None:
+        """Cancel what the agent does and keep it from starting anything, until `release`."""
+        self._stopped[agent_id] = reason
+        self.cancel_all(reason, agent_id=agent_id)
+        while agent_id in self._awake:
+            await self._rest.park()
+
+    def release(self, agent_id: str) -> None:
+        """Let a stopped agent work again."""
+        self._stopped.pop(agent_id, None)
+        self.wake(agent_id)
+
+    def forget(self, agent_id: str) -> None:
+        """Drop what is remembered of the agent's conversation; the rows are read again."""
+        self._histories.pop(agent_id, None)
+
+    def cancel(self, turn_id: str, reason: str) -> bool:
+        """Stop a turn; False if it does not run."""
+        running = self._running.get(turn_id)
+        if running is not None:
+            running.stop(reason)
+        return running is not None
+
+    def cancel_all(self, reason: str, *, agent_id: str | None = None) -> None:
+        """Stop every turn, or those of one agent."""
+        for running in self._running.values():
+            if agent_id in (None, running.turn.agent.id):
+                running.stop(reason)
+
+    def stop_at_border(self, turn_id: str, reason: str) -> None:
+        """Have a turn end at its next step border, if it runs."""
+        running = self._running.get(turn_id)
+        if running is not None and running.turn.requests.stop is None:
+            running.turn.requests.stop = reason
+
+    def _steer(self, agent_id: str) -> None:
+        """Have messages that wait for that join the agent's turn at its next step border, if one runs."""
+        for running in self._running.values():
+            if running.turn.agent.id == agent_id:
+                running.turn.requests.joins = True
+
+    def flush_late(self, record: Unflushed) -> None:
+        """Flush what a turn recorded if the turn has not done so within `LATE_S`."""
+        self._unflushed.append(record)
+        if self._late is not None:
+            self._late.set()
+
+    async def run_late(self) -> None:
+        """Keep long tools from holding back what was decided and paid for, until cancelled."""
+        older: list[Unflushed] = []
+        idle = 0
+        while True:
+            if idle > LATE_IDLE:
+                self._late = trio.Event()
+                await self._late.wait()
+                self._late = None
+            await trio.sleep(LATE_S)
+            idle = 0 if older or self._unflushed else idle + 1
+            for record in older:
+                if not record.is_flushed:
+                    with suppress(PatternError, DatabaseError):  # the turn's own flush raises it again
+                        await record.flush()
+            older, self._unflushed = self._unflushed, []
+
+    # Working
+
+    async def _work(self, agent_id: str, worker: _Worker) -> None:
+        self._services.journal.meters.agents_working(1)
+        try:
+            while True:
+                delivery, worker.delivery = worker.delivery, None
+                if delivery is not None:
+                    await self._receive(agent_id, delivery)
+                elif worker.is_woken and self._may_work(agent_id):
+                    worker.is_woken = False
+                    await self._look(agent_id)
+                else:
+                    break
+        finally:
+            self._services.journal.meters.agents_working(-1)
+            del self._awake[agent_id]
+            if worker.delivery is not None:
+                self._settle(worker.delivery)
+            self._rest.unpark_all()
+
+    def _may_work(self, agent_id: str) -> bool:
+        return agent_id not in self._stopped and not self._services.is_draining()
+
+    async def _look(self, agent_id: str) -> None:
+        """Take up the agent's unfinished turn or start the next one, and look again; nothing if there is none."""
+        found = await self._services.database.read(_find_work, agent_id)
+        if found is None:
+            return
+        self._awake[agent_id].is_woken = True
+        if isinstance(found, _Message):
+            await self._begin(agent_id, found)
+        else:
+            await self._take_up(agent_id, found)
+
+    async def _receive(self, agent_id: str, delivery: _Delivery) -> None:
+        """Accept a message and start its turn, in one transaction if the agent is at rest in the rows, too."""
+        arrival = delivery.arrival
+        message = _Message(
+            key=0,
+            id=arrival.turn_id,
+            seed=arrival.seed,
+            sender=arrival.incoming.sender,
+            depth=arrival.incoming.depth,
+            payload=admission.payload_of(arrival.incoming),
+        )
+        try:
+            if not self._may_work(agent_id):
+                raise NotAtRest
+            await self._begin(agent_id, message, delivery)
+        except NotAtRest:
+            self.forget(agent_id)  # its place in the history is another's
+            try:
+                delivery.accepted = await self._accept(agent_id, arrival)
+            except PatternError as error:
+                delivery.error = error
+        except _Refused as refused:
+            self.forget(agent_id)
+            delivery.error = cast("PatternError", refused.__cause__)
+        except StorageFailed as error:
+            delivery.error = copy.copy(error)
+            if delivery.accepted is not None:
+                raise
+        finally:
+            self._settle(delivery)
+
+    def _settle(self, delivery: _Delivery) -> None:
+        """Let the sender continue, whatever happened; where the disk failed, with what it said."""
+        if delivery.accepted is None and delivery.error is None:
+            delivery.error = copy.copy(self._services.database.failure)
+        delivery.settle()
+
+    async def _begin(self, agent_id: str, message: _Message, delivery: _Delivery | None = None) -> None:
+        """Run a turn from its message (T1) on; with a `delivery` from T0 on."""
+        services = self._services
+        try:
+            agent = await self._roster.get(agent_id)
+        except NotFound:
+            return  # deleted, and its turns with it
+        journal, now_ms = services.journal, services.clock.now_ms()
+        incoming = journal.new_message("user", *admission.parts_of(message.payload))
+        record = Record(
+            journal=journal,
+            agent=agent,
+            history=await self._history(agent_id, active=None),
+            id=message.id,
+            key=message.key,
+            batch_id=incoming.position,
+            began_ms=now_ms,
+        )
+        wall_s = self._wall_s(agent)
+        known_facts = TurnFacts(
+            seed=message.seed,
+            source=_source(message.sender, message.payload.get("source")),
+            depth=message.depth,
+            deadline=trio.current_time() + wall_s,
+            deadline_at=iso(now_ms + int(wall_s * 1000)),
+        )
+        turn = self._awake[agent_id].turn = Turn(services, record, known_facts)
+        with self._listed(turn) as running:
+            if delivery is not None:
+                record.accept(partial(_store, delivery), [delivery.arrival.queued], delivery.commit)
+            record.start(
+                incoming,
+                message.payload,
+                deadline_at=known_facts.deadline_at,
+                limits=_own_limits(agent),
+                queued=delivery is None,
+            )
+            try:
+                await self._conduct(turn, running)
+            except Conflict:
+                if record.is_started:
+                    raise
+                # Cancelled before it started, or another message was accepted earlier: look what is next.
+                self.forget(agent_id)  # its place in the history is another's
+                self._awake[agent_id].is_woken = True
+
+    @contextmanager
+    def _listed(self, turn: Turn) -> Iterator[_Running]:
+        """Let a turn be stopped from now on: from before its rows say that it runs, so that no request is missed."""
+        running = _Running(turn=turn, scope=trio.CancelScope(deadline=turn.facts.deadline))
+        self._running[turn.record.id] = running
+        if turn.agent.id in self._stopped:
+            running.stop(self._stopped[turn.agent.id])
+        try:
+            yield running
+        finally:
+            del self._running[turn.record.id]
+            turn.record.abandon()
+
+    async def _take_up(self, agent_id: str, row: TurnRow) -> None:
+        """Continue a turn that a dead process left, or whose questions were answered."""
+        services = self._services
+        agent = await self._roster.get(agent_id)
+        if row.status == TurnStatus.WAITING:
+            self.forget(agent_id)  # it stands elsewhere now: behind the turns that overtook it
+        history = await self._history(agent_id, active=row.batch_id)
+        found = await services.database.read(recovery.find, row.key)
+        turn = await self._found(row, found, agent, history)
+        if turn.record.id in self._running:
+            self.forget(agent_id)  # what was read may lack how the turn ended
+            self._awake[agent_id].is_woken = False  # `end_waiting` is at it, and wakes the agent afterwards
+            return
+        with self._listed(turn) as running:
+            # Read again: a request to stop it, made before it was listed, left only a row.
+            row = await services.database.read(turns.by_key, row.key)
+            if row.ended_at is not None:
+                self.forget(agent_id)  # likewise
+                return
+            turn.judge.calls = list(await services.database.read(facts.calls_of, row.key))
+            on_doubt = _on_doubt(agent)
+            now = services.journal.now()
+            verdict = recovery.decide(row, found, services.limits.turn, now, on_doubt=on_doubt)
+            if isinstance(verdict, Ending):
+                await self._end(turn, verdict)
+                return
+            turn.record.resume(waited=row.status == TurnStatus.WAITING, deadline_at=turn.facts.deadline_at)
+            await turn.record.flush()  # it counts, also if what follows ends the process
+            await self._conduct(turn, running, verdict)
+
+    async def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
+        """A turn as its rows say it is; its time continues from now."""
+        services, step = self._services, found.step
+        now_ms = services.clock.now_ms()
+        left_s = min(_left_s(row, now_ms), self._wall_s(agent))  # more only if the clock was set back
+        known = await services.database.read(recovery.restore, row, is_open=found.is_asking)
+        record = Record(
+            journal=services.journal,
+            agent=agent,
+            history=history,
+            id=row.id,
+            key=row.key,
+            batch_id=row.batch_id or "",
+            step=0 if step is None else step.no,
+            attempt=0 if step is None else step.attempt,
+            sequence=known.messages,
+            is_started=True,
+            is_streamed=True,  # it may have stored pieces
+            may_hold=True,  # and a budget may be held for its calls
+            has_waited=any(one.call is not None for one in found.approvals),
+            began_ms=now_ms if row.started_at is None else unix_ms(row.started_at),
+        )
+        known_facts = TurnFacts(
+            seed=row.seed,
+            source=_source(row.sender, known.source),
+            depth=row.depth,
+            deadline=trio.current_time() + left_s,
+            deadline_at=row.deadline_at or iso(now_ms + max(0, round(left_s * 1000))),
+        )
+        turn = Turn(services, record, known_facts)
+        turn.calls.in_doubt.update(call.args_hash for call in found.calls if call.status == EffectStatus.IN_DOUBT)
+        turn.judge.said.update(known.said)
+        turn.judge.compactions.extend(known.compactions)
+        turn.sender.children = known.children
+        turn.is_addressed = known.is_addressed
+        turn.output_chars = known.output_chars
+        return turn
+
+    async def end_waiting(self, turn_id: str, ending: Ending) -> bool:
+        """End a turn that waits for a person, beside what its agent does; False if it does not wait (any more)."""
+        services = self._services
+        row = await services.database.read(turns.by_id, turn_id)
+        if row.status != TurnStatus.WAITING or turn_id in self._running:
+            return False
+        found = await services.database.read(recovery.find, row.key)
+        agent = await self._roster.get(row.agent_id)
+        # Its agent may be at work: the conversation in memory is another turn's.
+        turn = await self._found(row, found, agent, History())
+        if turn_id in self._running:
+            return False  # its agent has just taken it up
+        # While it is listed its agent leaves it alone: a turn has one end.
+        with self._listed(turn):
+            row = await services.database.read(turns.by_id, turn_id)
+            if row.status == TurnStatus.WAITING:
+                await self._end(turn, ending)
+        self.wake(agent.id)
+        return row.status == TurnStatus.WAITING
+
+    async def _history(self, agent_id: str, *, active: str | None) -> History:
+        known = self._histories.get(agent_id)
+        if known is None:
+            limits = self._services.limits.prompt
+            known = await self._services.database.read(load_history, agent_id, limits, active=active)
+            self._histories[agent_id] = known
+            while len(self._histories) > HISTORIES_MAX:
+                self._histories.popitem(last=False)
+        self._histories.move_to_end(agent_id)
+        return known
+
+    async def _conduct(self, turn: Turn, running: _Running, found: Begin | AskAgain | Act | None = None) -> None:
+        """Run the turn in its own scope and see to its one end. Outer cancellation leaves the turn open."""
+        ending: Ending | None = None
+        with running.scope:
+            try:
+                await turn.run(found)
+            except TurnStopped as stopped:
+                ending = cancelled(stopped.reason)
+            except PatternError as error:
+                status = "limit" if isinstance(error, LimitReached) else "failed"
+                ending = Ending(status=status, error={"code": error.code, "message": error.message})
+        if running.scope.cancelled_caught:
+            wall_s = turn.bounds.wall_s or 0.0
+            limit = f"the turn took longer than {wall_s:g} s; send a message to have it go on, or raise limits.wall_s"
+            ending = (
+                cancelled(running.reason)
+                if running.reason is not None
+                else Ending(status="limit", error={"code": "deadline", "message": limit})
+            )
+        if ending is not None:
+            await self._end(turn, ending)
+        elif turn.is_waiting:
+            self.forget(turn.agent.id)
+            self._awake[turn.agent.id].is_woken = True  # for other turns; and the answer may have come already
+
+    async def _end(self, turn: Turn, ending: Ending) -> None:
+        """T8 of a turn that did not come to its end by itself: close what is open."""
+        await turn.record.flush()
+        found = await self._services.database.read(recovery.find, turn.record.key)
+        # A call that was cut off cost something; that of a provider who refused cost nothing.
+        cut_off = DeadAttempt(is_charged=ending.status != TurnStatus.FAILED) if found.is_asking else None
+        closed = recovery.close_calls(found.unanswered)
+        await turn.record.end(ending, closed=closed, cut_off=cut_off, asking=turn.asking)
+        self.forget(turn.agent.id)
+
+    def _wall_s(self, agent: Agent) -> float:
+        """How long a turn of the agent may take, in seconds."""
+        return _own_limits(agent).over(self._services.limits.turn).wall_s or math.inf
+
+
+def _store(delivery: _Delivery, connection: Connection) -> int:
+    """T0 of a message whose turn starts in the same transaction; return the turn's key."""
+    try:
+        delivery.stored = admission.accept_at_rest(connection, delivery.arrival)
+    except PatternError as error:
+        raise _Refused from error
+    return delivery.stored.key or 0
+
+
+def _find_work(connection: Connection, agent_id: str) -> TurnRow | _Message | None:
+    """The agent's unfinished turn, or the queued one to start next."""
+    unfinished = turns.unfinished(connection, agent_id)
+    if unfinished is not None:
+        return unfinished
+    waiting = inbox.first(connection, agent_id)
+    if waiting is None:
+        return None
+    row = turns.by_key(connection, waiting.turn)
+    return _Message(
+        key=row.key,
+        id=row.id,
+        seed=row.seed,
+        sender=row.sender,
+        depth=row.depth,
+        payload=json.loads(waiting.payload),
+    )
+
+
+def _source(sender: str, named: object) -> str:
+    """Where a turn comes from, for routing: what its sender named, else who sent it, such as `user` or `agent`."""
+    return named if isinstance(named, str) and named else sender.partition(":")[0]
+
+
+def _own_limits(agent: Agent) -> TurnBudget:
+    """The agent's own bounds; what is wrong with its config ends its turn later."""
+    try:
+        return TurnBudget.of(agent.config.get("limits"))
+    except InvalidInput:
+        return TurnBudget()
+
+
+def _on_doubt(agent: Agent) -> OnDoubt:
+    try:
+        return on_doubt_of(agent.config)
+    except InvalidInput:
+        return "tell_model"
+
+
+def _left_s(row: TurnRow, now_ms: int) -> float:
+    """What a turn has left of its time, in seconds."""
+    if row.time_left_ms is not None:
+        return row.time_left_ms / 1000
+    return 0.0 if row.deadline_at is None else (unix_ms(row.deadline_at) - now_ms) / 1000

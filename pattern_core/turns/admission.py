@@ -1,0 +1,273 @@
+"""Accepting a message (T0): checked, bounded and on disk before anybody is told that it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from pattern_core.agent_settings import MessagePolicy, policy_of
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
+from pattern_core.events import Draft, Event, append
+from pattern_core.images import IMAGES_MAX, store
+from pattern_core.limits import KEY_CHARS_MAX, Limits
+from pattern_core.memory.shapes.schema import check_text
+from pattern_core.messages import Image, Part, Text, parts_from_json, parts_to_json
+from pattern_db.columns import to_json
+from pattern_db.connection import Connection
+from pattern_db.enums import AgentStatus
+from pattern_db.journal import inbox, turns
+from pattern_db.journal.turns import NewTurn
+from pattern_db.tables.agents import AgentRow
+
+DIGEST_BYTES = 16
+RETRY_AFTER_S = 5
+PRIORITY_MAX = 3
+ROLLED_BACK = "rolled_back"
+STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that makes way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """A message for an agent. `sender` is `user:{id}`, `agent:{id}` or `system`; `priority` 0 (low) to 3 (urgent).
+
+    `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on. `policy` says
+    what to do if the agent is busy: wait in line (`enqueue`), refuse (`reject`), end what it does at its next step
+    (`interrupt`), also forgetting that (`rollback`), or join it there (`steer`); None leaves it to the agent.
+    `parts` are the words and images in order of a message that is more than words; `content` is then its words.
+    """
+
+    agent_id: str
+    content: str
+    sender: str
+    idempotency_key: str | None = None
+    source: str | None = None
+    source_metadata: Mapping[str, object] | None = None
+    priority: int = 1
+    parent_turn: int | None = None
+    depth: int = 0
+    policy: MessagePolicy | None = None
+    parts: tuple[Text | Image, ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images among the parts."""
+        return tuple(part for part in self.parts if isinstance(part, Image))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """The accepted message's turn. `is_replay` says that the idempotency key was seen before: nothing was added."""
+
+    turn_id: str
+    is_replay: bool = False
+
+
+def check(incoming: Incoming, limits: Limits) -> None:
+    """Refuse what can never be accepted.
+
+    Raises:
+        InvalidInput: the message or its key is empty or too long, or something in it cannot be stored.
+    """
+    if not incoming.content.strip() and not incoming.images:
+        raise InvalidInput("the message is empty; send some words in `content`")
+    if "\0" in incoming.content:
+        raise InvalidInput("the message holds a NUL character; remove it")
+    if len(incoming.content) > limits.message_chars_max:
+        raise InvalidInput(
+            f"the message has {len(incoming.content)} characters, and at most {limits.message_chars_max} fit;"
+            " split it, or put the text into a memory block"
+        )
+    check_text(incoming.content)
+    _check_origin(incoming)
+    if len(incoming.images) > IMAGES_MAX:
+        raise InvalidInput(f"the message has {len(incoming.images)} images, and at most {IMAGES_MAX} fit; send fewer")
+    if not 0 <= incoming.priority <= PRIORITY_MAX:
+        raise InvalidInput("`priority` is a whole number from 0 (low) to 3 (urgent)")
+    if incoming.idempotency_key is not None and not 1 <= len(incoming.idempotency_key) <= KEY_CHARS_MAX:
+        raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
+
+
+def _check_origin(incoming: Incoming) -> None:
+    if incoming.source is None and not incoming.source_metadata:
+        return
+    try:
+        text = to_json([incoming.source, incoming.source_metadata])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"`source_metadata` is not JSON: {error}") from None
+    check_text(text)
+
+
+def addressed_to(incoming: Incoming, agent: AgentRow) -> Incoming:
+    """Return the message with its agent's id and, if it has none, the agent's policy (None: as `enqueue`)."""
+    policy = incoming.policy or policy_of(agent.config)
+    if incoming.agent_id == agent.id and policy in (incoming.policy, "enqueue"):
+        return incoming
+    return replace(incoming, agent_id=agent.id, policy=policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What T0 stored: the ticket for the sender, and for the agent the new turn's key (None for a replay).
+
+    `stops` is the turn that shall end at its next step, with the reason, if the message asked for that.
+    """
+
+    ticket: Ticket
+    key: int | None = None
+    stops: tuple[str, str] | None = None
+
+
+class NotAtRest(Exception):
+    """The message cannot start a turn in the transaction that accepts it: accept it alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A message about to be accepted, with what its turn gets: id, seed and the time as stored."""
+
+    incoming: Incoming
+    turn_id: str
+    seed: int
+    now: str
+
+    @property
+    def queued(self) -> Draft:
+        """The event that it was accepted."""
+        return Draft("turn.queued", {}, {"agent_id": self.incoming.agent_id, "sender": self.incoming.sender})
+
+
+def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Accepted, list[Event]]:
+    """T0, within one transaction: the turn, its inbox row and `turn.queued`; or the turn that the key stands for.
+
+    Raises:
+        Conflict: the agent is busy, and the message is not to wait.
+        IdempotencyMismatch: the key was used for another message.
+        Overloaded: too many messages wait for the agent.
+    """
+    incoming = arrival.incoming
+    payload = to_json(payload_of(incoming))
+    known, digests = _known(connection, incoming, payload)
+    if known is not None:
+        return Accepted(ticket=Ticket(turn_id=known, is_replay=True)), []
+    stops = _make_way(connection, incoming)
+    if inbox.count(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
+        raise Overloaded(
+            f"{limits.inbox_per_agent_max} messages wait for this agent; try again later", retry_after_s=RETRY_AFTER_S
+        )
+    key = _insert(connection, arrival, digests)
+    priority = incoming.priority if stops is None else PRIORITY_MAX  # who interrupts is next
+    inbox.put(
+        connection, turn=key, agent_id=incoming.agent_id, priority=priority, payload=payload, created_at=arrival.now
+    )
+    accepted = Accepted(ticket=Ticket(turn_id=arrival.turn_id), key=key, stops=stops)
+    return accepted, append(connection, (key, arrival.turn_id), [arrival.queued], created_at=arrival.now)
+
+
+def accept_at_rest(connection: Connection, arrival: Arrival) -> Accepted:
+    """T0 of a message whose turn is started in the same transaction: the turn alone, without an inbox row.
+
+    Raises:
+        NotAtRest: the agent is busy, or the turn exists already; `accept` the message.
+        IdempotencyMismatch: the key was used for another message.
+    """
+    incoming = arrival.incoming
+    payload = "" if incoming.idempotency_key is None else to_json(payload_of(incoming))
+    known, digests = _known(connection, incoming, payload)
+    if known is not None or turns.is_busy(connection, incoming.agent_id):
+        raise NotAtRest
+    return Accepted(ticket=Ticket(turn_id=arrival.turn_id), key=_insert(connection, arrival, digests))
+
+
+def _known(
+    connection: Connection, incoming: Incoming, payload: str
+) -> tuple[str | None, tuple[bytes | None, bytes | None]]:
+    """The turn that was accepted under the message's key, if any, and the digests of key and message."""
+    idempotency, fingerprint = _digests(incoming, payload)
+    known = None if idempotency is None else turns.by_idempotency(connection, idempotency)
+    if known is not None and known.fingerprint != fingerprint:
+        raise IdempotencyMismatch(
+            "this idempotency key was used for a different message; use a new key for each message"
+        )
+    return None if known is None else known.id, (idempotency, fingerprint)
+
+
+def _insert(connection: Connection, arrival: Arrival, digests: tuple[bytes | None, bytes | None]) -> int:
+    incoming = arrival.incoming
+    new = NewTurn(
+        id=arrival.turn_id,
+        agent_id=incoming.agent_id,
+        sender=incoming.sender,
+        seed=arrival.seed,
+        created_at=arrival.now,
+        parent_turn=incoming.parent_turn,
+        depth=incoming.depth,
+        idempotency=digests[0],
+        fingerprint=digests[1],
+    )
+    key = turns.insert(connection, new)
+    store(connection, incoming.images, arrival.now)
+    return key
+
+
+def _make_way(connection: Connection, incoming: Incoming) -> tuple[str, str] | None:
+    """Do what the message's policy says about a busy agent; return the turn that shall stop, and why."""
+    if incoming.policy == "reject" and turns.is_busy(connection, incoming.agent_id):
+        raise Conflict(
+            "the agent is busy; wait for its turn to end, or send the message with another policy, such as enqueue",
+            busy=True,
+        )
+    reason = STOPS.get(incoming.policy or "")
+    if reason is None:
+        return None
+    running = turns.running(connection, incoming.agent_id)
+    if running is None:
+        return None
+    turns.request_cancel(connection, running.key, reason)
+    return running.id, reason
+
+
+def payload_of(incoming: Incoming) -> dict[str, object]:
+    """What the inbox keeps of the message."""
+    payload: dict[str, object] = {"content": incoming.content}
+    if incoming.images:
+        payload["parts"] = parts_to_json(incoming.parts)
+    if incoming.source is not None:
+        payload["source"] = incoming.source
+    if incoming.source_metadata:
+        payload["source_metadata"] = dict(incoming.source_metadata)
+    if incoming.policy == "steer":
+        payload["policy"] = incoming.policy
+    return payload
+
+
+def parts_of(payload: Mapping[str, object]) -> tuple[Part, ...]:
+    """The parts of the message that an inbox row's payload keeps; of images their digests, not their bytes.
+
+    Raises:
+        ValueError: the row was written by a newer version or is damaged.
+    """
+    stored = payload.get("parts")
+    return parts_from_json(stored) if isinstance(stored, list) else (Text(text=str(payload["content"])),)
+
+
+def _digests(incoming: Incoming, payload: str) -> tuple[bytes | None, bytes | None]:
+    """The digest under which a repeated request is found, and the one that shows whether it is the same request."""
+    if incoming.idempotency_key is None:
+        return None, None
+    name = json.dumps([incoming.agent_id, incoming.sender, incoming.idempotency_key]).encode()
+    return (
+        blake2b(name, digest_size=DIGEST_BYTES).digest(),
+        blake2b(payload.encode(), digest_size=DIGEST_BYTES).digest(),
+    )
+
+
+def check_agent(agent: AgentRow) -> None:
+    """Refuse messages to an agent that does not take part.
+
+    Raises:
+        Conflict: it is hibernated or archived.
+    """
+    if agent.status != AgentStatus.ACTIVE:
+        raise Conflict(f"the agent {agent.name} is {agent.status}; set its status to active first")

@@ -1,0 +1,419 @@
+"""The tool calls of one turn: planned, judged by rules and people, run by their effect class, each with a result.
+
+Calls that reach outside run side by side, after their intent is stored (T5). Calls within the file (pure and local
+ones) run in order, and each reads what the one before it wrote: what a tool wrote is flushed before the next one runs.
+Where a rule looks at what came before, all calls run one after another.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import cast
+
+import outcome
+import trio
+
+from pattern_core.errors import InvalidInput, NotFound, PatternError
+from pattern_core.messages import ToolCall
+from pattern_core.rules.facts import FORCED_PREFIX
+from pattern_core.rules.rule import Asked, ForcedCall
+from pattern_core.tools.registry import to_text
+from pattern_core.tools.results import Origin
+from pattern_core.tools.tool import Probe, Tool, ToolContext
+from pattern_core.turns.consent import AGREED, Attention, denial, edited_note, hash_call
+from pattern_core.turns.judge import Judge
+from pattern_core.turns.record import Record
+from pattern_core.turns.state import FinishedCall, Sender, TurnServices
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import to_json
+from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
+from pattern_db.errors import DatabaseError, StorageFailed
+from pattern_db.journal.approvals import ApprovalRow
+from pattern_db.journal.effects import EffectRow
+
+_log = logging.getLogger(__name__)
+WAITING = EffectStatus.AWAITING_APPROVAL.value
+KEY_BYTES = 16
+_DENIED = EffectStatus.DENIED.value
+_INNER = frozenset({EffectClass.PURE.value, EffectClass.LOCAL.value})
+NO_TOOL = ""  # the key of a call that no tool took: nothing ever runs under it
+REPEATS_IN_DOUBT = "an identical call of this turn was cut off, and nobody knows whether it happened"
+INVALID_JSON = "The arguments are no JSON object or were cut off, so nothing was run. Send the call again, whole: "
+IN_DOUBT = (
+    "Outcome unknown: the call was started, and cut off before its result was recorded. It may or may not have"
+    " happened. Find out or ask before you do it again; it will not be repeated by itself."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    """A decided call: its row, its parsed arguments, and its tool, or why none will run.
+
+    `question` is what a person must answer before it runs, `answered` the approval that let it run or kept it from it.
+    `is_forbidden`: a rule keeps it from running, for the reason in `refusal`. `is_gone`: its tool was there when it was
+    decided on, and is not there now.
+    """
+
+    row: EffectRow
+    arguments: Mapping[str, object]
+    tool: Tool | None
+    refusal: str | None = None
+    question: ApprovalRow | None = None
+    answered: ApprovalRow | None = None
+    is_forbidden: bool = False
+    is_gone: bool = False
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether the call touches nothing outside this file: it needs no stored intent."""
+        will_run = self.tool is not None and not self.is_forbidden and self.row.status != _DENIED
+        return not will_run or self.row.effect_class in _INNER
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it may not run before a person agreed."""
+        return self.row.status == WAITING
+
+
+class TurnCalls:
+    """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome."""
+
+    def __init__(
+        self, services: TurnServices, record: Record, judge: Judge, sender: Sender, in_doubt: set[bytes]
+    ) -> None:
+        self.in_doubt = in_doubt
+        self._services = services
+        self._record = record
+        self._judge = judge
+        self._sender = sender
+        self._agent = record.agent
+        self._outside = 0  # calls that reach outside and run now
+
+    # Planning
+
+    def plan(self, calls: Sequence[ToolCall]) -> list[PlannedCall]:
+        """Return the calls of a decision with their tools, in the model's order, after those of the step so far.
+
+        A call that cannot run is planned as a refusal.
+        """
+        first = self._judge.count(self._record.step)
+        planned = []
+        for index, call in enumerate(calls, first):
+            tool, refusal = self._find(call)
+            row = self._row(call, index, tool)
+            planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal))
+        given = [call.arguments if call.invalid is None else call.invalid for call in calls]
+        self._judge.plan([one.row for one in planned], given)
+        return planned
+
+    def _row(self, call: ToolCall, index: int, tool: Tool | None) -> EffectRow:
+        """The planned effect of a call.
+
+        The idempotency key is a BLAKE2b digest (32 hex digits) of constellation, turn, step and place: the same when
+        the call is run again, and no other call's.
+        """
+        record = self._record
+        arguments = to_json(dict(call.arguments)) if call.invalid is None else to_json(call.invalid)
+        place = f"{self._services.constellation_id}/{record.id}/{record.step}/{index}".encode()
+        return EffectRow(
+            record.key,
+            record.step,
+            index,
+            call.call_id,
+            call.tool,
+            arguments,
+            hash_call(call.tool, arguments),
+            (EffectClass.PURE if tool is None else tool.effect).value,
+            NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
+        )
+
+    def forced(self, calls: Sequence[ForcedCall]) -> list[ToolCall]:
+        """Return calls that rules make as the conversation shows them, after those of the step so far."""
+        record, first = self._record, self._judge.count(self._record.step)
+        return [
+            ToolCall(
+                call_id=f"{FORCED_PREFIX}{record.key}_{record.step}_{index}",
+                tool=call.tool,
+                arguments=dict(call.arguments),
+            )
+            for index, call in enumerate(calls, first)
+        ]
+
+    def plan_again(self, row: EffectRow, answered: ApprovalRow | None = None) -> PlannedCall:
+        """Return a stored call as it stands after a restart, or after a person answered."""
+        stored = json.loads(row.args)
+        call = ToolCall(
+            call_id=row.call_id,
+            tool=row.tool,
+            arguments=stored if isinstance(stored, dict) else {},
+            invalid=stored if isinstance(stored, str) else None,
+        )
+        tool, refusal = self._find(call)
+        if row.idempotency_key == NO_TOOL and tool is not None:  # it came later; what was decided on stays a refusal
+            tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
+        is_gone = tool is None and call.invalid is None and row.idempotency_key != NO_TOOL
+        return PlannedCall(
+            row=row, arguments=call.arguments, tool=tool, refusal=refusal, answered=answered, is_gone=is_gone
+        )
+
+    def _find(self, call: ToolCall) -> tuple[Tool | None, str | None]:
+        if call.invalid is not None:
+            return None, INVALID_JSON + call.invalid[:200]
+        try:
+            return self._services.tools.get(call.tool, self._agent.enabled_tools), None
+        except NotFound as error:
+            return None, error.message
+
+    # Judging
+
+    async def _judged(self, group: Sequence[PlannedCall]) -> list[PlannedCall]:
+        """The calls as the rules leave them: refused ones will not run, and people are asked about some (T4)."""
+        judged: list[PlannedCall] = []
+        for one in group:
+            verdict = await self._one_judged(one)
+            if verdict.question is not None:
+                asked = sum(other.question is not None for other in judged)
+                full = await self._services.consent.room(asked + 1)
+                if full is not None:
+                    why = f"Not run: it needs a person's consent, and {full}."
+                    verdict = replace(verdict, question=None, refusal=why, is_forbidden=True)
+            if verdict.is_forbidden:
+                self._judge.refuse(verdict.row)  # so that it does not count against those after it
+            judged.append(verdict)
+        questions = [(one.row, one.question) for one in judged if one.question is not None]
+        if questions:
+            self._record.ask(questions)
+        return [one if one.question is None else replace(one, row=replace(one.row, status=WAITING)) for one in judged]
+
+    async def _one_judged(self, planned: PlannedCall) -> PlannedCall:
+        row, tool, consent = planned.row, planned.tool, self._services.consent
+        if tool is None or row.status != EffectStatus.PLANNED:
+            return planned
+        is_approved = planned.answered is not None and planned.answered.status in AGREED
+        agreed: set[str | None] = set()
+        if self._judge.rules.rules:
+            asked = Asked(tool=tool.name, arguments=planned.arguments, parameters=tool.spec.parameters)
+            while True:  # several rules may ask, each for a scope of its own
+                verdict = self._judge.check(row, asked, is_approved=is_approved, agreed=agreed)
+                if verdict.kind != "ask" or not await consent.is_standing(self._agent.id, row, verdict.scope):
+                    break
+                agreed.add(verdict.scope)
+            if verdict.kind == "refuse":
+                return replace(planned, refusal=f"Not run: {verdict.text}", is_forbidden=True)
+            if verdict.kind == "ask" and row.args_hash not in self.in_doubt:
+                return self._asked(planned, verdict.text, scope=verdict.scope)
+        if is_approved:
+            return planned
+        if row.args_hash in self.in_doubt:
+            return self._asked(planned, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY)
+        reason = None if agreed else _own_reason(planned)  # who agreed to such calls is not asked again by the tool
+        if reason is None or await consent.is_standing(self._agent.id, row, None):
+            return planned
+        return self._asked(planned, reason)
+
+    def _asked(
+        self, planned: PlannedCall, reason: str, *, kind: ApprovalKind = ApprovalKind.TOOL, scope: str | None = None
+    ) -> PlannedCall:
+        consent, record = self._services.consent, self._record
+        question = consent.question(record.agent, record.id, planned.row, reason, kind=kind, scope=scope)
+        return replace(planned, question=question)
+
+    def ask_about(self, planned: PlannedCall, reason: str, attention: Attention) -> PlannedCall:
+        """T4, for a call that needs attention before it runs or is given up."""
+        question = self._services.consent.question(
+            self._agent, self._record.id, planned.row, reason, kind=ApprovalKind.RECOVERY, attention=attention
+        )
+        self._record.ask([(planned.row, question)])
+        return replace(planned, row=replace(planned.row, status=WAITING))
+
+    # Running
+
+    async def run(self, planned: Sequence[PlannedCall]) -> bool:
+        """Run the calls and record each result; False if some of them wait for a person.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        is_ordered = self._judge.runs_in_order([one.row.tool for one in planned], self._record.step)
+        for group in [[one] for one in planned] if is_ordered else [planned]:
+            if self._record.holds_work:
+                await self._record.flush()  # rules judge by whether it was stored
+            if not await self._run_group(group):
+                return False
+        return True
+
+    async def _run_group(self, group: Sequence[PlannedCall]) -> bool:
+        judged = await self._judged(group)
+        running = [one for one in judged if not one.is_waiting]
+        inner = [one for one in running if one.is_inner]
+        outer = [one for one in running if not one.is_inner]
+        if outer:
+            timeout_s = self._services.limits.turn.tool_timeout_s
+            await self._record.start_calls([one.row for one in outer], timeout_s=timeout_s)
+        if not self._record.is_flushed:
+            self._services.flush_late(self._record)
+        if not outer:
+            await self._run_inner(inner)
+        else:
+            self._outside = len(outer)
+            async with trio.open_nursery() as nursery:
+                for one in outer:
+                    nursery.start_soon(self._run_and_record, one)
+                await self._run_inner(inner)
+        return len(running) == len(judged)
+
+    async def _run_inner(self, inner: Sequence[PlannedCall]) -> None:
+        for one in inner:
+            if self._record.holds_work:  # a tool that reads sees what the one before it wrote
+                await self._record.flush()
+            await self._run_and_record(one)
+
+    async def _run_and_record(self, planned: PlannedCall) -> None:
+        """T6."""
+        work = UnitOfWork()
+        is_recorded = False
+        began_ms = self._services.clock.now_ms()
+        try:
+            finished = await self._run(planned, work)
+            if finished.status != EffectStatus.DONE:  # a failed call leaves nothing behind
+                work.settle(committed=False)
+                work = UnitOfWork()
+            self._judge.finish(finished, began_ms)
+            self._record.finish(finished, work, planned.arguments)
+            is_recorded = True
+        finally:
+            if not is_recorded:
+                work.settle(committed=False)
+        name = "unknown" if planned.tool is None else planned.tool.name  # what a model made up is no name of ours
+        journal = self._services.journal
+        journal.meters.call_ended(name, finished.status, journal.seconds_since(began_ms))
+        self._outside -= not planned.is_inner
+        if self._outside:
+            await self._record.flush()  # the others may run for long
+
+    async def _run(self, planned: PlannedCall, work: UnitOfWork) -> FinishedCall:
+        """Run one call to a result; only cancellation and trouble with storage come out as exceptions."""
+        row, tool = planned.row, planned.tool
+        if planned.is_forbidden or row.status == _DENIED:
+            return _denied(planned)
+        if tool is None:
+            return FinishedCall(row=row, status="error", content=planned.refusal or "Not run.")
+        timeout_s = tool.timeout_s or self._services.limits.turn.tool_timeout_s
+        with trio.CancelScope(deadline=trio.current_time() + timeout_s) as scope:
+            result = await outcome.acapture(tool.call, self._context(row, work), planned.arguments)
+            if isinstance(result, outcome.Error) and not isinstance(result.error, Exception):
+                raise result.error
+        if scope.cancelled_caught:
+            return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
+        finished = await self._finished(row, result, work)
+        note = edited_note(planned.answered, row)
+        return replace(finished, content=note + finished.content) if note else finished
+
+    async def _finished(self, row: EffectRow, result: outcome.Outcome[object], work: UnitOfWork) -> FinishedCall:
+        limit = self._services.limits.turn.tool_result_chars_max
+        if isinstance(result, outcome.Value):
+            origin = Origin(
+                agent_id=self._agent.id,
+                tool=row.tool,
+                call_id=row.call_id,
+                reader=self._services.tools.reader(self._agent.enabled_tools),
+            )
+            whole = to_text(result.value)
+            text = await self._services.toolbox.results.shorten(whole, limit=limit, origin=origin, work=work)
+            return FinishedCall(row=row, status="done", content=text)
+        error = cast("outcome.Error", result).error
+        if isinstance(error, StorageFailed):
+            raise error
+        if isinstance(error, PatternError | DatabaseError):
+            return FinishedCall(row=row, status="error", content=to_text(f"Error: {error.message}", limit))
+        _log.error("tool %s failed", row.tool, exc_info=error)
+        text = f"Error: the tool failed ({type(error).__name__}: {error})"
+        return FinishedCall(row=row, status="error", content=to_text(text, limit))
+
+    async def probed(self, planned: PlannedCall) -> FinishedCall | None:
+        """Return the outcome of a verifiable call that was started before, as its tool finds out.
+
+        It is done, or in doubt where the tool cannot tell, fails at it or does not answer in its time; None if it did
+        not happen.
+        """
+        row, tool = planned.row, planned.tool
+        assert tool is not None
+        assert tool.probe is not None
+        limits = self._services.limits.turn
+        result: outcome.Outcome[Probe | tuple[Probe, str]] = outcome.Value("unknown")
+        with trio.move_on_after(tool.timeout_s or limits.tool_timeout_s):
+            result = await outcome.acapture(tool.probe, row.idempotency_key)
+            if isinstance(result, outcome.Error) and not isinstance(result.error, Exception):
+                raise result.error
+        if isinstance(result, outcome.Error):
+            _log.error("the probe of the tool %s failed", row.tool, exc_info=result.error)
+            result = outcome.Value("unknown")
+        answer = result.unwrap()
+        verdict, text = answer if isinstance(answer, tuple) else (answer, "Done before the interruption.")
+        match verdict:
+            case "done":
+                content = edited_note(planned.answered, row) + to_text(text, limits.tool_result_chars_max)
+                return FinishedCall(row=row, status="done", content=content)
+            case "absent":
+                return None
+            case "unknown":
+                return FinishedCall(row=row, status="in_doubt", content=IN_DOUBT)
+
+    def _context(self, row: EffectRow, work: UnitOfWork) -> ToolContext:
+        services, record, sender = self._services, self._record, self._sender
+        sender.turn_key = record.key
+
+        async def deliver(work: UnitOfWork, *, target: str, content: str) -> str:
+            """As `Deliver` says, for the turn that calls."""
+            return await services.deliver(sender, work, target, content)
+
+        return ToolContext(
+            agent_id=self._agent.id,
+            agent_name=self._agent.name,
+            turn_id=record.id,
+            batch_id=record.batch_id,
+            call_id=row.call_id,
+            idempotency_key=row.idempotency_key,
+            work=work,
+            memory=services.memory,
+            sharing=services.sharing,
+            revisions=services.revisions,
+            search=services.search,
+            database=services.database,
+            clock=services.clock,
+            ids=services.ids,
+            deliver=deliver,
+            toolbox=services.toolbox,
+        )
+
+
+def _own_reason(planned: PlannedCall) -> str | None:
+    """Why the tool itself wants a person to agree. Arguments that do not fit are reported when it runs."""
+    tool = planned.tool
+    if tool is None or tool.consent is None:
+        return None
+    try:
+        tool.arguments.check(planned.arguments)
+    except InvalidInput:
+        return None
+    return tool.consent(planned.arguments)
+
+
+def _denied(planned: PlannedCall) -> FinishedCall:
+    """A rule forbids it, or nobody agreed. A call with an unknown outcome stays so."""
+    if planned.is_forbidden:
+        return FinishedCall(row=planned.row, status=_DENIED, content=planned.refusal or "Not run.")
+    answered = planned.answered
+    if answered is not None and answered.kind is ApprovalKind.RECOVERY and planned.row.attempts:
+        return FinishedCall(row=planned.row, status="in_doubt", content=IN_DOUBT)
+    return FinishedCall(row=planned.row, status=_DENIED, content=denial(answered))
+
+
+def _timeout_text(row: EffectRow, timeout_s: float) -> str:
+    if row.effect_class in _INNER:
+        return f"Error: the tool took longer than {timeout_s:g} s; nothing was changed."
+    return f"Error: no answer within {timeout_s:g} s. It may have happened all the same: find out before you repeat it."

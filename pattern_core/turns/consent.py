@@ -1,0 +1,185 @@
+"""Tool calls that a person must agree to: what is asked, and what follows the answer.
+
+A call that needs consent waits as a row, with its question (T4). The answer turns it into a planned or a denied one
+(T4′) and wakes the agent, which goes on with the turn when all its questions are answered. Meanwhile the turn is rows
+and nothing else.
+
+A call that a dead process left and that cannot simply go on waits the same way, until a person has seen to it
+(`needs_attention` in the request says why): its outcome is unknown, or its tool is no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Literal
+
+from pattern_core.agents import Agent, Roster
+from pattern_core.approvals import Answer, Approval, Approvals, Question
+from pattern_core.consent_grants import Subject
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
+from pattern_core.rules.facts import EDITED
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import Json, to_json
+from pattern_db.enums import ApprovalKind, ApprovalStatus
+from pattern_db.journal import effects
+from pattern_db.journal.approvals import ApprovalRow
+from pattern_db.journal.effects import EffectRow
+
+AGREED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.EDITED})
+AUDIENCE = "human"  # whoever may write to the constellation
+
+Attention = Literal["in_doubt", "tool_gone"]
+"""Why a call that was cut off needs a person: nobody knows whether it happened; there is no such tool any more."""
+
+
+class ToolConsent:
+    """Asks for consent to tool calls. `roster` knows which tools an agent has; `wake` tells an agent that it may have
+    work.
+    """
+
+    def __init__(self, approvals: Approvals, tools: ToolRegistry, roster: Roster, wake: Callable[[str], None]) -> None:
+        self._approvals = approvals
+        self._tools = tools
+        self._roster = roster
+        self._wake = wake
+        for kind in (ApprovalKind.TOOL, ApprovalKind.RECOVERY):
+            approvals.on_answer(kind, self._grant, self._refuse)
+
+    async def is_standing(self, agent_id: str, row: EffectRow, scope: str | None) -> bool:
+        """Whether somebody agreed to such calls beforehand."""
+        return await self._approvals.grants.covers(subject_of(agent_id, row, scope))
+
+    async def room(self, wanted: int) -> str | None:
+        """Why no further questions can be asked; None if they can."""
+        try:
+            await self._approvals.room(wanted)
+        except PatternError as error:
+            return error.message
+        return None
+
+    def question(
+        self,
+        agent: Agent,
+        turn_id: str,
+        row: EffectRow,
+        reason: str,
+        *,
+        kind: ApprovalKind = ApprovalKind.TOOL,
+        scope: str | None = None,
+        attention: Attention | None = None,
+    ) -> ApprovalRow:
+        """The question about a call, to be stored with it. An answer for longer is about all calls of its `scope`, or
+        of its tool; what is asked because of an interruption (`attention` says what is wrong) is answered once.
+        """
+        subject = subject_of(agent.id, row, scope)
+        request: dict[str, Json] = {
+            "agent_id": agent.id,
+            "agent": agent.name,
+            "tool": row.tool,
+            "arguments": json.loads(row.args),
+            "reason": reason,
+            "turn_id": turn_id,
+            "call_id": row.call_id,
+        }
+        if kind is ApprovalKind.TOOL:
+            request |= {"subject": subject.name, "digest": subject.args_hash.hex()}
+        if attention is not None:
+            request["needs_attention"] = attention
+        asked = self._approvals.row(Question(kind=kind, request=request, audience=AUDIENCE))
+        return replace(asked, turn=row.turn, step=row.step, call=row.call)
+
+    def asked(self) -> None:
+        """Say that questions were stored."""
+        self._approvals.told()
+
+    async def _grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
+        request = approval.request
+        arguments: Mapping[str, Json] = request["arguments"]
+        if approval.kind is ApprovalKind.RECOVERY:
+            await self._check_there(request["agent_id"], request["tool"])
+        if answer.arguments is not None:
+            if "needs_attention" in request:
+                raise InvalidInput("this call was decided on and may have happened as it is: agree to that, or deny it")
+            arguments = self._checked(request["tool"], answer.arguments)
+        args = to_json(dict(arguments))
+        work.store(effects.approve, _key(approval), args=args, args_hash=hash_call(request["tool"], args))
+        self._wake_after(work, request["agent_id"])
+        return f"The call of {request['tool']} runs now"
+
+    async def _check_there(self, agent_id: str, name: str) -> None:
+        """See that the tool of a call that was cut off is there again, or may come.
+
+        Raises:
+            Conflict: it is not; the question stays open.
+        """
+        if not self._tools.accepts(name):
+            raise Conflict(
+                f"there is no tool {name} any more: bring it back (one of another server comes with its section in the"
+                " configuration) and agree then, or deny"
+            )
+        agent = await self._roster.get(agent_id)
+        try:
+            self._tools.get(name, agent.enabled_tools)
+        except NotFound:
+            if name in self._tools.names:  # else its server may still be on its way
+                told = f"{agent.name} may not use the tool {name} any more: enable it and agree then, or deny"
+                raise Conflict(told) from None
+
+    def _checked(self, name: str, arguments: Mapping[str, object]) -> dict[str, Json]:
+        """The arguments of the answer, if the tool takes them.
+
+        Raises:
+            InvalidInput: it does not; the message names each misfit.
+            NotFound: the tool is no more.
+        """
+        tool = self._tools.get(name, self._tools.names)
+        tool.arguments.check(arguments)
+        return dict(arguments)
+
+    def _refuse(self, approval: Approval, work: UnitOfWork) -> None:
+        work.store(effects.deny, _key(approval))
+        self._wake_after(work, approval.request["agent_id"])
+
+    def _wake_after(self, work: UnitOfWork, agent_id: str) -> None:
+        work.when_settled(lambda committed: self._wake(agent_id) if committed else None)
+
+
+def hash_call(tool: str, arguments: str) -> bytes:
+    """Return 16 bytes that name a tool with its arguments: equal calls have equal digests."""
+    return blake2b(f"{tool}\0{arguments}".encode(), digest_size=16).digest()
+
+
+def subject_of(agent_id: str, row: EffectRow, scope: str | None) -> Subject:
+    """What standing consent for a call is about."""
+    name = f"tool:{row.tool}" if scope is None else f"scope:{scope}"
+    return Subject(agent_id=agent_id, name=name, args_hash=row.args_hash)
+
+
+def denial(approval: ApprovalRow | None) -> str:
+    """What the model reads instead of the result of a call that nobody agreed to."""
+    if approval is None:
+        return "Not run: nobody agreed to it."
+    if approval.request.get("needs_attention") == "tool_gone":
+        tool = approval.request["tool"]
+        return f"Not run: there is no tool {tool!r} any more. Go on without it."
+    if approval.status is ApprovalStatus.EXPIRED:
+        return "Not run: it needs a person's consent, and nobody answered in time. Go on without it."
+    reason = (approval.decision or {}).get("reason")
+    return f"Not run: a person did not agree{f' ({reason})' if reason else ''}. Do not try it again unless asked to."
+
+
+def edited_note(approval: ApprovalRow | None, row: EffectRow) -> str:
+    """What stands before the result of a call that a person changed before agreeing; else nothing."""
+    if approval is None or approval.status is not ApprovalStatus.EDITED:
+        return ""
+    return f"{EDITED}{row.args}]\n"
+
+
+def _key(approval: Approval) -> tuple[int, int, int]:
+    if approval.turn is None or approval.step is None or approval.call is None:
+        raise NotFound("the call that was asked about is gone with its turn; deny the question to close it")
+    return (approval.turn, approval.step, approval.call)

@@ -1,0 +1,244 @@
+"""Turns that an earlier process left unfinished: what each found state means, decided from the rows alone. Pure.
+
+| found | what follows |
+|---|---|
+| it was asked to stop | `turn.cancelled` |
+| its deadline passed while nothing ran | `turn.interrupted` |
+| the same step was cut off too often | `turn.interrupted` |
+| no step | it starts again, with the same seed |
+| step open | asked again as the next attempt; the dead one is superseded and charged at an estimate |
+| step done, calls planned | they run |
+| call started, pure | cannot be: nothing is stored before it; it is still planned and runs again |
+| call started, local | cannot be: it commits with its result |
+| call started, idempotent | runs again under the same key |
+| call started, verifiable | its tool's probe says: done, absent (runs) or unknown (as unsafe) |
+| call planned or started, its tool is gone | it waits for a person: needs attention |
+| call started, unsafe | in doubt: the model reads it, or a person is asked, or the turn fails: the agent's `on_doubt` |
+| call waits for a person | the turn rests until the answer |
+| a person agreed | it runs, with the arguments that they agreed to |
+| a person refused, or did not answer in time | the model reads it |
+| calls all ended | the next step |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pattern_core.agent_settings import OnDoubt
+from pattern_core.conversation.history import from_row
+from pattern_core.errors import PatternError
+from pattern_core.limits import TurnLimits
+from pattern_core.messages import Message, Reasoning, Text
+from pattern_core.rules.facts import FORCED_PREFIX
+from pattern_core.turns.calls import IN_DOUBT
+from pattern_core.turns.state import Ending, FinishedCall, cancelled
+from pattern_db.connection import Connection
+from pattern_db.enums import EffectClass, EffectStatus, Role, TurnStatus
+from pattern_db.journal import approvals, budgets, effects, events, steps
+from pattern_db.journal.approvals import ApprovalRow
+from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.events import EventRow
+from pattern_db.journal.steps import StepRow
+from pattern_db.journal.turns import TurnRow
+from pattern_db.tables import messages
+from pattern_db.tables.messages import MessageRow
+
+OPEN_STATUSES = frozenset(
+    {EffectStatus.PLANNED.value, EffectStatus.STARTED.value, EffectStatus.AWAITING_APPROVAL.value}
+)
+INTERRUPTED = "the call was cut off, and nobody knows whether it happened; agree to have it run (again)"
+GONE = "there is no such tool any more; bring it back and agree to have the call run, or deny"
+NOT_RUN = "Not run: the turn ended before."
+STARTED, COMPACTED = "step.started", "history.compacted"
+
+
+class InDoubt(PatternError):
+    """A call was cut off and may have happened, and the agent's turns shall fail then."""
+
+    code = "in_doubt"
+
+    def __init__(self) -> None:
+        super().__init__("a call was cut off and may have happened; find out before you send the message again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTurn:
+    """What the rows say about an unfinished turn: its newest step, all its calls, and what it asked people."""
+
+    step: StepRow | None
+    calls: Sequence[EffectRow]
+    approvals: Sequence[ApprovalRow] = ()
+
+    @property
+    def of_step(self) -> list[EffectRow]:
+        """The calls of the newest step, in order."""
+        return [] if self.step is None else [call for call in self.calls if call.step == self.step.no]
+
+    @property
+    def unanswered(self) -> list[EffectRow]:
+        """Calls without a result."""
+        return [call for call in self.calls if is_open(call)]
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the newest step has no decision yet."""
+        return self.step is not None and self.step.status == "open"
+
+    def answered(self, call: EffectRow) -> ApprovalRow | None:
+        """What a person said about the call, if somebody was asked."""
+        about = [row for row in self.approvals if (row.step, row.call) == (call.step, call.call)]
+        return about[-1] if about else None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The turn was started and has asked no model yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """The newest step's model call was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """The newest step's decision is stored; these of its calls have no result yet (maybe none), with the answers that
+    people gave.
+    """
+
+    calls: Sequence[tuple[EffectRow, ApprovalRow | None]]
+
+
+def find(connection: Connection, turn: int) -> FoundTurn:
+    """Read what the rows say about a turn."""
+    calls = effects.of_turn(connection, turn)
+    return FoundTurn(
+        step=steps.latest(connection, turn),
+        calls=calls,
+        approvals=approvals.of_turn(connection, turn) if calls else (),
+    )
+
+
+def is_open(call: EffectRow) -> bool:
+    """Whether the call has no result yet."""
+    return call.status in OPEN_STATUSES or (call.status == EffectStatus.DENIED and call.message_id is None)
+
+
+def decide(
+    row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str, *, on_doubt: OnDoubt = "tell_model"
+) -> Ending | Begin | AskAgain | Act:
+    """Return what to do with an unfinished turn; `now` is wall time as stored."""
+    if row.cancel_reason is not None:
+        return cancelled(row.cancel_reason)
+    if row.deadline_at is not None and row.deadline_at <= now:
+        return interrupted(
+            "deadline_passed", "the turn's time ran out while the server was down; send the message again"
+        )
+    step = 0 if found.step is None else found.step.no
+    # A turn that came as far as to wait got past what had cut it off.
+    is_stuck = row.status != TurnStatus.WAITING and row.steps == step
+    if is_stuck and row.resumes >= limits.resumes_max:
+        message = (
+            f"the same step was cut off {row.resumes + 1} times; look at the server's log before you send it again"
+        )
+        return interrupted("gave_up", message)
+    if found.step is None:
+        return Begin()
+    if found.is_asking:
+        return AskAgain()
+    if on_doubt == "fail_turn" and any(map(is_doubtful, found.of_step)):
+        doubt = InDoubt()
+        return Ending(status="failed", error={"code": doubt.code, "message": doubt.message})
+    return Act([(call, found.answered(call)) for call in found.of_step if is_open(call)])
+
+
+def interrupted(code: str, message: str) -> Ending:
+    """The end of a turn that restarts cut off for good."""
+    return Ending(status="interrupted", error={"code": code, "message": message})
+
+
+def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
+    """Results for calls that will get none, so that none stays unanswered when the turn ends.
+
+    A call that was only planned did not run; one that was started, be it before a person was asked about it, may have
+    happened.
+    """
+    return [
+        FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
+        if row.status == EffectStatus.STARTED.value or row.attempts
+        else FinishedCall(row=row, status=EffectStatus.CANCELLED.value, content=NOT_RUN)
+        for row in unanswered
+    ]
+
+
+def is_doubtful(call: EffectRow) -> bool:
+    """Whether nobody can know if the call happened."""
+    return call.status == EffectStatus.STARTED.value and call.effect_class == EffectClass.UNSAFE.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What rows say about an unfinished turn, so that a restart watches for loops as if there was none.
+
+    How many messages it has, how many turns of other agents it led to, where it came from, whether a person wrote after
+    its newest decision, the steps that said something, characters that its model wrote, and the steps for which room
+    was made, once for each time. A decision is one message of the agent's per step, in order; calls that rules made and
+    what a tool said in the agent's name are none. A compaction made room for the step that was opened next after it; if
+    none was, for the one that is still open, or else for the next.
+    """
+
+    messages: int
+    children: int
+    source: str | None
+    is_addressed: bool
+    said: frozenset[int]
+    output_chars: int
+    compactions: Sequence[int]
+
+
+def restore(connection: Connection, turn: TurnRow, *, is_open: bool) -> Restored:
+    """Read it from the rows of a turn; `is_open`: its newest step has no decision yet."""
+    rows = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")
+    decisions = [message for message in map(from_row, filter(_is_agents, rows)) if not _is_forced(message)]
+    written = [part for one in decisions for part in one.parts if isinstance(part, Text | Reasoning)]
+    return Restored(
+        messages=len(rows),
+        children=budgets.children(connection, turn.key),
+        source=rows[0].source if rows else None,
+        is_addressed=next((row.role is Role.USER for row in reversed(rows) if _speaks(row)), False),
+        said=frozenset(step for step, one in enumerate(decisions, 1) if one.text),
+        output_chars=sum(len(part.text) for part in written),
+        compactions=_compactions(events.named(connection, turn.key, (STARTED, COMPACTED)), is_open=is_open),
+    )
+
+
+def _is_agents(row: MessageRow) -> bool:
+    return row.role is Role.ASSISTANT and not row.is_said_by_call
+
+
+def _speaks(row: MessageRow) -> bool:
+    return row.role is Role.USER or _is_agents(row)
+
+
+def _is_forced(message: Message) -> bool:
+    calls = message.tool_calls
+    return bool(calls) and not message.text and all(call.call_id.startswith(FORCED_PREFIX) for call in calls)
+
+
+def _compactions(told: Sequence[EventRow], *, is_open: bool) -> list[int]:
+    """The steps, once per run of compactions between two questions to the model."""
+    found: list[int] = []
+    step, made_room = 0, False
+    for event in told:
+        if event.name == COMPACTED:
+            made_room = True
+            continue
+        step = int(json.loads(event.data)["step"])
+        if made_room:
+            found.append(step)
+        made_room = False
+    if made_room:
+        found.append(step if is_open else step + 1)
+    return found

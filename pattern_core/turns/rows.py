@@ -1,0 +1,141 @@
+"""The rows and events of a turn's moments, made from values, and writes that wait for the turn's next commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pattern_core.errors import PatternError
+from pattern_core.events import Draft, Event, called, resulted
+from pattern_core.messages import Message
+from pattern_core.models.model import Usage
+from pattern_core.prompts.prompt import Prompt
+from pattern_core.turns.state import Asking, FinishedCall
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.connection import Connection
+from pattern_db.errors import DatabaseError, StorageFailed, translated
+from pattern_db.journal import effects
+from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import StepRow
+from pattern_db.journal.usage import UsageRow
+from pattern_db.tables import messages
+from pattern_db.tables.messages import MessageRow
+
+Store = Callable[[Connection], object]
+"""Writes rows within a transaction; the events of a tool's own writes come back as a list."""
+
+
+class CallRefused(Exception):
+    """The database, or the receiver of a message, refused what a tool wanted to store: nothing was stored."""
+
+    def __init__(self, finished: FinishedCall, reason: str) -> None:
+        super().__init__(reason)
+        self.finished = finished
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Recorded:
+    """One write that waits for the next commit, with the turn's events about it.
+
+    `work` is settled after it, `finished` the call that it is about.
+    """
+
+    store: Store
+    drafts: Sequence[Draft] = ()
+    work: UnitOfWork | None = None
+    finished: FinishedCall | None = None
+    shown: Message | None = None  # the call's result as the conversation has it
+    row: MessageRow | None = None  # and as it is stored
+    on_commit: Callable[[], None] | None = None
+
+
+def step_row(key: int, prompt: Prompt, asking: Asking, *, step: int, attempt: int, now: str) -> StepRow:
+    """Return the open step that is about to send `prompt`."""
+    link = asking.first
+    return StepRow(
+        key,
+        step,
+        attempt,
+        "open",
+        link.provider,
+        link.model,
+        prompt.cursor,
+        prompt.prefix_hash,
+        prompt.request_hash,
+        None,
+        now,
+        prompt.log,
+    )
+
+
+def usage_row(key: int, agent_id: str, asking: Asking, usage: Usage, *, step: int, attempt: int, at: str) -> UsageRow:
+    """What the open step's model call cost, of whichever model answered."""
+    link = asking.answered
+    return UsageRow(
+        turn=key,
+        step=step,
+        attempt=attempt,
+        provider=link.provider,
+        model=link.model,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        cost_microdollars=asking.cost_of(usage),
+        is_estimate=usage.is_estimate,
+        at=at,
+        agent_id=agent_id,
+    )
+
+
+def finishing(finished: FinishedCall, message: Message, row: MessageRow, work: UnitOfWork | None) -> Recorded:
+    """T6, to be recorded."""
+
+    def store(connection: Connection) -> list[Event]:
+        events = [] if work is None else _run(connection, work, finished)
+        messages.append(connection, [row])
+        finish_row(connection, finished, message)
+        return events
+
+    drafts = [resulted_draft(finished, message)] if work is None else [*work.drafts, resulted_draft(finished, message)]
+    return Recorded(store, drafts, work=work, finished=finished, shown=message, row=row)
+
+
+def _run(connection: Connection, work: UnitOfWork, finished: FinishedCall) -> list[Event]:
+    """Store what a tool wants stored.
+
+    Raises:
+        CallRefused: it was refused.
+    """
+    try:
+        with translated():
+            return work.run(connection)
+    except StorageFailed:
+        raise
+    except (DatabaseError, PatternError) as error:
+        raise CallRefused(finished, error.message) from error
+
+
+def finish_row(connection: Connection, finished: FinishedCall, message: Message) -> None:
+    """Store the end of a call with its result; the result's message is stored before."""
+    key, ended_at = effect_key(finished.row), message.created_at
+    effects.finish(connection, key, status=finished.status, message_id=message.id, ended_at=ended_at)
+
+
+def effect_key(row: EffectRow) -> tuple[int, int, int]:
+    """Return the primary key of an effect."""
+    return (row.turn, row.step, row.call)
+
+
+def called_draft(effect: EffectRow) -> Draft:
+    """Return the event that a model asked for a tool."""
+    return Draft("tool.call", {"step": effect.step, "call": effect.call}, called(effect))
+
+
+def resulted_draft(finished: FinishedCall, message: Message) -> Draft:
+    """Return the event of what a tool call came to."""
+    row = finished.row
+    told = resulted(row, finished.content, status=finished.status, message_id=message.id)
+    return Draft("tool.result", {"step": row.step, "call": row.call}, told)

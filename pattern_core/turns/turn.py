@@ -1,0 +1,534 @@
+"""One turn: ask the model, run the calls that it asks for, ask again, until it asks for none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import trio
+
+from pattern_core import images
+from pattern_core.agent_settings import NO_SETTINGS, settings_of
+from pattern_core.budgets.turn_budget import TurnBudget, TurnUse
+from pattern_core.compaction.purse import SummaryPurse
+from pattern_core.errors import LimitReached
+from pattern_core.events import Draft
+from pattern_core.limits import Limits
+from pattern_core.messages import Reasoning, Text, ToolCall
+from pattern_core.models.catalogue import ModelFacts
+from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded, was_shown
+from pattern_core.models.fallback import Chain, Move
+from pattern_core.models.model import Delta, ModelReply, TextDelta
+from pattern_core.models.routing import CostThreshold, StepFacts, choose
+from pattern_core.models.tokens import estimate_text, estimate_tools
+from pattern_core.prompts.making import NOTHING_FOUND, Findings, Look, Offered
+from pattern_core.prompts.prompt import Prompt
+from pattern_core.prompts.sampling import Sampling, window_of
+from pattern_core.rules import facts
+from pattern_core.rules.engine import RuleSet, words
+from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
+from pattern_core.turns.consent import AGREED
+from pattern_core.turns.judge import Judge, StepBorder
+from pattern_core.turns.record import DeadAttempt, Record
+from pattern_core.turns.recovery import GONE, INTERRUPTED, Act, AskAgain, Begin, InDoubt, is_doubtful
+from pattern_core.turns.rows import CallRefused
+from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, Requests, Sender, TurnServices, TurnStopped
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.enums import EffectStatus
+from pattern_db.errors import Conflict
+from pattern_db.journal import budgets, inbox
+from pattern_db.journal.budgets import BudgetScope
+
+JOIN_ATTEMPTS = 8
+ROOM_MIN = 100  # tokens: less holds no question
+SQUEEZED_SHARE = 0.6  # of a conversation that a vendor found too long is shown once more …
+SQUEEZES_MAX = 3  # … and that again, so often within a step
+OUTPUT_SHARE = 4  # an answer takes at most one part in so many of the window, unless the agent's config says more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFacts:
+    """What does not change in a turn: `source` says where the message came from, `seed` feeds sampling.
+
+    `deadline` is on trio's clock, `deadline_at` its wall time as stored; `depth` counts the agents that passed it on.
+    """
+
+    seed: int
+    source: str
+    depth: int
+    deadline: float
+    deadline_at: str
+
+
+class Turn:
+    """One turn of one agent, from its first prompt to its end.
+
+    Its methods are the moments that `record` stores. Everything that waits for long flushes the record first.
+    """
+
+    def __init__(self, services: TurnServices, record: Record, facts: TurnFacts) -> None:
+        self.record = record
+        self.facts = facts
+        self.agent = record.agent
+        self.settings = NO_SETTINGS
+        self.bounds = TurnBudget()
+        self.judge = Judge(now_ms=services.clock.now_ms)
+        self.sender = Sender(agent=record.agent, turn_id=record.id, depth=facts.depth)
+        self.calls = TurnCalls(services, record, self.judge, self.sender, set())
+        self.requests = Requests()  # of others, for the next step border
+        self.asking: Asking | None = None  # of the step that is open, or was last
+        self.is_waiting = False  # for a person
+        self.is_addressed = False  # a message joined after the newest decision, so it cannot be the last
+        self.output_chars = 0  # that its model wrote
+        self._services = services
+        self._found: Findings | None = None  # what was looked up for its prompts
+        self._notes: Sequence[str] = ()  # what the next prompt says at its end
+        self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
+        self._sampling: tuple[int, Sampling] | None = None  # for an output of so many tokens at most
+        self._chain: Chain | None = None  # the models to ask, chosen again only where rules of routing say so
+        self._is_blind = False  # its model refused its images and is shown none
+        record.on_refused = self.judge.finish
+
+    async def run(self, found: Begin | AskAgain | Act | None = None) -> None:
+        """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
+
+        `found` says where an earlier process left it.
+
+        Raises:
+            ModelError: the provider failed for good.
+            LimitReached: a bound of the turn or a budget was reached, or the agent repeats itself.
+            TurnStopped: it was asked to stop.
+            InvalidInput: the agent's settings are not valid.
+            InDoubt: a call may have happened, and the agent's turns shall fail then.
+        """
+        await self._equip(found)
+        planned = await self._planned_again(found) if isinstance(found, Act) else None
+        dead = DeadAttempt(is_charged=True) if isinstance(found, AskAgain) else None
+        while True:
+            if planned is None:
+                planned = await self.ask(await self.open_step(dead))
+                if not planned and self._may_end():
+                    return await self.record.end(COMPLETED)
+            border = await self.act(planned)
+            if border is None:
+                return None
+            await self.join()
+            if border.ends and not self.is_addressed:
+                return await self.record.end(COMPLETED)
+            self._notes, planned, dead = border.notes, None, None
+
+    async def _equip(self, found: Begin | AskAgain | Act | None) -> None:
+        """Read the agent's settings and rules, and what a restart must know of the turn."""
+        services, agent = self._services, self.agent
+        self.settings = settings_of(agent.config)
+        self.bounds = self.settings.limits.over(services.limits.turn)
+        self.sender.children_max = self.settings.limits.children
+        self.judge.rules = RuleSet.of(agent.tool_rules)
+        self.judge.detectors = self.settings.detectors
+        if not services.mcp.is_ready(agent.enabled_tools):
+            # Tools of other servers may still be on their way; what does not come in time is reported as absent.
+            await self.record.flush()
+            await services.mcp.ready(agent.enabled_tools)
+        self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
+        timed = self.judge.rules.timed(self.judge.tools)
+        if timed:
+            self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
+        if found is not None:
+            self.requests.joins = bool(await services.database.read(inbox.steering, agent.id))
+            self.is_addressed = self.is_addressed and isinstance(found, Act)  # else the model is about to see it
+        if isinstance(found, AskAgain) and self.record.step > 1:
+            with suppress(LimitReached):  # decided otherwise then
+                self._notes = self.judge.border(self.record.step - 1).notes
+
+    # T2: the step and its prompt
+
+    async def open_step(self, dead: DeadAttempt | None = None) -> Prompt:
+        """T2: make the prompt of the next step, or of another attempt after a `dead` one, and open the step.
+
+        The first prompt is made as if there was nothing to show beyond the conversation. Whether that is so is looked
+        up in the transaction that opens the step; where it is not, the rest is found and the step opened after that.
+
+        Raises:
+            LimitReached: a budget forbids it, or what was asked does not fit.
+        """
+        look: Look | None = None
+        if self._found is None:
+            self._found = NOTHING_FOUND
+            look = self._services.prompts.look(
+                self.agent.id, self.record.id, self.record.history, self.settings.context
+            )
+        while True:
+            prompt, self.asking = await self._fitting_prompt(self.record.step + (dead is None))
+            try:
+                seen = await self.record.open_step(prompt, self.asking, look=look, dead=dead)
+            except CallRefused:
+                continue  # a result that it shows is an error now
+            if seen is None:
+                self.is_addressed = self.is_addressed and dead is not None
+                return prompt
+            look = None
+            self._found = await self._services.prompts.find(
+                seen, self.agent.id, self.record.history, self.settings.context
+            )
+
+    async def _fitting_prompt(self, step: int) -> tuple[Prompt, Asking]:
+        """The prompt of a step, after making room in the conversation if that is needed.
+
+        Raises:
+            LimitReached: what was asked does not fit by itself.
+        """
+        prompt, asking = await self._prompt(step)
+        history = self.record.history
+        threshold = self.settings.compaction.threshold
+        if not history.opening.unloaded and history.tokens <= threshold * prompt.history_room:
+            return prompt, asking
+        if prompt.history_room < ROOM_MIN:
+            raise _no_room(prompt)
+        await self._make_room(step, prompt.history_room)
+        return await self._prompt(step)
+
+    async def _make_room(self, step: int, room: int) -> None:
+        services, record = self._services, self.record
+        await record.flush()  # it archives stored messages, and may ask a model
+        record.may_hold = True
+        purse = SummaryPurse(
+            models=services.models,
+            journal=services.journal,
+            agent_id=self.agent.id,
+            turn=record.key,
+            step=step,
+            attempt=record.attempt,
+        )
+        made = await services.compaction.make_room(
+            self.agent,
+            record.history,
+            turn=(record.key, record.id),
+            running_from=record.batch_id,
+            deadline=self.facts.deadline,
+            room=room,
+            purse=purse,
+        )
+        if made.messages:
+            self.judge.compactions.append(step)
+
+    async def _prompt(self, step: int) -> tuple[Prompt, Asking]:
+        """What the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
+        services, agent = self._services, self.agent
+        offered = self.judge.offer(services.tools.specs(agent.enabled_tools), step)
+        if self._chain is None or self.settings.routing.rules:
+            self._chain = choose(self.settings.routing, await self._step_facts())
+        chain = self._chain
+        first = chain.links[0]
+        known = services.models.facts(first.provider, first.model)
+        window = window_of(agent.config, known.window)
+        output_max = self._output_max(known, window)
+        if self._sampling is None or self._sampling[0] != output_max:
+            self._sampling = (output_max, Sampling.of(agent.config, output_tokens_max=output_max))
+        sampling = self._sampling[1]
+        if offered.forced is not None:
+            sampling = replace(sampling, force_tool=offered.forced)
+        prompt = await services.prompts.make(
+            agent,
+            self.record.history,
+            Offered(
+                tools=offered.tools,
+                window=window,
+                sampling=sampling,
+                context=self.settings.context,
+                rules=words(self.judge.rules),
+                notes=(*offered.notes, *self._notes),
+            ),
+            self._found or NOTHING_FOUND,
+            seed=self.facts.seed,
+        )
+
+        return prompt, Asking(chain=chain, prompt=prompt, cost=services.models.cost)
+
+    async def _step_facts(self) -> StepFacts:
+        agent, rules = self.agent, self.settings.routing.rules
+        now, spent = self._services.journal.now() if rules else "", 0
+        if any(isinstance(rule.condition, CostThreshold) for rule in rules):
+            await self.record.flush()  # what this turn has spent so far counts
+            today = await self._services.database.read(budgets.spent, BudgetScope.AGENT, agent.id, since=now)
+            spent = today.microdollars
+        return StepFacts(
+            provider=agent.model_provider,
+            model=agent.model_name,
+            tokens=self.record.history.tokens,
+            spent_today=spent,
+            tools_called=frozenset(call.tool for call in self.judge.calls),
+            hour=int(now[11:13] or 0),
+            source=self.facts.source,
+        )
+
+    def _output_max(self, known: ModelFacts, window: int) -> int:
+        most = self._services.limits.turn.output_tokens_max
+        return min(most, known.output_max, max(window // OUTPUT_SHARE, 1))
+
+    # T3: the answer
+
+    async def ask(self, prompt: Prompt) -> list[PlannedCall]:
+        """Ask the model and record its decision (T3); return the calls that it wants, planned.
+
+        An answer that breaks off in the middle is superseded by another attempt, and clients drop what they showed; so
+        is a prompt that turns out too long for the model, after more room was made.
+
+        Raises:
+            ModelError: the provider failed for good.
+            LimitReached: a bound of the turn is passed by what it wants.
+        """
+        services, record = self._services, self.record
+        reply: ModelReply | None = None
+        writer = DeltaWriter(record, services.limits)
+        while reply is None:
+            record.asked_ms = self._now_ms()
+            try:
+                reply = await self._answer(prompt, writer)
+            except ModelError as error:
+                prompt = await self.open_step(await self._after_failure(prompt, error))
+                writer = DeltaWriter(record, services.limits)  # what was shown of the dead attempt is void
+        asking = self._asked()
+        if asking.index == 0:  # the prompt was counted for the model that is asked first
+            services.prompts.learn(self.agent.id, prompt, reply.usage)
+        reply = self._completed(reply)
+        planned = self.calls.plan([part for part in reply.parts if isinstance(part, ToolCall)])
+        for part in reply.parts:
+            if isinstance(part, Text | Reasoning):
+                self.output_chars += len(part.text)
+                if part.text and isinstance(part, Text):
+                    self.judge.said.add(record.step)
+        record.decide(reply, asking, [one.row for one in planned], rest=writer.rest())
+        return planned
+
+    async def _answer(self, prompt: Prompt, writer: DeltaWriter) -> ModelReply:
+        """Ask the models of the step in turn; events say what is tried again and which one is asked instead."""
+        services, record, asking = self._services, self.record, self._asked()
+        asking.index = 0
+
+        async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
+            await record.tell("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
+
+        async def on_move(move: Move) -> None:
+            asking.index = move.index
+            data = {
+                "from": f"{move.failed.provider}/{move.failed.model}",
+                "to": f"{move.following.provider}/{move.following.model}",
+                "why": move.why,
+                "message": move.message,
+            }
+            await record.tell("model.fallback", data)
+
+        request, first = prompt.request, asking.first
+        if prompt.has_images:
+            takes = services.models.facts(first.provider, first.model).images and not self._is_blind
+            request = await images.shown_to(services.database, request, takes_images=takes)
+        return await services.models.ask(
+            request,
+            first.provider,
+            writer.on_delta,
+            self.facts.deadline,
+            on_retry,
+            on_move,
+            flow=services.constellation_id,
+            chain=asking.chain,
+        )
+
+    async def _after_failure(self, prompt: Prompt, error: ModelError) -> DeadAttempt:
+        """Prepare another attempt of the step, if that may help.
+
+        Raises:
+            ModelError: it would not help, or was tried often enough.
+        """
+        step = self.record.step
+        if isinstance(error, WindowExceeded) and self._squeezed.count(step) < SQUEEZES_MAX:
+            # The estimate was wrong, or the catalogue is. Nothing was answered, so nothing is charged.
+            self._squeezed.append(step)
+            await self._make_room(step, int(self.record.history.tokens * SQUEEZED_SHARE))
+            return DeadAttempt(is_charged=False)
+        if type(error) is ModelRejected and prompt.has_images and not self._is_blind:
+            self._is_blind = True  # a vendor that cannot take one image refuses every prompt that shows it
+            return DeadAttempt(is_charged=False)
+        if error.retryable and was_shown(error) and self.record.attempt < self._services.limits.turn.attempts_max:
+            return DeadAttempt(is_charged=True)
+        raise error
+
+    def _completed(self, reply: ModelReply) -> ModelReply:
+        """The reply with the arguments that rules give, and first the calls that must come first."""
+        if not self.judge.rules:
+            return reply
+        specs = self._services.tools.specs(self.agent.enabled_tools)
+        reply, first = self.judge.completed(reply, specs, self.record.step)
+        if not first:
+            return reply
+        place = next(index for index, part in enumerate(reply.parts) if isinstance(part, ToolCall))
+        return replace(reply, parts=(*reply.parts[:place], *self.calls.forced(first), *reply.parts[place:]))
+
+    def _asked(self) -> Asking:
+        assert self.asking is not None  # it is chosen before a step is opened
+        return self.asking
+
+    def _may_end(self) -> bool:
+        return not self.requests.joins and self.judge.exit(self.record.step).may_end
+
+    # T4 to T6: the calls, and what follows them
+
+    async def act(self, planned: Sequence[PlannedCall]) -> StepBorder | None:
+        """Run the calls, and those that rules make after them; None if the turn rests now.
+
+        Raises:
+            TurnStopped: it was asked to stop.
+            LimitReached: a bound is passed, or the agent repeats itself.
+        """
+        self._check_bounds()
+        while await self.calls.run(planned):
+            if self.requests.stop is not None:
+                raise TurnStopped(self.requests.stop)
+            border = self.judge.border(self.record.step)
+            if (border.ends or border.forced) and self.record.holds_work:
+                await self.record.flush()  # a call whose writes are refused ends no turn
+                border = self.judge.border(self.record.step)
+            if self._services.is_draining():
+                await self.record.flush()
+                return None
+            if not border.forced:
+                return border
+            calls = self.calls.forced(border.forced)
+            planned = self.calls.plan(calls)
+            self.record.force(calls, [one.row for one in planned])
+        self.is_waiting = True
+        await self.record.wait(left_s=self.facts.deadline - trio.current_time())
+        self._services.consent.asked()
+        return None
+
+    def _check_bounds(self) -> None:
+        self.bounds.check(
+            TurnUse(
+                steps=self.record.step + 1,
+                tool_calls=len(self.judge.calls),
+                children=self.sender.children,
+                output_chars=self.output_chars,
+            )
+        )
+
+    async def join(self) -> None:
+        """Let the messages that shall join the turn do so; those that were cancelled are left out."""
+        if not self.requests.joins:
+            return
+        self.requests.joins = False
+        for _attempt in range(JOIN_ATTEMPTS):
+            joining = await self._services.database.read(inbox.steering, self.agent.id)
+            if not joining:
+                return
+            try:
+                await self.record.join(joining)
+            except Conflict:
+                continue  # one of them was cancelled at this moment
+            self.is_addressed = True
+            return
+
+    # Recovery
+
+    async def _planned_again(self, found: Act) -> list[PlannedCall]:
+        """The calls of the newest decision that have no result yet, as they stand now."""
+        rest = []
+        for call, answered in found.calls:
+            planned = await self._resumed(self.calls.plan_again(call, answered))
+            if planned is not None:
+                rest.append(planned)
+        return rest
+
+    async def _resumed(self, planned: PlannedCall) -> PlannedCall | None:
+        """A call without a result: it runs, or waits for a person. None if it has its result now.
+
+        Raises:
+            InDoubt: it may have happened, and the agent's turns shall fail then.
+        """
+        call = planned.row
+        if is_doubtful(call):
+            return self._in_doubt(planned)
+        if call.status not in (EffectStatus.PLANNED, EffectStatus.STARTED):
+            return planned
+        if planned.is_gone:
+            return self.calls.ask_about(planned, GONE, "tool_gone")
+        if not call.attempts or planned.tool is None or planned.tool.probe is None:
+            return planned
+        known = await self.calls.probed(planned)
+        if known is None:
+            return planned
+        if known.status == EffectStatus.DONE:
+            self._ended(planned, known)
+            return None
+        answered = planned.answered
+        if answered is not None and answered.status in AGREED and answered.request.get("needs_attention") == "in_doubt":
+            return planned  # a person knew that it may have happened, and agreed
+        return self._in_doubt(planned)
+
+    def _in_doubt(self, planned: PlannedCall) -> PlannedCall | None:
+        """What the agent's settings say about a call that may have happened."""
+        match self.settings.on_doubt:
+            case "ask_human":
+                return self.calls.ask_about(planned, INTERRUPTED, "in_doubt")
+            case "fail_turn":
+                raise InDoubt
+            case "tell_model":
+                self.calls.in_doubt.add(planned.row.args_hash)
+                unknown = FinishedCall(row=planned.row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
+                self._ended(planned, unknown)
+                return None
+
+    def _ended(self, planned: PlannedCall, finished: FinishedCall) -> None:
+        """T6, for a call that need not run to have its result."""
+        self.judge.finish(finished, self._now_ms())
+        self.record.finish(finished, UnitOfWork(), planned.arguments)
+
+    def _now_ms(self) -> int:
+        return self._services.clock.now_ms()
+
+
+class DeltaWriter:
+    """Stores an answer's pieces as it arrives: the first at once, then what came within a tenth of a second.
+
+    An answer that comes whole is not stored in pieces; its message is the event.
+    """
+
+    def __init__(self, record: Record, limits: Limits) -> None:
+        self._record = record
+        self._limits = limits
+        self._waiting: list[tuple[str, str]] = []
+        self._chars = 0
+        self._flushed_at = float("-inf")
+
+    async def on_delta(self, delta: Delta) -> None:
+        """Add a piece; store what has gathered if it is time."""
+        name = "text.delta" if isinstance(delta, TextDelta) else "reasoning.delta"
+        self._waiting.append((name, delta.text))
+        self._chars += len(delta.text)
+        due = self._flushed_at + self._limits.delta_flush_s
+        if trio.current_time() >= due or self._chars >= self._limits.delta_flush_chars:
+            await self._record.stream(self.rest())
+            self._flushed_at = trio.current_time()
+
+    def rest(self) -> list[Draft]:
+        """Return the pieces that were not stored yet, to be stored with the decision."""
+        merged: list[tuple[str, list[str]]] = []
+        for name, text in self._waiting:
+            if merged and merged[-1][0] == name:
+                merged[-1][1].append(text)
+            else:
+                merged.append((name, [text]))
+        self._waiting, self._chars = [], 0
+        place = {"step": self._record.step, "attempt": self._record.attempt}
+        return [Draft(name, {**place, "text": "".join(texts)}) for name, texts in merged]
+
+
+def _no_room(prompt: Prompt) -> LimitReached:
+    """What takes the room, and what to do about it."""
+    answer, tools = prompt.request.max_output_tokens, estimate_tools(prompt.request.tools)
+    own = sum(map(estimate_text, [*prompt.request.system, *prompt.request.tail]))
+    return LimitReached(
+        f"the window holds no conversation: the descriptions of the {len(prompt.request.tools)} tools take about"
+        f" {tools:,} tokens, instructions and memory {own:,}, and {answer:,} are kept for the answer. Enable fewer"
+        " tools (enabled_tools), shorten the memory, lower max_output_tokens, or take a larger window (context_window,"
+        " or another model)"
+    )

@@ -1,0 +1,108 @@
+"""Text from elsewhere, marked as data from its source: what tools returned, files, the web, imports, the past.
+
+    <data from="tool web">
+    …
+    </data>
+
+The text cannot end its mark or forge another one: whatever in it could pass for one of our tags loses its `<` to
+`&lt;`. So the same text is always marked the same way, and what a vendor cached of it stays valid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from pattern_core.messages import Message, Part, Text, ToolResult
+
+# Our tags, as a text could write them: with spaces, of any case, opening or closing.
+_TAGS = re.compile(
+    r"<(?=\s*/?\s*(?:data|recalled|agent_activity|open_tasks|logs|now|reminders|summary|system)\b|\s*/?\s*block\s*:)",
+    re.IGNORECASE,
+)
+_IN_ATTRIBUTE = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " "})
+MASK = "[secret left out]"
+# Shapes of keys and tokens, by their vendors' documentation, and the usual ways to write down a password.
+_SECRETS = re.compile(
+    r"""
+    -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+    | \b(?=[sgxae])(?:  # the first letters of those below: at most places nothing else is tried
+          sk-[A-Za-z0-9_-]{16,}
+        | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}
+        | xox[abeprs]-[A-Za-z0-9-]{10,}
+        | A(?:KI|SI)A[0-9A-Z]{16}\b
+        | AIza[0-9A-Za-z_-]{35}
+        | eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}
+      )
+    | (?<=://)[^\s/:@]+:[^\s/@]+(?=@)
+    | (?<=\bbearer\ )[A-Za-z0-9._~+/-]{16,}=*
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_NAMED_SECRET = re.compile(
+    r"""(\b(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?token|auth[_-]?token)["']?\s*[:=]\s*["']?)"""
+    r"""([^\s"',;]{6,})""",
+    re.IGNORECASE,
+)
+
+
+def escaped(text: str) -> str:
+    """The text with no tag of ours in it."""
+    return _TAGS.sub("&lt;", text)
+
+
+def marked(text: str, source: str) -> str:
+    """The text as data from `source`, such as `tool web`."""
+    return f'<data from="{source.translate(_IN_ATTRIBUTE)}">\n{escaped(text)}\n</data>'
+
+
+def marked_import(message: Message) -> Message:
+    """An imported message as a prompt shows it: still who said what to whom, and nothing that it says is a request.
+
+    People import what they said elsewhere so that the agent goes on from there; so the exchange stays an exchange, with
+    its roles. But an export may hold whatever somebody once pasted. What people said is marked as data, which models
+    are told to read and not to obey; so is a system's message, which becomes a person's, because nobody's past may
+    stand above the agent's own instructions. What an agent answered stays bare: models take no orders from their own
+    side, and would begin to answer between tags if their answers stood between them.
+    """
+    if message.role == "assistant":
+        return replace(message, parts=tuple(_with_text(part, escaped) for part in message.parts))
+    source = "an imported conversation" if message.role == "user" else "an imported conversation, its instructions"
+    return replace(
+        message,
+        role="user",
+        parts=tuple(_with_text(part, lambda text: marked(text, source)) for part in message.parts),
+    )
+
+
+def _with_text(part: Part, change: Callable[[str], str]) -> Part:
+    if not isinstance(part, Text):
+        return part
+    text = change(part.text)
+    return part if text == part.text else replace(part, text=text)
+
+
+def masked(text: str) -> str:
+    """The text without what has the shape of a key, a token or a password; for what was not written for this prompt."""
+    return _NAMED_SECRET.sub(rf"\1{MASK}", _SECRETS.sub(MASK, text))
+
+
+def marked_result(message: Message) -> Message:
+    """A tool's message with its result marked as that tool's data."""
+    result = message.parts[0]
+    if not isinstance(result, ToolResult):
+        return message
+    shown = ToolResult(
+        call_id=result.call_id,
+        tool=result.tool,
+        content=marked(result.content, f"tool {result.tool}"),
+        is_error=result.is_error,
+    )
+    return Message(
+        role=message.role,
+        parts=(shown,),
+        id=message.id,
+        position=message.position,
+        created_at=message.created_at,
+    )

@@ -1,0 +1,301 @@
+"""The requests of one open file, run in order: what a thread takes at once is one transaction.
+
+A lane knows nothing of who waits for what; `database.py` has the calls and the threads.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, Literal, TypeVar, cast
+
+import apsw
+import outcome
+import trio
+
+from pattern_db.connection import Connection
+from pattern_db.errors import DatabaseError, StorageFailed, translate
+from pattern_db.tables import meta
+
+T = TypeVar("T")
+
+# Requests that share one transaction. With 64 as many turns per second went through, but the tasks that one commit
+# wakes kept the event loop for longer (p99 7 ms against 6 with 50 agents); with 16 a quarter fewer turns.
+BATCH_MAX = 32
+WOKEN_MAX = 4  # tasks woken at once: each goes on to a millisecond's work, and the event loop is others', too
+QUEUE_MAX = 10_000  # requests that wait for one file; callers bound their own work far below this
+# An open connection weighs 0.5 to 1 MiB (the parsed schema, then statements and pages); to open it again takes 2 ms.
+REST_S = 30.0
+
+Kind = Literal["read", "write", "alone", "close"]  # the last two: outside any transaction, in a batch of their own
+_ALONE = frozenset({"alone", "close"})
+
+
+class Request(Generic[T]):
+    """One unit of work on its way: what to run, who waits, and what came out."""
+
+    __slots__ = ("announce", "fn", "is_kept", "kind", "outcome", "state", "task")
+
+    def __init__(
+        self, fn: Callable[[Connection], T], kind: Kind = "read", announce: Callable[[T], None] | None = None
+    ) -> None:
+        self.fn = fn
+        self.kind = kind
+        self.is_kept = announce is not None  # cancellation does not withdraw it
+        self.announce = announce
+        self.task = trio.lowlevel.current_task()
+        self.state = "waiting"  # → running → done; or withdrawn by a cancelled caller, or given up by the watch
+        self.outcome: outcome.Outcome[T] | None = None
+
+
+class Lane:
+    """The requests of one connection, in order. At most one thread works on a lane at a time.
+
+    A connection that rested is closed, and opened again by `reopen` when the next request comes.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        reopen: Callable[[], Connection],
+        ready: SimpleQueue[Lane | None],
+        token: trio.lowlevel.TrioToken,
+    ) -> None:
+        self.connection: Connection | None = connection
+        self._used_at = time.monotonic()
+        self._reopen = reopen
+        self.failed: StorageFailed | None = None
+        self.is_stuck = False
+        self.epoch: int | None = None  # of the constellation's file, once it was claimed
+        self._running: list[Request[object]] = []
+        self._running_since = math.inf
+        self._ready = ready
+        self._token = token
+        self._lock = threading.Lock()
+        self._waiting: deque[Request[object]] = deque()
+        self._ended: deque[Request[object]] = deque()  # callers still to be woken; used only in trio's thread
+        self._scheduled = False
+
+    async def submit(self, request: Request[T]) -> T:
+        """Queue the request and wait for its outcome. A request that has begun is always waited for.
+
+        Raises:
+            StorageFailed: too much waits already, or the disk hangs.
+        """
+        if not request.is_kept:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        with self._lock:
+            if self.is_stuck and self.failed is not None:
+                raise copy.copy(self.failed)  # no thread will come to see it
+            if len(self._waiting) >= QUEUE_MAX:
+                raise StorageFailed(f"{QUEUE_MAX} requests wait for one database; the disk does not keep up")
+            self._waiting.append(cast("Request[object]", request))
+            if not self._scheduled:
+                self._scheduled = True
+                self._ready.put(self)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            with self._lock:
+                if request.state != "waiting" or request.is_kept:
+                    return trio.lowlevel.Abort.FAILED
+                request.state = "withdrawn"
+                return trio.lowlevel.Abort.SUCCEEDED
+
+        return cast(T, await trio.lowlevel.wait_task_rescheduled(abort))
+
+    def opened(self) -> Connection:
+        """The connection, opened if there is none. On the thread that works on the lane.
+
+        Raises:
+            DatabaseError: the file cannot be opened.
+        """
+        if self.connection is None:
+            self.connection = self._reopen()
+        return self.connection
+
+    def rest_if_unused(self) -> None:
+        """Have a thread close the connection if it was not used for `REST_S`; the next request opens it again."""
+        with self._lock:
+            if not self._scheduled and self._is_unused():
+                self._scheduled = True
+                self._ready.put(self)
+
+    def _is_unused(self) -> bool:
+        return self.connection is not None and self.failed is None and time.monotonic() - self._used_at >= REST_S
+
+    def _rest(self) -> None:
+        """Close the connection and leave the log as it is, as if it were open: the process may die before the next
+        request, and a log is how the next start knows that a file was not closed.
+        """
+        if self.connection is not None:
+            self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self.connection.close()
+            self.connection = None
+            _give_memory_back()
+
+    def work(self) -> None:
+        """Run one batch on the calling thread, hand the outcomes to trio, and queue up again if more waits."""
+        batch = self._take()
+        if batch:
+            run_batch(self, batch)
+            self._token.run_sync_soon(self._deliver, batch)
+        elif self._is_unused():
+            outcome.capture(self._rest)  # if it cannot be closed it stays open
+        with self._lock:
+            self._running, self._running_since = [], math.inf
+            self._used_at = time.monotonic()
+            if self._waiting:
+                self._ready.put(self)
+            else:
+                self._scheduled = False
+
+    def _take(self) -> list[Request[object]]:
+        batch: list[Request[object]] = []
+        with self._lock:
+            while self._waiting and len(batch) < BATCH_MAX:
+                if self._waiting[0].kind in _ALONE and batch:
+                    break
+                request = self._waiting.popleft()
+                if request.state == "waiting":
+                    request.state = "running"
+                    batch.append(request)
+                    if request.kind in _ALONE:
+                        break
+            self._running, self._running_since = batch, time.monotonic() if batch else math.inf
+        return batch
+
+    def _deliver(self, batch: list[Request[object]]) -> None:
+        """In trio's thread, in commit order, a few at a time."""
+        is_delivering = bool(self._ended)
+        self._ended.extend(batch)
+        if not is_delivering:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        """Announce first, then wake the caller; the rest when other tasks have had their turn."""
+        for _number in range(min(WOKEN_MAX, len(self._ended))):
+            request = self._ended.popleft()
+            result = request.outcome
+            if request.state != "running" or result is None:
+                continue  # given up meanwhile: the caller was told that nobody knows
+            request.state = "done"
+            if request.announce is not None and isinstance(result, outcome.Value):
+                request.announce(result.value)
+            trio.lowlevel.reschedule(request.task, result)
+        if self._ended:
+            self._token.run_sync_soon(self._wake_some)
+
+    def give_up_if_stuck(self, timeout_s: float) -> None:
+        """Fail everything that waits if a batch has run for longer than `timeout_s`: the disk hangs.
+
+        The thread cannot be stopped; what it was doing may still be stored, so the callers are told that nobody knows.
+        """
+        with self._lock:
+            if self.is_stuck or time.monotonic() - self._running_since <= timeout_s:
+                return
+            if self._running[0].kind == "alone":
+                return  # VACUUM and the like may take their time
+            self.failed = StorageFailed(f"the disk has not answered for {timeout_s:g} s; look at the disk's health")
+            self.is_stuck = True
+            hanging = [*self._running, *(request for request in self._waiting if request.state == "waiting")]
+            for request in hanging:
+                request.state = "given up"
+        for request, failure in zip(hanging, _fail_all(hanging, self.failed), strict=True):
+            trio.lowlevel.reschedule(request.task, failure)
+
+
+def run_batch(lane: Lane, batch: list[Request[object]]) -> None:
+    """Run the requests in one transaction (none if all only read) and set each one's outcome.
+
+    Trouble with storage fails the whole batch and the lane: nothing later runs on a connection whose state is
+    unknown, until the file is opened anew. Any other error rolls back only its own request.
+    """
+    if lane.failed is not None and batch[0].kind != "close":  # all that a failed connection is still good for
+        _fail_all(batch, lane.failed)
+        return
+    is_write = any(request.kind == "write" for request in batch)
+    try:
+        connection = lane.opened()
+        if is_write:
+            connection.execute("BEGIN IMMEDIATE")
+            _check_epoch(connection, lane.epoch)
+        for request in batch:
+            _run_one(connection, request, savepoint=is_write and len(batch) > 1)
+        if is_write and connection.in_transaction:
+            connection.execute("COMMIT")
+        elif is_write and (len(batch) > 1 or isinstance(batch[0].outcome, outcome.Value)):
+            raise StorageFailed("the transaction ended before its commit; open the database anew")
+    except BaseException as error:  # noqa: BLE001  # a thread's border: the outcome carries it to the waiting tasks
+        _fail_lane(lane, batch, error)
+
+
+def _check_epoch(connection: Connection, epoch: int | None) -> None:
+    """Within the transaction, so that another owner can claim the file before or after it, but not in between.
+
+    Raises:
+        StorageFailed: another owner has claimed the file.
+    """
+    if epoch is not None and (found := meta.epoch(connection)) != epoch:
+        raise StorageFailed(
+            f"another process has claimed this file (its epoch is {found}, ours was {epoch}); nothing was stored"
+        )
+
+
+def _run_one(connection: Connection, request: Request[object], *, savepoint: bool) -> None:
+    """Run one request; its own errors become its outcome, those of storage are raised to fail the batch."""
+    if savepoint:
+        connection.execute("SAVEPOINT request")
+    result = outcome.capture(request.fn, connection)
+    if isinstance(result, outcome.Error):
+        known = result.error if isinstance(result.error, DatabaseError) else translate(result.error)
+        if isinstance(known, StorageFailed):
+            raise known from result.error
+        if savepoint:
+            connection.execute("ROLLBACK TO request")
+        elif connection.in_transaction:
+            connection.execute("ROLLBACK")
+        if known is not None and known is not result.error:
+            known.__cause__ = result.error
+            result = outcome.Error(known)
+    if savepoint:
+        connection.execute("RELEASE request")
+    request.outcome = result
+
+
+def _fail_lane(lane: Lane, batch: list[Request[object]], error: BaseException) -> None:
+    known = error if isinstance(error, DatabaseError) else translate(error)
+    failure = known if isinstance(known, StorageFailed) else StorageFailed(f"the transaction failed: {error!r}")
+    if failure is not error:
+        failure.__cause__ = error
+    lane.failed = failure
+    outcome.capture(_roll_back, lane.connection)  # if it fails: the file is opened anew in any case
+    _fail_all(batch, failure)
+
+
+def _roll_back(connection: Connection | None) -> None:
+    if connection is not None and connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _fail_all(batch: list[Request[object]], failure: StorageFailed) -> list[outcome.Error]:
+    """Give each request the failure as its outcome: a copy each, since tracebacks grow on the way up."""
+    failures = []
+    for request in batch:
+        again = copy.copy(failure)
+        again.__cause__ = failure.__cause__
+        request.outcome = outcome.Error(again)
+        failures.append(request.outcome)
+    return failures
+
+
+def _give_memory_back() -> None:
+    """Return freed pages to the system: SQLite's lie between those that Python keeps, so glibc would keep them all."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function, and less need
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,181 @@
+"""Rules as they are stored, by us and by others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pattern_core.errors import InvalidInput
+from pattern_core.rules.engine import RuleSet
+from pattern_core.rules.kinds import KINDS
+from pattern_core.rules.read import OTHER_NAMES, RULES_MAX
+
+
+def test_no_rules() -> None:
+    assert RuleSet.of(None) == RuleSet.of([]) == RuleSet.of({}) == RuleSet()
+    assert RuleSet().to_json() == []
+
+
+def test_defaults_are_not_stored() -> None:
+    stored = [{"tool": "a", "type": "conditional", "outputs": {"x": "b"}, "strict": False, "priority": 5}]
+    assert RuleSet.of(stored).to_json() == [{"tool": "a", "type": "conditional", "outputs": {"x": "b"}}]
+    assert RuleSet.of([{"type": "exclusive_groups", "groups": [["a", "b"]]}]).to_json()[0]["tool"] == "*"
+
+
+def test_no_name_means_two_kinds() -> None:
+    assert len(OTHER_NAMES) == sum(1 + len(kind.aliases) for kind in KINDS.values())
+    assert all(OTHER_NAMES[name] == name for name in KINDS)
+
+
+# What the Rust Pattern stored: a list of rules, its TOML's form, and its command line's map.
+THEIRS: tuple[tuple[Any, list[dict[str, Any]]], ...] = (
+    (
+        [
+            {
+                "tool_name": "web",
+                "rule_type": {"type": "MaxCalls", "value": 3},
+                "conditions": [],
+                "priority": 5,
+                "metadata": None,
+            }
+        ],
+        [{"tool": "web", "type": "max_calls", "count": 3}],
+    ),
+    ([{"tool_name": "web", "rule_type": {"MaxCalls": 3}}], [{"tool": "web", "type": "max_calls", "count": 3}]),
+    ([{"tool_name": "a", "rule_type": "ExitLoop", "priority": 8}], [{"tool": "a", "type": "exit_loop", "priority": 8}]),
+    (
+        [{"tool_name": "a", "rule_type": {"type": "RequiresPrecedingTools"}, "conditions": ["b"]}],
+        [{"tool": "a", "type": "requires_preceding", "tools": ["b"]}],
+    ),
+    (
+        [{"tool_name": "a", "rule_type": {"type": "RequiresFollowingTools"}, "conditions": ["b"]}],
+        [{"tool": "a", "type": "requires_following", "tools": ["b"]}],
+    ),
+    (
+        [{"tool_name": "a", "rule_type": {"type": "ExclusiveGroups", "value": [["a", "b"]]}}],
+        [{"tool": "*", "type": "exclusive_groups", "groups": [["a", "b"]]}],
+    ),
+    (
+        [{"tool_name": "a", "rule_type": {"type": "Cooldown", "value": {"secs": 60, "nanos": 500_000_000}}}],
+        [{"tool": "a", "type": "cooldown", "seconds": 60.5}],
+    ),
+    (
+        [{"tool_name": "a", "rule_type": {"type": "RequiresConsent", "value": {"scope": "x"}}}],
+        [{"tool": "a", "type": "requires_consent", "scope": "x"}],
+    ),
+    (
+        [{"tool_name": "a", "rule_type": {"type": "AllowedOperations", "value": ["load"]}}],
+        [{"tool": "a", "type": "allowed_operations", "operations": ["load"]}],
+    ),
+    (
+        [{"tool_name": "a", "rule_type": {"type": "RequiredBeforeExitIf"}, "conditions": ["b", "c"]}],
+        [
+            {
+                "tool": "a",
+                "type": "required_before_exit_if",
+                "condition": {"all": [{"tool_called": "b"}, {"tool_called": "c"}]},
+            }
+        ],
+    ),
+    (
+        {"a": [{"type": "start-constraint"}, {"type": "cooldown", "params": "60", "conditions": []}], "b": []},
+        [{"tool": "a", "type": "start_constraint"}, {"tool": "a", "type": "cooldown", "seconds": 60}],
+    ),
+    ({"a": {"type": "max-calls", "value": 5}}, [{"tool": "a", "type": "max_calls", "count": 5}]),
+)
+
+
+@pytest.mark.parametrize(("stored", "ours"), THEIRS)
+def test_formats_of_the_original(stored: Any, ours: list[dict[str, Any]]) -> None:
+    assert RuleSet.of(stored).to_json() == ours
+
+
+LETTAS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"type": "run_first", "args": {"q": 1}}, {"type": "start_constraint", "args": {"q": 1}}),
+    ({"type": "InitToolRule"}, {"type": "start_constraint"}),
+    ({"type": "exit_loop", "prompt_template": None}, {"type": "exit_loop"}),
+    ({"type": "TerminalToolRule"}, {"type": "exit_loop"}),
+    ({"type": "ContinueToolRule"}, {"type": "continue_loop"}),
+    (
+        {
+            "type": "constrain_child_tools",
+            "children": ["b"],
+            "child_arg_nodes": [{"name": "b", "args": {"n": 1}}],
+        },
+        {"type": "child", "children": ["b"], "args": {"b": {"n": 1}}},
+    ),
+    ({"type": "ChildToolRule", "children": ["b"], "child_arg_nodes": None}, {"type": "child", "children": ["b"]}),
+    ({"type": "parent_last_tool", "children": ["b"]}, {"type": "parent", "children": ["b"]}),
+    (
+        {
+            "type": "conditional",
+            "child_output_mapping": {"true": "b"},
+            "default_child": "c",
+            "require_output_mapping": True,
+        },
+        {"type": "conditional", "outputs": {"true": "b"}, "default": "c", "strict": True},
+    ),
+    ({"type": "max_count_per_step", "max_count_limit": 2}, {"type": "max_calls", "count": 2}),
+    ({"type": "MaxCountPerStepToolRule", "max_count": 2}, {"type": "max_calls", "count": 2}),
+    ({"type": "required_before_exit"}, {"type": "required_before_exit"}),
+    ({"type": "requires_approval"}, {"type": "requires_consent"}),
+)
+
+
+@pytest.mark.parametrize(("stored", "ours"), LETTAS)
+def test_formats_of_letta(stored: dict[str, Any], ours: dict[str, Any]) -> None:
+    assert RuleSet.of([{"tool_name": "a", **stored}]).to_json() == [{"tool": "a", **ours}]
+
+
+def test_of_lettas_first_tools_any_will_do() -> None:
+    stored = [{"tool_name": name, "type": "run_first"} for name in ("a", "b")]
+    ours = RuleSet.of([*stored, {"tool": "c", "type": "start_constraint"}]).to_json()
+    assert [one.get("alternatives") for one in ours] == [["b"], ["a"], None]
+
+
+def test_an_older_lettas_parents_stand_at_the_child() -> None:
+    ours = RuleSet.of([{"tool_name": "c", "type": "ParentToolRule", "parents": ["a", "b"]}]).to_json()
+    assert ours == [{"tool": tool, "type": "parent", "children": ["c"]} for tool in ("a", "b")]
+
+
+MISFITS: tuple[tuple[Any, str], ...] = (
+    (3, "a list of rules"),
+    ("max_calls", "a list of rules"),
+    ([1], "rule 1: a rule is an object"),
+    ({"a": "x"}, "rule 1: a rule is an object"),
+    ([{"tool": "a"}], "rule 1: it has no `type`"),
+    ([{"type": "exit_loop"}], "exit_loop needs `tool`"),
+    ([{"tool": "a", "type": "exit_loop"}, {"tool": "a", "type": "jump"}], "rule 2: there is no type 'jump'"),
+    ([{"tool": "a", "type": "max_calls"}], "max_calls needs `count`: a whole number"),
+    ([{"tool": "a", "type": "max_calls", "count": -1}], "`count`: it takes a whole number"),
+    ([{"tool": "a", "type": "max_calls", "count": True}], "`count`"),
+    ([{"tool": "a", "type": "max_calls", "count": 1.5}], "`count`"),
+    ([{"tool": "a", "type": "max_calls", "count": 3, "max": 4}], "no field max"),
+    ([{"tool": "a", "type": "exit_loop", "value": 3}], "no field value"),
+    ([{"tool": "a", "type": "cooldown", "seconds": 0}], "`seconds`"),
+    ([{"tool": "a", "type": "cooldown", "seconds": float("nan")}], "`seconds`"),
+    ([{"tool": "a b", "type": "exit_loop"}], "no tool's name"),
+    ([{"tool": "a*", "type": "required_before_exit"}], "here one must be named"),
+    ([{"tool": "a", "type": "child", "children": ["b"], "args": {"c": {}}}], "`args` names c"),
+    ([{"tool": "a", "type": "child", "children": ["b"], "args": {"b": 1}}], "`args`: it takes"),
+    ([{"tool": "a", "type": "child", "children": []}], "needs `children`"),
+    ([{"type": "exclusive_groups", "groups": [["a"]]}], "`groups`"),
+    ([{"type": "exclusive_groups", "groups": [["a", "a"]]}], "two different tools"),
+    ([{"tool": "a", "type": "required_before_exit_if", "condition": "urgent"}], "`condition`: a condition is"),
+    ([{"tool": "a", "type": "exit_loop", "priority": 256}], "`priority`"),
+    ([{"tool": "a", "type": "exit_loop", "message": 3}], "`message`"),
+    ([{"tool": "a", "type": "exit_loop"}] * (RULES_MAX + 1), f"at most {RULES_MAX}"),
+)
+
+
+@pytest.mark.parametrize(("stored", "says"), MISFITS)
+def test_a_refusal_says_what_is_wrong(stored: Any, says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        RuleSet.of(stored)
+    assert says in refused.value.message
+
+
+def test_one_rule_that_is_no_list_is_told_what_is_missing() -> None:
+    with pytest.raises(InvalidInput, match="into brackets"):
+        RuleSet.of({"tool": "web", "type": "max_calls", "count": 3})

@@ -1,0 +1,318 @@
+"""Agents: made, found, changed and deleted; and their config, read and checked in one place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import trio
+
+from pattern_core.agent_settings import KEYS, AgentSettings, check_config, on_doubt_of, policy_of, settings_of
+from pattern_core.agents import NAME_CHARS_MAX, AgentChanged, AgentSpec, version_of
+from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.limits import Limits
+from pattern_core.memory.block import NewBlock
+from pattern_core.testing import StoppedClock, says
+from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_db.enums import AgentStatus
+from pattern_db.errors import Conflict as StorageConflict
+from tests.support import START, USER, Running, in_memory, note, rows, running, shout
+
+RULE = {"tool": "note", "type": "exit_loop"}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Running]:
+    async with running([], otherwise=says("ok"), tools=[note, block_edit], limits=Limits(agents_max=3)) as it:
+        yield it
+
+
+def spec(name: str = "ada", **fields: Any) -> AgentSpec:
+    return AgentSpec(**{"name": name, "model_provider": "scripted", "model_name": "script-1", **fields})
+
+
+async def test_a_new_agent_has_what_it_needs(world: Running) -> None:
+    roster = world.constellation.roster
+    agent = await roster.create(spec(" ada ", description="d", config={"temperature": 1}), author=USER)
+    assert agent.id.startswith("agent_")
+    assert (agent.name, agent.description, agent.status) == ("ada", "d", AgentStatus.ACTIVE)
+    assert (agent.created_at, agent.updated_at) == (START, START)
+    assert list(agent.enabled_tools) == ["block_edit"]
+    blocks = await world.constellation.memory.list(agent.id)
+    assert sorted(block.label for block in blocks) == ["human", "persona"]
+    events = await world.events()
+    assert sorted(event.name for event in events) == ["agent.created", "memory.changed", "memory.changed"]
+    told = next(event.data for event in events if event.name == "agent.created")
+    assert told == {"agent_id": agent.id, "name": "ada"}
+
+
+async def test_an_agent_may_bring_its_own_memory_and_tools(world: Running) -> None:
+    memory = [NewBlock(label="notes", content="Likes tea.")]
+    agent = await world.constellation.roster.create(spec(memory=memory, enabled_tools=["note"]), author=USER)
+    assert list(agent.enabled_tools) == ["note"]
+    [block] = await world.constellation.memory.list(agent.id)
+    assert (block.label, block.content) == ("notes", "Likes tea.")
+
+
+async def test_agents_are_found_by_id_and_by_name(world: Running) -> None:
+    roster = world.constellation.roster
+    bob, ada = [await roster.create(spec(name), author=USER) for name in ("bob", "ada")]
+    assert await roster.get("ada") == await roster.get(ada.id) == ada
+    assert await roster.all() == [ada, bob]
+    for unknown in ("eve", "agent_x", ""):
+        with pytest.raises(NotFound, match="there is no agent"):
+            await roster.get(unknown)
+
+
+async def test_what_is_stored_is_what_was_made() -> None:
+    async with in_memory() as database:
+        async with running(database=database, tools=[note]) as it:
+            fields: dict[str, Any] = {"tool_rules": [RULE], "config": {"temperature": 0.5}, "system_prompt": "ü"}
+            made = await it.constellation.roster.create(spec(**fields), author=USER)
+        async with running(database=database, tools=[note]) as it:
+            assert await it.constellation.roster.get("ada") == made
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": ""}, "1 to 100 printable"),
+        ({"name": "  "}, "1 to 100 printable"),
+        ({"name": "x" * (NAME_CHARS_MAX + 1)}, "1 to 100 printable"),
+        ({"name": "a/b"}, "no slash"),
+        ({"name": "a\nb"}, "printable"),
+        ({"name": "a\ud83d"}, "printable"),
+        ({"model_provider": ""}, "model_provider"),
+        ({"model_name": ""}, "model_name"),
+        ({"enabled_tools": ["note", "magic"]}, "there is no tool magic; there are note, block_edit"),
+    ],
+)
+async def test_what_does_not_fit_is_refused_whole(world: Running, fields: dict[str, Any], words: str) -> None:
+    roster = world.constellation.roster
+    with pytest.raises(InvalidInput, match=words):
+        await roster.create(spec(**fields), author=USER)
+    assert await roster.all() == []
+    agent = await roster.create(spec(), author=USER)
+    with pytest.raises(InvalidInput, match=words):
+        await roster.update("ada", fields)
+    assert await roster.get("ada") == agent
+    assert "agent.changed" not in [event.name for event in await world.events()]
+
+
+async def test_a_bad_block_leaves_no_agent_behind(world: Running) -> None:
+    with pytest.raises(InvalidInput):
+        await world.constellation.roster.create(spec(memory=[NewBlock(label="no/slash")]), author=USER)
+    twice = [NewBlock(label="a"), NewBlock(label="a")]
+    with pytest.raises(StorageConflict, match="a block 'a' already"):
+        await world.constellation.roster.create(spec(memory=twice), author=USER)
+    assert await world.constellation.roster.all() == []
+    assert await world.events() == []
+
+
+async def test_names_are_taken_once(world: Running) -> None:
+    roster = world.constellation.roster
+    ada = await roster.create(spec(), author=USER)
+    await roster.create(spec("bob"), author=USER)
+    for taken in ("ada", ada.id):
+        with pytest.raises(Conflict, match="choose another name"):
+            await roster.create(spec(taken), author=USER)
+        with pytest.raises(Conflict, match="choose another name"):
+            await roster.update("bob", {"name": taken})
+    with pytest.raises(Conflict):
+        await roster.update("bob", {"name": " ada "})
+    await roster.update("ada", {"name": "ada"})  # its own name is no other's
+    await roster.update("ada", {"name": "eve"})
+    assert (await roster.update("bob", {"name": "ada"})).name == "ada"
+
+
+async def test_there_are_only_so_many(world: Running) -> None:
+    roster = world.constellation.roster
+    for name in ("a", "b", "c"):
+        await roster.create(spec(name), author=USER)
+    with pytest.raises(InvalidInput, match="at most 3 agents"):
+        await roster.create(spec("d"), author=USER)
+    await roster.delete("a")
+    await roster.create(spec("d"), author=USER)
+
+
+async def test_a_change_is_seen_at_once_and_told(world: Running) -> None:
+    roster = world.constellation.roster
+    made = await roster.create(spec(), author=USER)
+    clock = world.clock
+    assert isinstance(clock, StoppedClock)
+    clock.advance(1)
+    changed = await roster.update("ada", {"system_prompt": "Be brief.", "status": "hibernated"})
+    assert (changed.id, changed.created_at, changed.updated_at) == (made.id, START, "2026-01-01T00:00:00.001Z")
+    assert (changed.system_prompt, changed.status) == ("Be brief.", AgentStatus.HIBERNATED)
+    assert await roster.get("ada") == await roster.get(made.id) == changed
+    assert await roster.all() == [changed]
+    event = (await world.events())[-1]
+    assert (event.name, event.data) == (
+        "agent.changed",
+        {"agent_id": made.id, "fields": ["status", "system_prompt"]},
+    )
+    with pytest.raises(Conflict, match="hibernated"):
+        await world.submit("hello")
+    await roster.update("ada", {"status": AgentStatus.ACTIVE})
+    assert (await world.say("hello")).status == "completed"
+    assert world.provider.requests[-1].system[0] == "Be brief."
+
+
+async def test_what_cannot_be_changed(world: Running) -> None:
+    roster = world.constellation.roster
+    await roster.create(spec(), author=USER)
+    with pytest.raises(InvalidInput, match="no changeable field created_at, id"):
+        await roster.update("ada", {"id": "agent_x", "created_at": START, "name": "eve"})
+    with pytest.raises(InvalidInput, match="active, hibernated, archived"):
+        await roster.update("ada", {"status": "asleep"})
+    with pytest.raises(NotFound):
+        await roster.update("eve", {"name": "bob"})
+
+
+async def test_changes_of_different_fields_at_once_all_count(tmp_path: Path) -> None:
+    changes = {"description": "d", "system_prompt": "s", "model_name": "m", "tool_rules": [RULE]}
+    async with running(path=tmp_path / "pattern.db") as it:
+        roster = it.constellation.roster
+        agent = await roster.create(spec(), author=USER)
+        async with trio.open_nursery() as nursery:
+            for name, value in changes.items():
+                nursery.start_soon(roster.update, agent.id, {name: value})
+                nursery.start_soon(roster.get, "ada")
+        known = await roster.get(agent.id)
+        assert {name: getattr(known, name) for name in changes} == changes
+        assert await roster.all() == [known]
+
+
+async def test_a_change_can_demand_that_nobody_came_before(world: Running) -> None:
+    roster = world.constellation.roster
+    ada = await roster.create(spec(enabled_tools=["note"], config={"temperature": 1}), author=USER)
+    read = version_of(ada)
+    assert read == version_of(replace(ada, enabled_tools=("note",), config=MappingProxyType({"temperature": 1})))
+    changed = await roster.update("ada", {"tool_rules": [RULE]}, version=read)
+    assert version_of(changed) != read
+    with pytest.raises(AgentChanged, match="read it again"):
+        await roster.update("ada", {"tool_rules": None}, version=read)
+    assert (await roster.get("ada")).tool_rules == [RULE]
+    others = (
+        replace(ada, name="bob"),
+        replace(ada, status=AgentStatus.ARCHIVED),
+        replace(ada, enabled_tools=[]),
+        replace(ada, config={}),
+        replace(ada, tool_rules=[RULE]),
+    )
+    assert len({read, *map(version_of, others)}) == 1 + len(others)
+
+
+async def test_a_tool_that_is_no_more_is_in_nobodys_way() -> None:
+    async with in_memory() as database:
+        async with running(database=database, tools=[note, shout]) as it:
+            await it.agent(tools=["note", "shout"])
+        async with running([says("ok")], database=database, tools=[note]) as it:
+            changed = await it.constellation.roster.update("ada", {"description": "d"})
+            assert list(changed.enabled_tools) == ["note", "shout"]
+            assert (await it.say("hello")).status == "completed"
+            assert [tool.name for tool in it.provider.requests[0].tools] == ["note"]
+            with pytest.raises(InvalidInput, match="no tool shout"):
+                await it.constellation.roster.update("ada", {"enabled_tools": ["note", "shout"]})
+
+
+async def test_deleting_takes_everything_along(world: Running) -> None:
+    roster = world.constellation.roster
+    ada = await roster.create(spec(), author=USER)
+    await roster.create(spec("bob"), author=USER)
+    turn = await world.say("hello")
+    assert await roster.delete("ada") == ada
+    for name in ("ada", ada.id):
+        with pytest.raises(NotFound):
+            await roster.get(name)
+    with pytest.raises(NotFound):
+        await roster.delete("ada")
+    with pytest.raises(NotFound):
+        await world.constellation.turn(turn.id)
+    assert (await world.events())[-1].data == {"agent_id": ada.id, "name": "ada"}
+    for table in ("messages", "turn", "step", "memory_blocks WHERE agent_id <> (SELECT id FROM agents)"):
+        assert await world.database.read(rows, f"SELECT count(*) FROM {table}") == [(0,)]
+    again = await roster.create(spec(), author=USER)
+    assert again.id != ada.id
+    assert (await world.say("hello again")).status == "completed"
+    assert [message.text for message in world.provider.requests[-1].messages] == ["hello again"]
+
+
+async def test_deleting_twice_at_once_deletes_once(tmp_path: Path) -> None:
+    outcomes: list[str] = []
+
+    async def delete(it: Running) -> None:
+        try:
+            outcomes.append((await it.constellation.roster.delete("ada")).name)
+        except NotFound:
+            outcomes.append("not found")
+
+    async with running(path=tmp_path / "pattern.db") as it:
+        await it.agent()
+        async with trio.open_nursery() as nursery:
+            for _time in range(3):
+                nursery.start_soon(delete, it)
+    assert sorted(outcomes) == ["ada", "not found", "not found"]
+
+
+ALL: dict[str, Any] = {
+    "max_output_tokens": 500,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "stop": ["END"],
+    "reasoning_effort": "low",
+    "response_schema": {"type": "object"},
+    "context_window": 8_000,
+    "context": {},
+    "compaction": {},
+    "routing": {"fallback_models": ["openai/gpt-5.4-mini"]},
+    "limits": {"steps": 3},
+    "detectors": {"identical": 5},
+    "message_policy": "steer",
+    "on_doubt": "ask_human",
+}
+
+
+def test_every_key_is_read_once() -> None:
+    assert set(ALL) == set(KEYS)
+    check_config(ALL)
+    found = settings_of(ALL)
+    assert (found.message_policy, found.on_doubt) == ("steer", "ask_human")
+    assert (found.limits.steps, found.detectors.identical) == (3, 5)
+    assert [(model.provider, model.model) for model in found.routing.fallback_models] == [("openai", "gpt-5.4-mini")]
+
+
+def test_an_empty_config_is_the_defaults() -> None:
+    check_config({})
+    assert settings_of({}) == AgentSettings() == settings_of({"temperature": 1.0})
+    assert (policy_of({}), on_doubt_of({})) == ("enqueue", "tell_model")
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"temprature": 1}, "config.temprature is not known; known are max_output_tokens"),
+        ({"message_policy": "shout"}, "config.message_policy must be one of enqueue, reject"),
+        ({"on_doubt": None}, "config.on_doubt must be one of tell_model, ask_human, fail_turn"),
+        ({"message_policy": ["steer"]}, "config.message_policy"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"context_window": -1}, "context_window"),
+        ({"context": {"x": 1}}, "context"),
+        ({"compaction": {"x": 1}}, "compaction"),
+        ({"routing": {"x": 1}}, "routing"),
+        ({"limits": {"steps": 0}}, "limits.steps"),
+        ({"detectors": {"x": 1}}, "detectors"),
+    ],
+)
+def test_what_would_fail_a_turn_later_is_refused_with_its_name(config: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_config(config)
+    assert named in refused.value.message
+
+
+def test_what_an_older_version_stored_is_passed_over() -> None:
+    assert settings_of({"colour": "red", "message_policy": "reject"}).message_policy == "reject"

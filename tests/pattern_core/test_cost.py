@@ -1,0 +1,121 @@
+"""What a turn costs, counted: the same on every machine and under any load. `make bench` measures times.
+
+The turn has two steps: a message, the decision to call a local tool, its result, the answer. Nothing is streamed:
+deltas have commits of their own. The conversation is within its window.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pattern_core.turns import actor
+from pattern_db.connection import PAGE_BYTES, Connection
+from pattern_db.database import DatabaseThreads
+from tests.bench.world import words, world
+
+# Per turn. Lower a bound when the count falls; never raise one.
+MOST = {
+    "commits": 3,
+    "thread hops": 3,
+    "statements": 39,  # ours, without those of full-text search
+    "WAL frames": 60,
+    "calls": 1_960,  # of functions in Python and built in, resumed coroutines included; target: 1,800
+}
+TEXT = words(400, 2)
+WARM = 20  # turns before the first that counts: statements are prepared, caches filled
+TURNS = 40
+WAL_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24
+
+
+class CountingThreads(DatabaseThreads):
+    """The threads of a file, and how often a task waited for them: every request of a file passes its lane."""
+
+    hops = 0
+
+    def lane(self, connection: Connection, reopen: Callable[[], Connection], *, reader: bool = False) -> Any:
+        lane = super().lane(connection, reopen, reader=reader)
+        submit = lane.submit
+
+        async def counted(request: Any) -> Any:
+            self.hops += 1
+            return await submit(request)
+
+        lane.submit = counted  # type: ignore[method-assign]  # works as before, and counts
+        return lane
+
+
+async def test_what_a_two_step_turn_asks_of_the_disk() -> None:
+    turns: list[Counter[str]] = [Counter()]  # the statements of each
+    hops: list[int] = []
+
+    def begin(connection: Connection) -> None:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()  # the log keeps every frame
+        connection.exec_trace = trace
+
+    def trace(_cursor: object, sql: str, _values: object) -> bool:
+        turns[-1][sql] += 1
+        return True
+
+    threads = CountingThreads()
+    async with world(steps=2, threads=threads) as bench:
+        for _ in range(WARM):
+            await bench.turn(bench.agents[0], TEXT)
+        await bench.constellation.database.run_alone(begin)
+        for _ in range(TURNS):
+            turns.append(Counter())
+            before = threads.hops
+            await bench.turn(bench.agents[0], TEXT)
+            hops.append(threads.hops - before)
+        log_bytes = bench.path.with_name(f"{bench.path.name}-wal").stat().st_size
+
+    frames = (log_bytes - WAL_HEADER_BYTES) / (FRAME_HEADER_BYTES + PAGE_BYTES)
+    # Medians: background work falls into some turn. Frames are a mean: full-text search merges now and then.
+    counted = {
+        "commits": statistics.median(turn["COMMIT"] for turn in turns[1:]),
+        "thread hops": statistics.median(hops),
+        "statements": statistics.median(turn.total() for turn in turns[1:]),
+        "WAL frames": frames / TURNS,
+    }
+    listing = "\n".join(f"{count:4} {sql}" for sql, count in turns[-1].most_common())
+    assert 1 <= counted["commits"] < counted["statements"], counted
+    assert counted["commits"] < counted["WAL frames"], counted
+    assert not over(counted), f"a turn costs more than it may: {over(counted)}\nthe last turn's statements:\n{listing}"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other versions of Python count calls differently")
+async def test_what_a_two_step_turn_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor, "LATE_S", 3600)  # looks come by time, so a slow machine would count more per turn
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, function: Any) -> None:
+        if event == "call":
+            calls[f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}"] += 1
+        elif event == "c_call":
+            calls[function.__qualname__] += 1
+
+    async with world(steps=2, on_disk=False) as bench:  # in memory all work is done in this thread
+        for _ in range(WARM):
+            await bench.turn(bench.agents[0], TEXT)
+        sys.setprofile(count)
+        try:
+            for _ in range(TURNS):
+                await bench.turn(bench.agents[0], TEXT)
+        finally:
+            sys.setprofile(None)
+
+    # A mean: now and then trio runs the end of a turn after the beginning of the next.
+    counted = {"calls": calls.total() / TURNS}
+    listing = "\n".join(f"{count / TURNS:6.1f} {name}" for name, count in calls.most_common(40))
+    assert not over(counted), f"a turn calls more than it may: {over(counted)}\nper turn, most frequent:\n{listing}"
+
+
+def over(counted: dict[str, float]) -> dict[str, str]:
+    return {name: f"{count:.1f} > {MOST[name]}" for name, count in counted.items() if count > MOST[name]}

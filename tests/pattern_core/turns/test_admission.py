@@ -1,0 +1,191 @@
+"""T0: what is accepted is stored whole, once, and within bounds; what is refused leaves nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
+from pattern_core.events import Event
+from pattern_core.images import image_of_bytes
+from pattern_core.limits import KEY_CHARS_MAX, Limits
+from pattern_core.messages import Text
+from pattern_core.turns import admission
+from pattern_core.turns.admission import Accepted, Arrival, Incoming, Ticket
+from pattern_db import template
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.enums import AgentStatus
+from pattern_db.journal import inbox, turns
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents
+from pattern_db.tables.agents import AgentRow
+from tests.support import START, USER
+
+LIMITS = Limits(inbox_per_agent_max=3, message_chars_max=10)
+HELLO = Incoming(agent_id="agent_ada", content="hello", sender=USER)
+
+
+def agent(name: str) -> AgentRow:
+    return AgentRow(
+        id=f"agent_{name}",
+        name=name,
+        model_provider="scripted",
+        model_name="script-1",
+        system_prompt="",
+        created_at=START,
+        updated_at=START,
+    )
+
+
+@pytest.fixture
+def db() -> Iterator[Connection]:
+    connection = template.in_memory(migrations_of("constellation"), now=START)
+    for name in ("ada", "bob"):
+        agents.create(connection, agent(name))
+    yield connection
+    connection.close()
+
+
+def accept(db: Connection, incoming: Incoming, turn_id: str = "turn_1") -> tuple[Accepted, list[Event]]:
+    return admission.accept(db, Arrival(incoming=incoming, turn_id=turn_id, seed=7, now=START), LIMITS)
+
+
+def test_an_accepted_message_is_a_turn_an_inbox_row_and_an_event(db: Connection) -> None:
+    incoming = replace(
+        HELLO, priority=3, source="mail", source_metadata={"from": "bob"}, depth=2, idempotency_key="key-1"
+    )
+    accepted, [event] = accept(db, incoming)
+    row = turns.by_id(db, "turn_1")
+    assert accepted == Accepted(ticket=Ticket(turn_id="turn_1"), key=row.key)
+    assert (row.status, row.agent_id, row.sender, row.seed, row.depth) == ("queued", "agent_ada", USER, 7, 2)
+    waiting = inbox.first(db, "agent_ada")
+    assert waiting is not None
+    assert waiting.turn == row.key
+    assert json.loads(waiting.payload) == admission.payload_of(incoming)
+    assert (event.name, event.turn_id) == ("turn.queued", "turn_1")
+    assert event.data == {"agent_id": "agent_ada", "sender": USER}
+
+
+def test_what_the_inbox_keeps() -> None:
+    assert admission.payload_of(HELLO) == {"content": "hello"}
+    origin = replace(HELLO, source="mail", source_metadata={"from": "bob"})
+    assert admission.payload_of(origin) == {"content": "hello", "source": "mail", "source_metadata": {"from": "bob"}}
+
+
+def test_images_are_stored_with_their_message_and_kept_by_digest(db: Connection) -> None:
+    image = image_of_bytes(b"\x89PNG\r\n\x1a\n")
+    incoming = replace(HELLO, parts=(Text(text="hello"), image))
+    accept(db, incoming)
+    assert fetch_all(db, "SELECT data FROM blob", ()) == [(image.data,)]
+    waiting = inbox.first(db, "agent_ada")
+    assert waiting is not None
+    assert "PNG" not in waiting.payload
+    assert admission.parts_of(json.loads(waiting.payload)) == (Text(text="hello"), replace(image, data=None))
+    assert admission.parts_of({"content": "hello"}) == (Text(text="hello"),)
+
+
+def test_a_message_may_be_images_alone_but_not_many() -> None:
+    image = image_of_bytes(b"\x89PNG\r\n\x1a\n")
+    admission.check(replace(HELLO, content="", parts=(image,) * 10), LIMITS)
+    with pytest.raises(InvalidInput, match="11 images"):
+        admission.check(replace(HELLO, parts=(image,) * 11), LIMITS)
+
+
+def test_a_repeated_request_finds_its_turn_and_adds_nothing(db: Connection) -> None:
+    incoming = replace(HELLO, idempotency_key="key-1")
+    accept(db, incoming)
+    assert accept(db, incoming, "turn_2") == (Accepted(ticket=Ticket(turn_id="turn_1", is_replay=True)), [])
+    inbox.take(db, 1)
+    turns.end(db, 1, status="completed", ended_at=START)
+    again, events = accept(db, incoming, "turn_3")  # also after it has ended
+    assert (again.ticket, again.key, events) == (Ticket(turn_id="turn_1", is_replay=True), None, [])
+    assert fetch_all(db, "SELECT (SELECT count(*) FROM turn), (SELECT count(*) FROM event)") == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"content": "bye"}, {"source": "mail"}, {"source_metadata": {"a": 1}}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_key_stands_for_one_message(db: Connection, changes: dict[str, Any]) -> None:
+    incoming = replace(HELLO, idempotency_key="key-1")
+    accept(db, incoming)
+    with pytest.raises(IdempotencyMismatch, match="use a new key"):
+        accept(db, replace(incoming, **changes), "turn_2")
+
+
+@pytest.mark.parametrize("changes", [{"agent_id": "agent_bob"}, {"sender": "user:usr_eve"}, {"idempotency_key": "k2"}])
+def test_keys_of_others_do_not_meet(db: Connection, changes: dict[str, Any]) -> None:
+    incoming = replace(HELLO, idempotency_key="key-1")
+    accept(db, incoming)
+    accepted, _events = accept(db, replace(incoming, **changes), "turn_2")
+    assert accepted.ticket == Ticket(turn_id="turn_2")
+
+
+def test_without_a_key_every_request_is_new(db: Connection) -> None:
+    assert [accept(db, HELLO, f"turn_{number}")[0].ticket.is_replay for number in range(3)] == [False] * 3
+
+
+def test_an_inbox_is_bounded_per_agent(db: Connection) -> None:
+    first = replace(HELLO, idempotency_key="key-1")
+    accept(db, first, "turn_0")
+    for number in range(1, LIMITS.inbox_per_agent_max):
+        accept(db, HELLO, f"turn_{number}")
+    with pytest.raises(Overloaded, match="3 messages wait") as refused:
+        accept(db, HELLO, "turn_9")
+    assert refused.value.details["retry_after_s"] == admission.RETRY_AFTER_S
+    assert accept(db, first, "turn_9")[0].ticket.is_replay  # a replay needs no room
+    accept(db, replace(HELLO, agent_id="agent_bob"), "turn_8")
+    inbox.take(db, 1)
+    accept(db, HELLO, "turn_7")
+    assert fetch_all(db, "SELECT count(*) FROM turn") == [(5,)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"content": ""}, "is empty"),
+        ({"content": " \n\t "}, "is empty"),
+        ({"content": "a\0b"}, "NUL"),
+        ({"content": "x" * 11}, "11 characters, and at most 10 fit"),
+        ({"content": "half \ud83d"}, "character 6 of the text is half of a surrogate pair"),
+        ({"source": "\udc00"}, "half of a surrogate pair"),
+        ({"source_metadata": {"a": float("nan")}}, "not JSON"),
+        ({"source_metadata": {"a": {1, 2}}}, "not JSON"),
+        ({"source_metadata": {"a": "\ud83d"}}, "half of a surrogate pair"),
+        ({"priority": -1}, "from 0"),
+        ({"priority": 4}, "from 0"),
+        ({"idempotency_key": ""}, "1 to 255"),
+        ({"idempotency_key": "x" * (KEY_CHARS_MAX + 1)}, "1 to 255"),
+    ],
+)
+def test_what_can_never_be_accepted(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        admission.check(replace(HELLO, **changes), LIMITS)
+
+
+def test_what_is_just_within_bounds(db: Connection) -> None:
+    incoming = replace(HELLO, content="x" * 9 + "😀", priority=0, idempotency_key="x" * KEY_CHARS_MAX)
+    admission.check(incoming, LIMITS)
+    accept(db, incoming)
+    admission.check(replace(HELLO, priority=3, source="mail", source_metadata={"ü": [1, None]}), LIMITS)
+
+
+def test_a_message_may_be_sent_to_a_name_and_leave_its_policy_to_the_agent() -> None:
+    ada = agent("ada")
+    found = admission.addressed_to(replace(HELLO, agent_id="ada"), ada)
+    assert (found.agent_id, found.policy) == (ada.id, "enqueue")
+    steered = replace(ada, config={"message_policy": "steer"})
+    assert admission.addressed_to(HELLO, steered).policy == "steer"
+    assert admission.addressed_to(replace(HELLO, policy="reject"), steered).policy == "reject"
+
+
+def test_only_active_agents_are_sent_messages() -> None:
+    admission.check_agent(agent("ada"))
+    for status in (AgentStatus.HIBERNATED, AgentStatus.ARCHIVED):
+        with pytest.raises(Conflict, match=f"the agent ada is {status}"):
+            admission.check_agent(replace(agent("ada"), status=status))

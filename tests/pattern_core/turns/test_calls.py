@@ -1,0 +1,334 @@
+"""Tool calls: each by its class, each with one stored result, and nothing left behind by one that failed."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Annotated
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.errors import InvalidInput
+from pattern_core.events import TERMINAL
+from pattern_core.limits import Limits, TurnLimits
+from pattern_core.messages import ToolCall, ToolResult
+from pattern_core.models.model import ModelReply, ModelRequest, Usage
+from pattern_core.testing.model import Answer, ScriptedProvider, calls, says, together
+from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_core.tools.builtin.recall import recall
+from pattern_core.tools.builtin.result import result
+from pattern_core.tools.builtin.send_message import send_message
+from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.turns.actor import LATE_S
+from pattern_db.enums import EffectClass
+from tests.pattern_core.turns.rig import Commits
+from tests.support import PATIENCE_S, Outside, Running, note, rows, running, shout
+
+KEYS = "The greenhouse keys hang behind the clock."
+
+
+def results(world: Running) -> list[str]:
+    """What the model was shown last as results."""
+    messages = world.provider.requests[-1].messages
+    return [str(message.parts[0].content) for message in messages if message.role == "tool"]  # type: ignore[union-attr]  # a tool message holds one ToolResult
+
+
+async def statuses(world: Running) -> list[str]:
+    return [
+        str(status) for (status,) in await world.database.read(rows, "SELECT status FROM effect ORDER BY step, call")
+    ]
+
+
+@tool(effect=EffectClass.LOCAL)
+async def half(context: ToolContext, text: Annotated[str, "Anything."]) -> str:
+    """Change something, and then refuse."""
+    context.work.event("half", {"text": text})
+    raise InvalidInput("the second half does not fit; send another one")
+
+
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)
+async def collide(context: ToolContext) -> str:
+    """Store what storage refuses."""
+    context.work.event("collided", {})
+    context.work.store(
+        lambda connection: connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', '1')").fetchall()
+    )
+    return "stored"
+
+
+@tool(effect=EffectClass.LOCAL)
+async def broken(_context: ToolContext) -> str:
+    """Hold a bug."""
+    raise ZeroDivisionError("division by zero")
+
+
+@tool(effect=EffectClass.UNSAFE, timeout_s=5.0)
+async def slow(_context: ToolContext) -> str:
+    """Never answer."""
+    await trio.Event().wait()
+    return "an answer that never comes"
+
+
+async def test_intent_is_stored_before_an_outside_call_runs() -> None:
+    seen: list[object] = []
+
+    async with running() as world:
+
+        @tool(effect=EffectClass.UNSAFE)
+        async def mail(_context: ToolContext) -> str:
+            """Look into the journal from within."""
+            seen.extend(await world.database.read(rows, "SELECT status, started_at IS NOT NULL FROM effect"))
+            return "sent"
+
+        async with running([calls("mail"), says("ok")], tools=[mail], database=world.database) as inner:
+            await inner.agent()
+            assert (await inner.say("go")).status == "completed"
+    assert seen == [("started", 1)]
+
+
+async def test_local_calls_store_no_intent_and_outside_ones_do() -> None:
+    outside = Outside()
+    script = [together(calls("note", {"text": "a"}), calls("put", {"text": "b"})), says("ok")]
+    async with running(script, tools=[note, *outside.tools]) as world:
+        await world.agent()
+        await world.say("go")
+        started = await world.database.read(rows, "SELECT tool, started_at IS NOT NULL FROM effect ORDER BY call")
+        assert started == [("note", 0), ("put", 1)]
+
+
+async def test_results_are_shown_for_every_call() -> None:
+    script = [together(calls("shout", {"text": "a"}), calls("note", {"text": "b"}), calls("shout", {"text": "c"}))]
+    async with running([*script, says("ok")], tools=[note, shout]) as world:
+        await world.agent()
+        await world.say("go")
+        assert sorted(results(world)) == ["A", "C", "noted b"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (calls("nothing"), "there is no tool 'nothing'"),
+        (calls("note"), "text"),
+        (calls("note", {"text": 3}), "text"),
+        (calls("note", {"text": "a", "more": 1}), "more"),
+    ],
+)
+async def test_a_call_that_does_not_fit_is_answered_with_what_to_do(call: ModelReply, words: str) -> None:
+    async with running([call, says("ok")], tools=[note]) as world:
+        await world.agent()
+        view = await world.say("go")
+        assert view.status == "completed"
+        assert words in results(world)[0]
+        assert await statuses(world) == ["error"]
+        assert "noted" not in await world.names(view.id)
+
+
+async def test_arguments_that_are_not_json_run_nothing() -> None:
+    reply = ModelReply(
+        parts=(ToolCall(call_id="c1", tool="note", invalid='{"text": '),),
+        finish_reason="tool_calls",
+        usage=Usage(input_tokens=1, output_tokens=1),
+    )
+    async with running([reply, says("ok")], tools=[note]) as world:
+        await world.agent()
+        await world.say("go")
+        assert "no JSON object" in results(world)[0]
+
+
+async def test_a_disabled_tool_does_not_exist_for_the_agent() -> None:
+    async with running([calls("note", {"text": "x"}), says("ok")], tools=[note, shout]) as world:
+        await world.agent(tools=["shout"])
+        await world.say("go")
+        assert "there is no tool 'note'" in results(world)[0]
+        assert [spec.name for spec in world.provider.requests[0].tools] == ["shout"]
+
+
+@pytest.mark.parametrize(("name", "words"), [("half", "second half"), ("broken", "ZeroDivisionError")])
+async def test_a_failed_local_call_leaves_nothing_behind(name: str, words: str) -> None:
+    arguments = {"text": "x"} if name == "half" else {}
+    async with running([calls(name, arguments), says("ok")], tools=[half, broken]) as world:
+        await world.agent()
+        view = await world.say("go")
+        assert words in results(world)[0]
+        assert await statuses(world) == ["error"]
+        assert "half" not in await world.names(view.id)
+
+
+@pytest.mark.parametrize("name", ["collide", "send_message"])
+async def test_writes_that_are_refused_become_an_error_and_nothing_of_them_is_stored(name: str) -> None:
+    """By the database, or by the receiver of a message, whose inbox is full."""
+    to_bob = {"target_type": "agent", "target": "bob", "content": "hello bob"}
+    script = [together(calls("note", {"text": "a"}), calls(name, to_bob if name == "send_message" else {}))]
+    limits = Limits(inbox_per_agent_max=1)
+    async with running(script, otherwise=says("ok"), tools=[note, collide, send_message], limits=limits) as world:
+        await world.agent()
+        bob = await world.agent("bob", tools=[])
+        await world.constellation._actors.stop(bob.id, "so that his inbox stays full")
+        await world.submit("fill", "bob")
+        view = await world.say("go")
+        assert (view.status, world.provider.asked) == ("completed", 2)
+        first, second = results(world)
+        assert (first, second.startswith("Nothing was changed: ")) == ("noted a", True)
+        assert await statuses(world) == ["done", "error"]
+        stored = await world.database.read(
+            rows, "SELECT content, tool_result FROM messages WHERE role = 'tool' ORDER BY position"
+        )
+        assert stored == [("noted a", '{"is_error":false}'), (second, '{"is_error":true}')]
+        names = await world.names(view.id)
+        assert (names.count("noted"), names.count("collided"), names.count("tool.result")) == (1, 0, 2)
+        assert [event.data["status"] for event in await world.events(view.id) if event.name == "tool.result"] == [
+            "done",
+            "error",
+        ]
+        assert await world.database.read(rows, "SELECT count(*) FROM turn") == [(2,)]
+        # The conversation in memory is the stored one.
+        assert (await world.say("and now?")).status == "completed"
+        assert results(world) == [first, second]
+
+
+async def test_rules_judge_a_call_by_what_became_of_those_before_it() -> None:
+    rules = [{"tool": "shout", "type": "requires_preceding", "tools": ["collide"]}]
+    script = [together(calls("collide"), calls("shout", {"text": "x"})), says("ok")]
+    async with running(script, tools=[collide, shout]) as world:
+        agent = await world.agent()
+        await world.constellation.roster.update(agent.id, {"tool_rules": rules})
+        await world.say("go")
+        assert await statuses(world) == ["error", "denied"]
+
+
+async def test_a_call_whose_writes_are_refused_ends_no_turn() -> None:
+    async with running([calls("collide"), says("ok")], tools=[collide]) as world:
+        agent = await world.agent()
+        await world.constellation.roster.update(agent.id, {"tool_rules": [{"tool": "collide", "type": "exit_loop"}]})
+        assert (await world.say("go")).status == "completed"
+        assert world.provider.asked == 2
+
+
+async def test_each_call_of_a_step_reads_what_the_one_before_it_wrote() -> None:
+    edits = [
+        calls("block_edit", {"op": "append", "label": "human", "content": f" {word}."}) for word in ("Tea", "Cake")
+    ]
+    archive = [calls("recall", {"op": "insert", "content": KEYS}), calls("recall", {"op": "search", "query": "keys"})]
+    async with running([together(*edits, *archive), says("ok")], tools=[block_edit, recall]) as world:
+        agent = await world.agent()
+        with trio.fail_after(PATIENCE_S):
+            assert (await world.say("go")).status == "completed"
+        assert await statuses(world) == ["done"] * 4
+        [human] = [one for one in await world.constellation.memory.list(agent.id) if one.label == "human"]
+        assert human.content == " Tea. Cake."
+        assert KEYS in results(world)[3]
+        assert any("Tea. Cake." in text for text in world.provider.requests[1].system)
+
+
+async def test_a_call_that_takes_long_does_not_hold_the_decision_back(mock_clock: trio.testing.MockClock) -> None:
+    gate = trio.Event()
+
+    @tool(effect=EffectClass.LOCAL)
+    async def think(context: ToolContext) -> str:
+        """Think for long."""
+        context.work.event("thought", {})
+        await gate.wait()
+        return "aha"
+
+    steps = "SELECT status FROM step ORDER BY no"
+    meters = Commits()
+    async with running([calls("think"), says("ok")], tools=[think], meters=meters) as world:
+        await world.agent()
+        turn_id = await world.submit("go")
+        await trio.testing.wait_all_tasks_blocked()
+        assert await world.database.read(rows, steps) == [("open",)]
+        for _tick in range(2):  # at the second one it is late
+            mock_clock.jump(LATE_S)
+            await trio.testing.wait_all_tasks_blocked()
+        assert await world.database.read(rows, steps) == [("done",)]
+        assert (await world.names(turn_id))[-1] == "tool.call"
+        commits = meters.commits
+        mock_clock.jump(10 * LATE_S)
+        await trio.testing.wait_all_tasks_blocked()
+        assert meters.commits == commits, "there was nothing more to store"
+        gate.set()
+        assert (await world.constellation.wait(turn_id)).status == "completed"
+        assert (await world.names(turn_id)).count("thought") == 1
+
+
+async def test_a_decision_that_was_not_flushed_is_stored_when_its_turn_is_cancelled(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    @tool(effect=EffectClass.LOCAL)
+    async def think(context: ToolContext) -> str:
+        """Think for ever."""
+        context.work.event("thought", {})
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with running([calls("think", text="Let me see."), says("ok")], tools=[think]) as world:
+        await world.agent()
+        turn_id = await world.submit("go")
+        await trio.testing.wait_all_tasks_blocked()
+        assert "tool.call" not in await world.names(turn_id)
+        assert await world.constellation.cancel(turn_id)
+        view = await world.constellation.wait(turn_id)
+        assert (view.status, [one.content for one in view.messages][:2]) == ("cancelled", ["go", "Let me see."])
+        assert (await statuses(world), view.usage.output_tokens) == (["cancelled"], 5)
+        names = await world.names(turn_id)
+        assert names[-4:] == ["message", "tool.call", "tool.result", "turn.cancelled"]
+        assert len([name for name in names if name in TERMINAL]) == 1
+        assert "thought" not in names
+        assert (await world.say("again")).status == "completed"
+
+
+async def test_a_slow_unsafe_call_times_out_and_may_have_happened(autojump_clock: trio.testing.MockClock) -> None:
+    async with running([calls("slow"), says("ok")], tools=[slow]) as world:
+        await world.agent()
+        await world.say("go")
+        assert "may have happened" in results(world)[0]
+        assert await statuses(world) == ["timeout"]
+
+
+async def test_a_long_result_is_shown_by_its_ends_and_can_be_read_on() -> None:
+    text = "".join(f"[{number}]" for number in range(500))
+
+    def read_on(request: ModelRequest) -> ModelReply:
+        [shown] = [part for part in request.messages[-1].parts if isinstance(part, ToolResult)]
+        kept = re.search(r"id=(\w+)", shown.content)
+        assert kept is not None
+        return calls("result", {"op": "read", "id": kept[1], "offset": 1000, "limit": 50})
+
+    limits = Limits(turn=TurnLimits(tool_result_chars_max=300))
+    script: list[Answer] = [calls("shout", {"text": text}), read_on, says("ok")]
+    async with running(script, tools=[shout, result], limits=limits) as world:
+        await world.agent()
+        assert (await world.say("go")).status == "completed"
+        shown, read = results(world)
+        assert len(shown) <= 300
+        assert shown.startswith("[0][1]")
+        assert "[499]" in shown
+        assert text[1000:1050] in read
+
+
+async def test_without_the_reader_a_long_result_is_cut_and_not_kept() -> None:
+    limits = Limits(turn=TurnLimits(tool_result_chars_max=200))
+    async with running([calls("shout", {"text": "x" * 1000}), says("ok")], tools=[shout], limits=limits) as world:
+        await world.agent()
+        await world.say("go")
+        shown = results(world)[0]
+        assert len(shown) <= 200
+        assert "1000 characters in all" in shown
+        assert "op=read" not in shown
+        assert await world.database.read(rows, "SELECT id FROM tool_results") == []
+
+
+async def test_idempotency_keys_differ_between_calls_and_turns() -> None:
+    outside = Outside()
+    script = [together(calls("put", {"text": "a"}), calls("put", {"text": "a"})), says("ok")]
+    async with running(provider=ScriptedProvider([*script, *script]), tools=outside.tools) as world:
+        await world.agent()
+        await world.say("one")
+        await world.say("two")
+        keys = [key for _what, key in outside.done]
+        assert len(keys) == len(set(keys)) == 4
+        turn_ids = await world.database.read(rows, "SELECT id FROM turn ORDER BY key")
+        places = [f"cst_test/{turn_id}/1/{call}".encode() for (turn_id,) in turn_ids for call in (0, 1)]
+        assert set(keys) == {blake2b(place, digest_size=16).hexdigest() for place in places}

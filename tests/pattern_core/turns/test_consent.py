@@ -1,0 +1,304 @@
+"""Tool calls that wait for a person: the turn rests as rows, and goes on, once, with the answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.approvals import Answer, Approval
+from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.limits import Limits
+from pattern_core.messages import ToolCall, ToolResult
+from pattern_core.rules import facts
+from pattern_core.rules.facts import EDITED, without_note
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing.model import Answer as Scripted
+from pattern_core.testing.model import calls, says, together
+from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_core.views import TurnView
+from pattern_db.database import Database
+from pattern_db.enums import EffectClass
+from tests.support import PATIENCE_S, USER, Running, in_memory, note, rows, running
+
+
+def reason(arguments: Mapping[str, object]) -> str | None:
+    return "it costs money" if arguments["amount"] != 0 else None
+
+
+@dataclass
+class Bank:
+    """Payments, which need consent unless they are of nothing."""
+
+    paid: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def tool(self) -> Tool:
+        @tool(effect=EffectClass.UNSAFE, name="pay", consent=reason)
+        async def pay(_context: ToolContext, to: Annotated[str, "Whom."], amount: Annotated[int, "How much."]) -> str:
+            """Pay somebody."""
+            self.paid.append((to, amount))
+            return "paid"
+
+        return pay
+
+
+PAY = calls("pay", {"to": "bob", "amount": 5})
+
+
+@asynccontextmanager
+async def asked(
+    *script: Scripted,
+    limits: Limits | None = None,
+    clock: StoppedClock | None = None,
+    rules: Sequence[Mapping[str, object]] = (),
+    otherwise: Scripted | None = None,
+) -> AsyncIterator[tuple[Running, Bank, str]]:
+    """A constellation whose agent ada has begun a turn and waits for a person."""
+    bank = Bank()
+    async with running(script, otherwise=otherwise, tools=[note, bank.tool], limits=limits, clock=clock) as one:
+        agent = await one.agent()
+        if rules:
+            await one.constellation.roster.update(agent.id, {"tool_rules": rules})
+        view = await one.say("go")
+        assert view.status == "waiting"
+        yield one, bank, view.id
+
+
+async def answer(one: Running, **said: object) -> Approval:
+    [question] = await one.constellation.approvals.list(9)
+    decided = await one.constellation.approvals.decide(question.id, Answer(**{"approve": True, "by": USER, **said}))  # type: ignore[arg-type]  # the test's own words
+    return decided.approval
+
+
+async def over(one: Running, turn_id: str) -> TurnView:
+    with trio.fail_after(PATIENCE_S):
+        return await one.constellation.wait(turn_id)
+
+
+def shown(one: Running) -> list[ToolResult]:
+    parts = [part for message in one.provider.requests[-1].messages for part in message.parts]
+    return [part for part in parts if isinstance(part, ToolResult)]
+
+
+async def test_a_call_runs_when_a_person_agreed() -> None:
+    async with asked(PAY, says("done")) as (one, bank, turn_id):
+        assert bank.paid == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert one.constellation.is_idle  # a waiting turn is rows and nothing else
+        names = await one.names(turn_id)
+        assert names[-3:] == ["tool.call", "approval.requested", "turn.waiting"]
+        view = await one.constellation.turn(turn_id)
+        assert [item.id for item in await one.constellation.approvals.list(9)] == view.approvals
+        await answer(one)
+        assert (await over(one, turn_id)).status == "completed"
+        assert bank.paid == [("bob", 5)]
+        assert (await one.names(turn_id)).count("turn.completed") == 1
+
+
+async def test_a_refusal_is_told_with_its_reason() -> None:
+    async with asked(PAY, says("well")) as (one, bank, turn_id):
+        await answer(one, approve=False, reason="too much")
+        assert (await over(one, turn_id)).status == "completed"
+        assert bank.paid == []
+        [result] = shown(one)
+        assert "too much" in result.content
+        assert result.is_error
+
+
+async def test_changed_arguments_are_run_and_told() -> None:
+    async with asked(PAY, says("done")) as (one, bank, turn_id):
+        [question] = await one.constellation.approvals.list(9)
+        with pytest.raises(InvalidInput, match="amount"):
+            await answer(one, arguments={"to": "bob"})
+        approval = await answer(one, arguments={"to": "bob", "amount": 3})
+        assert (approval.id, approval.status.value) == (question.id, "edited")
+        await over(one, turn_id)
+        assert bank.paid == [("bob", 3)]
+        assert "changed arguments" in shown(one)[0].content
+
+
+async def test_siblings_do_not_wait() -> None:
+    both = together(calls("note", {"text": "x"}), PAY, calls("pay", {"to": "eve", "amount": 0}))
+    async with asked(both, says("done")) as (one, bank, turn_id):
+        assert bank.paid == [("eve", 0)]
+        assert "noted" in await one.names(turn_id)
+        await answer(one)
+        await over(one, turn_id)
+        assert bank.paid == [("eve", 0), ("bob", 5)]
+        assert len(shown(one)) == 3
+
+
+async def test_other_turns_of_the_agent_go_on_meanwhile() -> None:
+    async with asked(PAY, says("hello"), says("done"), says("again")) as (one, bank, turn_id):
+        assert (await one.say("how are you?")).status == "completed"
+        await answer(one)
+        assert (await over(one, turn_id)).status == "completed"
+        # What is asked last stands last: the turn that waited is shown after the one that overtook it.
+        texts = [message.text for message in one.provider.requests[-1].messages if message.role == "user"]
+        assert texts == ["how are you?", "go"]
+        assert (await one.say("and now?")).status == "completed"
+        assert bank.paid == [("bob", 5)]
+
+
+@pytest.mark.parametrize(
+    ("said", "repeats", "others"),
+    [
+        ({"scope": "once"}, False, False),
+        ({"scope": "same"}, True, False),
+        ({"scope": "always"}, True, True),
+        ({"scope": "time", "seconds": 60}, True, True),
+    ],
+)
+async def test_consent_holds_as_long_as_was_said(said: dict[str, object], repeats: bool, others: bool) -> None:
+    other = calls("pay", {"to": "eve", "amount": 7})
+    async with asked(PAY, says("1"), PAY, says("2"), other, says("3")) as (one, _bank, turn_id):
+        await answer(one, **said)
+        await over(one, turn_id)
+        again = await one.say("again")
+        assert (again.status == "completed") is repeats
+        if not repeats:
+            await answer(one, approve=False)
+            await over(one, again.id)
+        assert ((await one.say("other")).status == "completed") is others
+
+
+async def test_consent_ends_with_its_time_or_when_revoked() -> None:
+    clock = StoppedClock()
+    script = (PAY, says("1"), PAY, PAY, says("2"))
+    async with asked(*script, clock=clock) as (one, _bank, turn_id):
+        await answer(one, scope="always", seconds=60)
+        await over(one, turn_id)
+        clock.advance(61_000)
+        assert (await one.say("again")).status == "waiting"
+        await answer(one, scope="always")
+        grants = one.constellation.approvals.grants
+        [grant] = await grants.list(9)
+        assert (grant.subject, grant.expires_at, grant.granted_by) == ("tool:pay", None, USER)
+        await grants.revoke(grant.id, by=USER)
+        assert await grants.list(9) == []
+        with pytest.raises(NotFound):
+            await grants.revoke(grant.id, by=USER)
+
+
+async def test_nobody_answers_in_time(autojump_clock: trio.testing.MockClock) -> None:
+    clock = StoppedClock()
+    async with asked(PAY, says("well"), clock=clock, limits=Limits(approval_expiry_s=60)) as (one, bank, turn_id):
+        clock.advance(61_000)
+        await trio.sleep(3_700)
+        assert (await over(one, turn_id)).status == "completed"
+        assert "nobody answered" in shown(one)[0].content
+        assert bank.paid == []
+        with pytest.raises(Conflict, match="nobody answered in time"):
+            [question] = await one.constellation.approvals.list(9, status=None)
+            await one.constellation.approvals.decide(question.id, Answer(approve=True, by=USER))
+
+
+async def test_a_cancelled_turn_takes_its_questions_back() -> None:
+    async with asked(PAY, says("hello")) as (one, bank, turn_id):
+        [question] = await one.constellation.approvals.list(9)
+        assert await one.constellation.cancel(turn_id)
+        assert (await one.constellation.turn(turn_id)).status == "cancelled"
+        with pytest.raises(Conflict, match="its turn was stopped"):
+            await one.constellation.approvals.decide(question.id, Answer(approve=True, by=USER))
+        assert await one.database.read(rows, "SELECT status FROM effect") == [("cancelled",)]
+        assert (await one.say("hi")).status == "completed"
+        assert bank.paid == []
+
+
+@pytest.mark.parametrize("later", range(3))
+async def test_a_turn_that_is_cancelled_as_a_person_answers_leaves_no_call_open(later: int) -> None:
+    for _attempt in range(5):  # trio runs tasks in any order
+        async with asked(PAY, otherwise=says("hello")) as (one, _bank, turn_id):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(answer, one)
+                for _step in range(later):
+                    await trio.lowlevel.checkpoint()
+                nursery.start_soon(one.constellation.cancel, turn_id)
+            await over(one, turn_id)
+            assert (await one.say("hi")).status == "completed"
+            called, answered = (
+                [
+                    part.call_id
+                    for message in one.provider.requests[-1].messages
+                    for part in message.parts
+                    if type(part) is kind
+                ]
+                for kind in (ToolCall, ToolResult)
+            )
+            assert called == answered
+
+
+async def test_waiting_outlives_restarts_and_so_does_the_answer() -> None:
+    bank = Bank()
+    async with in_memory() as database:
+        async with life(database, bank, PAY) as first:
+            await first.agent()
+            turn_id = (await first.say("go")).id
+        async with life(database, bank) as second:
+            await trio.testing.wait_all_tasks_blocked()
+            await second.database.write(lambda connection: connection.execute("SELECT 1").fetchall())
+            [question] = await second.constellation.approvals.list(9)
+            assert question.turn is not None
+        async with life(database, bank, says("done")) as third:
+            await answer(third)
+            assert (await over(third, turn_id)).status == "completed"
+        assert bank.paid == [("bob", 5)]
+
+
+@asynccontextmanager
+async def life(database: Database, bank: Bank, *script: Scripted) -> AsyncIterator[Running]:
+    async with running(script, tools=[note, bank.tool], database=database) as one:
+        yield one
+
+
+async def test_the_time_of_a_turn_stands_still_while_it_waits(autojump_clock: trio.testing.MockClock) -> None:
+    async with asked(PAY, says("done")) as (one, _bank, turn_id):
+        await trio.sleep(10_000)
+        await answer(one)
+        assert (await over(one, turn_id)).status == "completed"
+
+
+async def test_questions_are_bounded() -> None:
+    async with asked(PAY, PAY, says("well"), limits=Limits(approvals_pending_max=1)) as (one, bank, _turn_id):
+        assert (await one.say("again")).status == "completed"
+        assert "needs a person" in shown(one)[-1].content
+        assert bank.paid == []
+
+
+async def test_a_changed_call_is_told_later_as_it_was_told_live() -> None:
+    async with asked(PAY, says("done")) as (one, _bank, turn_id):
+        before = await one.events(turn_id)
+        await answer(one, arguments={"to": "bob", "amount": 3})
+        await over(one, turn_id)
+        assert (await one.events(turn_id))[: len(before)] == before
+
+
+MONEY, TRADE = ({"tool": "pay", "type": "requires_consent", "scope": scope} for scope in ("money", "trade"))
+
+
+async def test_each_scope_is_agreed_to_by_itself() -> None:
+    async with asked(PAY, PAY, PAY, says("done"), rules=[MONEY, TRADE]) as (one, bank, turn_id):
+        first = await answer(one, scope="always")
+        assert (await over(one, turn_id)).status == "waiting"
+        second = await answer(one, scope="always")
+        assert [approval.request["subject"] for approval in (first, second)] == ["scope:money", "scope:trade"]
+        assert (await over(one, turn_id)).status == "completed"
+        assert len(bank.paid) == 3  # the third one needed nobody
+
+
+async def test_rules_read_a_result_without_the_note_of_its_changed_arguments() -> None:
+    note_of = f"{EDITED}{{}}]\n"
+    assert without_note(note_of + "paid\ntwice") == "paid\ntwice"
+    assert without_note("paid\ntwice") == "paid\ntwice"
+    async with asked(PAY, says("done")) as (one, _bank, turn_id):
+        await answer(one, arguments={"to": "bob", "amount": 3})
+        await over(one, turn_id)
+        assert EDITED in shown(one)[0].content
+        [call] = await one.database.read(facts.calls_of, 1)
+        assert call.result == "paid"

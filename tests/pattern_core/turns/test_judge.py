@@ -1,0 +1,284 @@
+"""What rules and detectors say of a turn, from its calls alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import pytest
+
+from pattern_core.approvals import Answer
+from pattern_core.budgets.budget import Budget
+from pattern_core.errors import LimitReached
+from pattern_core.messages import Message, ToolResult
+from pattern_core.rules.engine import RuleSet
+from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX
+from pattern_core.rules.rule import Asked
+from pattern_core.testing.model import Answer as Scripted
+from pattern_core.testing.model import calls, says, together
+from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_core.turns.judge import Judge, StepBorder
+from pattern_core.turns.state import FinishedCall
+from pattern_db.enums import EffectClass
+from pattern_db.journal.budgets import BudgetScope, Period, Unit
+from pattern_db.journal.effects import EffectRow
+from tests.support import USER, Outside, Running, note, rows, running, shout
+
+NOW_MS = 1_000
+SPECS = [note.spec, shout.spec]
+
+
+def judge_of(*rules: dict[str, Any]) -> Judge:
+    return Judge(now_ms=lambda: NOW_MS, rules=RuleSet.of(list(rules)), tools=["note", "shout"])
+
+
+def row(tool: str, call: int = 0, *, step: int = 1, is_forced: bool = False) -> EffectRow:
+    call_id = f"{FORCED_PREFIX if is_forced else 'call_'}{step}_{call}"
+    return EffectRow(1, step, call, call_id, tool, "{}", b"h" * 16, "pure", f"key_{step}_{call}")
+
+
+def plan(judge: Judge, *rows: EffectRow, arguments: Sequence[object] | None = None) -> None:
+    judge.plan(rows, [{} for _row in rows] if arguments is None else arguments)
+
+
+def end(judge: Judge, one: EffectRow, content: str = "ok", status: str = "done") -> None:
+    judge.finish(FinishedCall(row=one, status=status, content=content), NOW_MS)
+
+
+def test_calls_are_noted_where_they_stand() -> None:
+    judge = judge_of()
+    plan(judge, row("note"))
+    plan(judge, row("note", step=2), row("shout", 1, step=2), arguments=[{"text": "x"}, '{"broken'])
+    end(judge, row("shout", 1, step=2), "y" * (RESULT_CHARS_MAX + 1), "error")
+    first, second, third = judge.calls
+    assert (first.status, second.status, third.status) == ("planned", "planned", "error")
+    assert (len(third.result), third.at_ms, third.arguments) == (RESULT_CHARS_MAX, NOW_MS, {"invalid": '{"broken'})
+    judge.refuse(row("note", step=2))
+    assert [call.status for call in judge.calls] == ["planned", "denied", "error"]
+    assert (judge.count(1), judge.count(2)) == (1, 2)
+
+
+def test_a_result_that_becomes_an_error_later_keeps_its_time() -> None:
+    judge = judge_of({"tool": "shout", "type": "requires_preceding", "tools": ["note"]})
+    both = row("note"), row("shout", 1)
+    plan(judge, *both)
+    end(judge, both[0])
+    assert judge.check(both[1], Asked(tool="shout"), is_approved=False).kind == "run"
+    judge.finish(FinishedCall(row=both[0], status="error", content="Nothing was changed"))
+    assert (judge.calls[0].status, judge.calls[0].at_ms) == ("error", NOW_MS)
+    assert judge.check(both[1], Asked(tool="shout"), is_approved=False).kind == "refuse"
+
+
+def test_a_rule_refuses_asks_or_lets_run_by_the_calls_before() -> None:
+    judge = judge_of(
+        {"tool": "shout", "type": "requires_preceding", "tools": ["note"]}, {"tool": "note", "type": "requires_consent"}
+    )
+    first, second = row("note"), row("shout", 1)
+    plan(judge, first, second)
+    assert judge.check(first, Asked(tool="note"), is_approved=False).kind == "ask"
+    assert judge.check(first, Asked(tool="note"), is_approved=True).kind == "run"
+    verdict = judge.check(second, Asked(tool="shout"), is_approved=False)
+    assert (verdict.kind, "`note` must run first" in verdict.text) == ("refuse", True)
+    end(judge, first)
+    assert judge.check(second, Asked(tool="shout"), is_approved=False).kind == "run"
+
+
+def test_a_decision_is_offered_what_earlier_steps_left() -> None:
+    judge = judge_of({"tool": "note", "type": "start_constraint"})
+    first = judge.offer(SPECS, 1)
+    assert (first.forced, [spec.name for spec in first.tools]) == ("note", ["note"])
+    plan(judge, row("note"))
+    end(judge, row("note"))
+    assert judge.offer(SPECS, 2).forced is None
+    assert judge.offer(SPECS, 1).forced == "note", "the step's own calls come after its offer"
+
+
+def test_a_turn_would_end_when_nothing_was_called_or_a_call_ends_it() -> None:
+    judge = judge_of({"tool": "note", "type": "exit_loop"})
+    assert judge.border(1).ends
+    plan(judge, row("note"))
+    assert not judge.border(1).ends
+    end(judge, row("note"))
+    assert judge.border(1).ends
+    plan(judge, row("note", step=2))
+    end(judge, row("note", step=2), status="error")
+    assert not judge.border(2).ends
+    plan(judge, row("note", step=3, is_forced=True))
+    assert judge.border(3).ends, "what a rule called is no decision of the model"
+
+
+def test_what_is_missing_is_said_twice_and_then_called() -> None:
+    judge = judge_of({"tool": "note", "type": "required_before_exit"})
+    assert not judge.exit(1).may_end
+    for step in (1, 2):
+        border = judge.border(step)
+        assert (border.ends, list(border.forced)) == (False, [])
+        assert "`note`" in border.notes[0]
+    border = judge.border(3)
+    assert [call.tool for call in border.forced] == ["note"]
+    plan(judge, row("note", step=3, is_forced=True))
+    end(judge, row("note", step=3, is_forced=True), status="error")
+    assert judge.border(3).ends, "it is called once, however that ends"
+
+
+def test_circles_are_told_and_then_stopped() -> None:
+    judge = judge_of()
+    borders: list[StepBorder] = []
+    with pytest.raises(LimitReached) as stopped:
+        for step in range(1, 20):
+            plan(judge, row("shout", step=step))
+            end(judge, row("shout", step=step), "X")
+            borders.append(judge.border(step))
+    warned = [border for border in borders if border.notes]
+    assert len(warned) == 1
+    assert "shout" in warned[0].notes[0]
+    assert stopped.value.details["detector"] == "identical"
+
+
+def test_room_that_was_made_for_the_next_step_already_hides_no_circle() -> None:
+    judge = judge_of()
+    for step in (1, 2, 3):
+        plan(judge, row("shout", step=step))
+        end(judge, row("shout", step=step))
+    judge.compactions = [4]  # a process died between making room and asking
+    assert "`shout` was called 3 times" in judge.border(3).notes[0]
+
+
+# At work in a turn: what runs, what is refused, and how the turn ends.
+
+
+@tool(effect=EffectClass.PURE)
+async def fail(_context: ToolContext, text: Annotated[str, "What to say."]) -> str:
+    """Fail."""
+    raise LookupError(text)
+
+
+TOOLS: Sequence[Tool] = (note, shout, fail, *Outside().tools)
+NOTE = calls("note", {"text": "x"})
+SHOUT = calls("shout", {"text": "x"})
+MAIL = calls("mail", {"to": "bob"})
+
+
+@asynccontextmanager
+async def ruled(rules: list[dict[str, Any]], *script: Scripted, **config: object) -> AsyncIterator[Running]:
+    async with running(script, tools=TOOLS) as one:
+        await one.agent()
+        await one.constellation.roster.update("ada", {"tool_rules": rules, "config": config})
+        yield one
+
+
+async def statuses(one: Running) -> list[tuple[object, ...]]:
+    return await one.database.read(rows, "SELECT tool, status FROM effect ORDER BY turn, step, call")
+
+
+def last_results(one: Running) -> list[str]:
+    messages: Sequence[Message] = one.provider.requests[-1].messages
+    return [part.content for message in messages for part in message.parts if isinstance(part, ToolResult)]
+
+
+async def test_a_call_ends_the_turn_without_asking_again() -> None:
+    async with ruled([{"tool": "note", "type": "exit_loop"}], together(NOTE, SHOUT)) as one:
+        view = await one.say("go")
+        assert (view.status, one.provider.asked) == ("completed", 1)
+        # What stands behind the end is answered, and not run.
+        assert await statuses(one) == [("note", "done"), ("shout", "denied")]
+        assert (await one.names(view.id)).count("turn.completed") == 1
+
+
+async def test_a_failed_call_does_not_end_the_turn() -> None:
+    async with ruled([{"tool": "fail", "type": "exit_loop"}], calls("fail", {"text": "x"}), says("over")) as one:
+        assert (await one.say("go")).status == "completed"
+        assert one.provider.asked == 2
+
+
+async def test_order_within_one_decision() -> None:
+    rule = {"tool": "mail", "type": "requires_preceding", "tools": ["note"]}
+    async with ruled([rule], MAIL, together(NOTE, MAIL), says("over")) as one:
+        await one.say("go")
+        assert await statuses(one) == [("mail", "denied"), ("note", "done"), ("mail", "done")]
+        assert "`note` must run first" in last_results(one)[0]
+
+
+async def test_a_refused_call_counts_for_nothing() -> None:
+    rule = {"tool": "note", "type": "max_calls", "count": 1}
+    both = together(NOTE, calls("note", {"text": "y"}))
+    async with ruled([rule], both, says("over")) as one:
+        await one.say("go")
+        assert await statuses(one) == [("note", "done"), ("note", "denied")]
+
+
+async def test_a_required_call_is_asked_for_twice_and_then_made() -> None:
+    async with ruled(
+        [{"tool": "note", "type": "required_before_exit"}], says("1"), says("2"), says("3"), says("4")
+    ) as one:
+        view = await one.say("go")
+        assert view.status == "completed"
+        tails = ["\n".join(request.tail) for request in one.provider.requests]
+        assert "not finished" not in tails[0]
+        assert "not finished" in tails[1]
+        assert "`note`" in tails[2]
+        # It was made with no arguments, which this tool does not take; having been made it keeps nobody.
+        assert [tool for tool, _status in await statuses(one)] == ["note"]
+
+
+async def test_a_turn_begins_with_its_first_tool() -> None:
+    rule = {"tool": "note", "type": "start_constraint", "args": {"text": "first"}}
+    async with ruled([rule], NOTE, says("over")) as one:
+        await one.say("go")
+        first, second = one.provider.requests
+        assert (first.force_tool, [spec.name for spec in first.tools]) == ("note", ["note"])
+        assert second.force_tool is None
+        noted = [event.data["text"] for event in await one.events() if event.name == "noted"]
+        assert noted == ["first"]
+
+
+async def test_consent_by_rule_holds_for_its_scope() -> None:
+    rules = [{"tool": name, "type": "requires_consent", "scope": "outside"} for name in ("mail", "put")]
+    async with ruled(rules, MAIL, calls("put", {"text": "x"}), says("over")) as one:
+        view = await one.say("go")
+        assert view.status == "waiting"
+        [asked] = await one.constellation.approvals.list(9)
+        await one.constellation.approvals.decide(asked.id, Answer(approve=True, by=USER, scope="always"))
+        assert (await one.constellation.wait(view.id)).status == "completed"
+        assert await statuses(one) == [("mail", "done"), ("put", "done")]
+
+
+async def test_going_in_circles_is_told_once_and_then_stopped() -> None:
+    async with running(otherwise=SHOUT, tools=TOOLS) as one:
+        await one.agent()
+        view = await one.say("go")
+        assert view.status == "limit"
+        assert view.error is not None
+        assert "shout" in str(view.error["message"])
+        assert one.provider.asked < 10
+        assert any("shout" in text for text in one.provider.requests[-1].tail)
+
+
+@pytest.mark.parametrize(("limits", "word"), [({"steps": 2}, "steps"), ({"tool_calls": 1}, "calls")])
+async def test_an_agents_own_bounds(limits: dict[str, int], word: str) -> None:
+    script = [calls("shout", {"text": str(number)}) for number in range(5)]
+    async with ruled([], *script, limits=limits) as one:
+        view = await one.say("go")
+        assert view.status == "limit"
+        assert view.error is not None
+        assert word in str(view.error["message"])
+
+
+async def test_a_budget_stops_before_the_call_that_might_pass_it() -> None:
+    async with running(otherwise=SHOUT, tools=TOOLS) as one:
+        await one.agent()
+        await one.constellation.roster.update("ada", {"config": {"max_output_tokens": 100, "detectors": False}})
+        budget = Budget(BudgetScope.CONSTELLATION, "", Period.DAY, Unit.TOKENS, 1_000)
+        await one.constellation.spending.put(budget)
+        view = await one.say("go")
+        assert view.status == "limit"
+        assert view.error is not None
+        assert "budget" in str(view.error["message"])
+        [stands] = await one.constellation.spending.budgets()
+        assert stands.spent is not None
+        assert stands.spent <= 1_000
+        assert stands.held == 0
+        # The call that met the bound was stored with its result, and nobody was asked once more.
+        assert (await statuses(one))[-1] == ("shout", "done")
+        assert (await one.say("and?")).status == "limit"

@@ -1,0 +1,462 @@
+"""The recovery matrix, row by row: as a decision on rows, and as a constellation that starts on what another left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+
+from pattern_core.agent_settings import OnDoubt
+from pattern_core.approvals import Answer
+from pattern_core.conversation.history import History
+from pattern_core.events import Draft, append
+from pattern_core.limits import Limits, TurnLimits
+from pattern_core.messages import Part, Reasoning, Text
+from pattern_core.models.model import ModelReply
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing.model import NO_USAGE, Paced, calls, says, together
+from pattern_core.testing.model import Answer as Scripted
+from pattern_core.tools.builtin.send_message import send_message
+from pattern_core.tools.tool import Probe, ToolContext, tool
+from pattern_core.turns import admission, recovery
+from pattern_core.turns.admission import Arrival, Incoming
+from pattern_core.turns.recovery import Act, AskAgain, Begin, FoundTurn, decide
+from pattern_core.turns.state import Ending
+from pattern_core.turns.turn import Turn
+from pattern_db.columns import Json
+from pattern_db.connection import Connection
+from pattern_db.enums import ApprovalKind, EffectClass
+from pattern_db.journal import turns
+from pattern_db.journal.approvals import ApprovalRow
+from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.events import EventRow
+from pattern_db.journal.steps import StepRow
+from pattern_db.journal.turns import TurnRow
+from tests.support import PATIENCE_S, START, USER, Outside, Running, in_memory, note, rows, running
+
+NOW = "2026-01-01T00:00:00.000Z"
+LATER = "2026-01-01T00:05:00.000Z"
+ROW = TurnRow(
+    key=1,
+    id="turn_1",
+    agent_id="agent_1",
+    parent_turn=None,
+    depth=0,
+    sender="user:u",
+    status="running",
+    batch_id="0" * 19,
+    seed=7,
+    epoch=1,
+    steps=0,
+    resumes=0,
+    cancel_reason=None,
+    error=None,
+    deadline_at=LATER,
+    created_at=NOW,
+    started_at=NOW,
+    ended_at=None,
+    fingerprint=None,
+)
+STEP = StepRow(1, 2, 1, "open", "scripted", "m", "", b"p" * 16, b"r" * 16, None, NOW)
+
+
+def effect(status: str, effect_class: str = "unsafe", *, step: int = 2, call: int = 0) -> EffectRow:
+    return EffectRow(1, step, call, f"call_{call}", "mail", "{}", b"h" * 16, effect_class, "key", status)
+
+
+def verdict(
+    row: TurnRow = ROW, step: StepRow | None = STEP, *effects: EffectRow, on_doubt: OnDoubt = "tell_model"
+) -> object:
+    return decide(row, FoundTurn(step=step, calls=effects), TurnLimits(), NOW, on_doubt=on_doubt)
+
+
+def code(found: object) -> tuple[str, object]:
+    assert isinstance(found, Ending)
+    return found.status, (found.error or {})["code"]
+
+
+def test_a_request_to_stop_comes_first() -> None:
+    assert code(verdict(replace(ROW, cancel_reason="user", deadline_at=NOW))) == ("cancelled", "cancelled")
+
+
+def test_a_deadline_that_passed_interrupts() -> None:
+    assert code(verdict(replace(ROW, deadline_at=NOW, resumes=99))) == ("interrupted", "deadline_passed")
+    assert verdict(replace(ROW, deadline_at=None)) == AskAgain()  # it waited
+
+
+@pytest.mark.parametrize(("steps", "step"), [(2, STEP), (2, replace(STEP, status="done")), (0, None)])
+def test_a_step_that_was_cut_off_too_often_is_given_up(steps: int, step: StepRow | None) -> None:
+    """Also one that dies before its first step is opened."""
+    most = TurnLimits().resumes_max
+    assert code(verdict(replace(ROW, steps=steps, resumes=most), step)) == ("interrupted", "gave_up")
+    assert not isinstance(verdict(replace(ROW, steps=steps, resumes=most - 1), step), Ending)
+
+
+def test_restarts_of_an_earlier_step_do_not_count() -> None:
+    assert verdict(replace(ROW, steps=1, resumes=9)) == AskAgain()
+
+
+def test_a_turn_without_a_step_begins_again_and_an_open_one_asks_again() -> None:
+    assert verdict(ROW, None) == Begin()
+    assert verdict() == AskAgain()
+
+
+def test_a_done_step_runs_what_has_no_result() -> None:
+    done = replace(STEP, status="done")
+    planned, ended = effect("planned"), effect("done", call=1)
+    earlier, denied = effect("planned", step=1), effect("denied", call=2)
+    assert verdict(ROW, done, earlier, planned, ended, denied) == Act([(planned, None), (denied, None)])
+    assert verdict(ROW, done, ended, replace(denied, message_id="msg_1")) == Act([])
+
+
+def test_a_call_comes_with_the_newest_answer_about_it() -> None:
+    call, done = effect("planned"), replace(STEP, status="done")
+    first, second, other = (
+        ApprovalRow(
+            id=f"apr_{number}",
+            kind=ApprovalKind.TOOL,
+            request={},
+            args_hash=b"q",
+            created_at=NOW,
+            audience="human",
+            expires_at=LATER,
+            turn=1,
+            step=2,
+            call=number // 2,
+        )
+        for number in range(3)
+    )
+    found = FoundTurn(step=done, calls=[call], approvals=[first, second, other])
+    assert decide(ROW, found, TurnLimits(), NOW) == Act([(call, second)])
+
+
+def test_only_unsafe_started_calls_are_in_doubt() -> None:
+    assert recovery.is_doubtful(effect("started"))
+    assert not any(recovery.is_doubtful(effect("started", kind)) for kind in ("idempotent", "verifiable"))
+    assert not recovery.is_doubtful(effect("planned"))
+    done = replace(STEP, status="done")
+    assert code(verdict(ROW, done, effect("started"), on_doubt="fail_turn")) == ("failed", "in_doubt")
+    assert not isinstance(verdict(ROW, done, effect("planned"), on_doubt="fail_turn"), Ending)
+
+
+def test_a_turn_that_came_as_far_as_to_wait_is_not_given_up() -> None:
+    row = replace(ROW, status="waiting", steps=2, resumes=TurnLimits().resumes_max)
+    agreed = effect("planned")
+    assert verdict(row, replace(STEP, status="done"), agreed) == Act([(agreed, None)])
+
+
+def test_closing_says_what_may_have_happened() -> None:
+    asked = replace(effect("awaiting_approval"), attempts=1)  # it was started before a person was asked about it
+    planned, started, doubted = recovery.close_calls([effect("planned"), effect("started"), asked])
+    assert (planned.status, started.status, doubted.status) == ("cancelled", "in_doubt", "in_doubt")
+    assert "may or may not" in started.content
+
+
+# What follows starts a second constellation on what the first one left behind when it was torn down. What a start finds
+# in the rows, kind by kind, is in `tests/scenarios/test_recovery_matrix.py`.
+
+
+async def test_a_model_call_that_was_cut_off_is_superseded_and_charged() -> None:
+    async with in_memory() as database:
+        gate = trio.Event()
+        async with running([Paced(answer=says("late"), gate=gate)], database=database) as first:
+            await first.agent()
+            turn_id = await first.submit("hello")
+            await trio.testing.wait_all_tasks_blocked()
+        async with running([says("again")], database=database) as second:
+            view = await second.constellation.wait(turn_id)
+            assert [message.content for message in view.messages] == ["hello", "again"]
+            assert view.usage.is_estimate
+            assert "step.superseded" in await second.names(turn_id)
+            attempts = await database.read(rows, "SELECT attempt, status FROM step ORDER BY attempt")
+            assert attempts == [(1, "superseded"), (2, "done")]
+            assert second.provider.requests[0].seed is not None
+
+
+async def test_a_queued_message_is_taken_up_after_a_crash() -> None:
+    async with in_memory() as database:
+        gate = trio.Event()
+        async with running([Paced(answer=says("one"), gate=gate)], database=database) as first:
+            await first.agent()
+            turns = [await first.submit(text) for text in ("first", "second", "third")]
+            await trio.testing.wait_all_tasks_blocked()
+        async with running([says("a"), says("b"), says("c")], database=database) as second:
+            views = [await second.constellation.wait(turn) for turn in turns]
+            assert [[m.content for m in view.messages] for view in views] == [
+                ["first", "a"],
+                ["second", "b"],
+                ["third", "c"],
+            ]
+
+
+async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() -> None:
+    outside = Outside(gate=trio.Event())
+    async with in_memory() as database:
+        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
+            await first.agent()
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+        again = Outside()
+        script = [calls("mail", {"to": "bob"}), calls("mail", {"to": "eve"}), says("over")]
+        async with running(script, tools=again.tools, database=database) as second:
+            constellation = second.constellation
+            assert (await constellation.wait(turn_id)).status == "waiting"
+            [asked] = await constellation.approvals.list(9)
+            assert asked.kind is ApprovalKind.RECOVERY
+            await constellation.approvals.decide(asked.id, Answer(approve=False, by=USER))
+            assert (await constellation.wait(turn_id)).status == "completed"
+            assert again.done == [("mail", "eve")]
+            stored = await database.read(rows, "SELECT status FROM effect ORDER BY step")
+            assert stored == [("in_doubt",), ("denied",), ("done",)]
+
+
+@pytest.mark.parametrize(("approve", "done", "status"), [(True, 1, "done"), (False, 0, "in_doubt")])
+async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, status: str) -> None:
+    outside = Outside(gate=trio.Event())
+    async with in_memory() as database:
+        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
+            await first.agent()
+            await first.constellation.roster.update("ada", {"config": {"on_doubt": "ask_human"}})
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+        again = Outside()
+        async with running([says("over")], tools=again.tools, database=database) as second:
+            approvals = second.constellation.approvals
+            assert (await second.constellation.wait(turn_id)).status == "waiting"
+            [asked] = await approvals.list(9)
+            await approvals.decide(asked.id, Answer(approve=approve, by=USER))
+            assert (await second.constellation.wait(turn_id)).status == "completed"
+            assert len(again.done) == done
+            assert await database.read(rows, "SELECT status FROM effect") == [(status,)]
+
+
+async def test_an_agent_may_fail_in_doubt() -> None:
+    outside = Outside(gate=trio.Event())
+    async with in_memory() as database:
+        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
+            await first.agent()
+            await first.constellation.roster.update("ada", {"config": {"on_doubt": "fail_turn"}})
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+        async with running(tools=Outside().tools, database=database) as second:
+            view = await second.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
+            assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
+
+
+async def test_a_step_that_kills_the_process_each_time_is_given_up() -> None:
+    async with in_memory() as database:
+        turn_id = ""
+        for attempt in range(TurnLimits().resumes_max + 1):
+            gate = trio.Event()
+            async with running([Paced(answer=says("late"), gate=gate)], database=database) as deadly:
+                if attempt == 0:
+                    await deadly.agent()
+                    turn_id = await deadly.submit("poison")
+                await trio.testing.wait_all_tasks_blocked()
+        async with running([says("fine")], database=database) as last:
+            view = await last.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
+            assert (await last.say("harmless")).status == "completed"
+
+
+async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too() -> None:
+    async def deadly(_key: str) -> Probe:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    @tool(effect=EffectClass.VERIFIABLE, probe=deadly)
+    async def book(_context: ToolContext) -> str:
+        """Book until the process dies."""
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with in_memory() as database:
+        turn_id = ""
+        for attempt in range(TurnLimits().resumes_max + 1):
+            async with running([calls("book")], tools=[book], database=database) as life:
+                if attempt == 0:
+                    await life.agent()
+                    turn_id = await life.submit("go")
+                await trio.testing.wait_all_tasks_blocked()
+        async with running(tools=[book], database=database) as last:
+            view = await last.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
+            assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
+
+
+async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> None:
+    outside = Outside(gate=trio.Event())
+    async with in_memory() as database:
+        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
+            await first.agent()
+            turns_made = [await first.submit(text) for text in ("running", "queued")]
+            await trio.testing.wait_all_tasks_blocked()
+        assert await database.write(turns.request_cancel_all, "restored_as_a_copy") == 2
+        async with running([says("new")], tools=outside.tools, database=database) as copy:
+            for turn_id in turns_made:
+                assert (await copy.constellation.wait(turn_id)).status == "cancelled"
+            assert (await copy.say("hello")).status == "completed"
+            assert len(outside.done) == 1
+
+
+async def test_what_was_not_to_be_forgotten_is_said_again() -> None:
+    async with in_memory() as database:
+        gate = trio.Event()
+        script: list[Scripted] = [says("done"), Paced(answer=says("late"), gate=gate)]
+        async with running(script, tools=[note], database=database) as first:
+            await first.agent()
+            rules = [{"tool": "note", "type": "required_before_exit"}]
+            await first.constellation.roster.update("ada", {"tool_rules": rules})
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+            said = first.provider.requests[-1].tail
+        async with running([calls("note", {"text": "n"}), says("over")], tools=[note], database=database) as second:
+            assert (await second.constellation.wait(turn_id)).status == "completed"
+            assert any("This turn is not finished" in text for text in said)
+            assert second.provider.requests[0].tail == said
+
+
+# What a process knew of its turn, read from its rows again.
+
+
+def story(*told: str) -> list[EventRow]:
+    """Events in short: `n` a step that is opened, `c` room that is made."""
+    return [
+        EventRow(seq, 1, "history.compacted", "{}", START)
+        if one == "c"
+        else EventRow(seq, 1, "step.started", json.dumps({"step": int(one), "attempt": 1}), START)
+        for seq, one in enumerate(told, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "is_open", "steps"),
+    [
+        ("", True, []),
+        ("12", True, []),
+        ("c1", True, [1]),
+        ("1cc2", False, [2]),  # a stub and a summary make room together
+        ("1c2c2", True, [2, 2]),  # the vendor found the second prompt too long
+        ("1c", True, [1]),
+        ("1c", False, [2]),
+    ],
+)
+def test_room_is_made_for_the_step_that_follows(told: Sequence[str], is_open: bool, steps: list[int]) -> None:
+    assert recovery._compactions(story(*told), is_open=is_open) == steps
+
+
+def thought(*parts: Part) -> ModelReply:
+    return ModelReply(parts=parts, finish_reason="tool_calls", usage=NO_USAGE)
+
+
+async def test_what_was_said_and_written_is_restored_as_the_process_knew_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    looking = trio.Event()
+
+    @tool(effect=EffectClass.PURE)
+    async def look(_context: ToolContext) -> str:
+        """Look until the process dies."""
+        looking.set()
+        await trio.sleep_forever()
+
+    sent = {"target_type": "user", "target": "ada", "content": "hello from a tool"}
+    script = [
+        thought(Reasoning(text="hm"), Text(text="One."), *calls("note", {"text": "x"}).parts),
+        calls("send_message", sent),
+        says(""),  # wants to end, and may not
+        says("Four."),  # likewise
+        thought(Reasoning(text="well")),  # likewise, so that the rule makes the call
+    ]
+    async with running(script, tools=[note, look, send_message]) as one:
+        await one.agent()
+        rules = [{"tool": "look", "type": "required_before_exit"}]
+        await one.constellation.roster.update("ada", {"tool_rules": rules})
+        turn_id = await one.submit("go")
+        with trio.fail_after(PATIENCE_S):
+            await looking.wait()
+            await trio.sleep(1)  # what takes long holds nothing back
+        row = await one.database.read(turns.by_id, turn_id)
+        told = await one.database.read(restored, row)
+        forced = await one.database.read(rows, "SELECT step FROM effect WHERE tool = 'look'")
+    assert forced == [(5,)]
+    assert set(told.said) == {1, 4}
+    assert told.output_chars == len("hmOne.Four.well")
+    assert (told.source, told.compactions, told.children) == (None, [], 0)
+
+
+def restored(connection: Connection, row: TurnRow) -> recovery.Restored:
+    return recovery.restore(connection, row, is_open=False)
+
+
+# How a turn is taken up: as its rows say it is, with the time that it has left.
+
+
+@asynccontextmanager
+async def under_way(clock: StoppedClock, rules: Json = None) -> AsyncIterator[tuple[Running, str]]:
+    """A turn that is calling something outside, or waits for a person to agree to that; it has a minute."""
+    outside = Outside(gate=trio.Event())
+    both = together(calls("mail", {"to": "bob"}, text="One moment."), calls("note", {"text": "y"}))
+    async with running([calls("note", {"text": "x"}), both], tools=[note, *outside.tools], clock=clock) as world:
+        agent = await world.agent()
+        config: Json = {"limits": {"wall_s": 60}}
+        await world.constellation.roster.update(agent.id, {"config": config, "tool_rules": rules})
+        turn_id = await world.submit("go")
+        await trio.testing.wait_all_tasks_blocked()
+        yield world, turn_id
+
+
+async def found(world: Running, turn_id: str) -> Turn:
+    row = await world.database.read(turns.by_id, turn_id)
+    left = await world.database.read(recovery.find, row.key)
+    agent = await world.constellation.roster.get(row.agent_id)
+    return await world.constellation._actors._found(row, left, agent, History())
+
+
+def _add_to(connection: Connection, turn_id: str) -> None:
+    """Add to a turn a request to another agent, room that was made, and a call that may have happened."""
+    row = turns.by_id(connection, turn_id)
+    child = Incoming(agent_id=row.agent_id, content="do", sender=f"agent:{row.agent_id}", parent_turn=row.key, depth=1)
+    admission.accept(connection, Arrival(incoming=child, turn_id="turn_child", seed=1, now=START), Limits())
+    append(connection, (row.key, row.id), [Draft("history.compacted", {})], created_at=START)
+    connection.execute("UPDATE effect SET status = 'in_doubt' WHERE step = 1").fetchall()
+
+
+async def test_a_turn_is_found_as_its_rows_say() -> None:
+    clock = StoppedClock()
+    async with under_way(clock) as (world, turn_id):
+        clock.advance(10_000)
+        await world.database.write(_add_to, turn_id)
+        turn = await found(world, turn_id)
+        record = turn.record
+        assert (record.id, record.step, record.attempt, turn.facts.source) == (turn_id, 2, 1, "user")
+        assert record.sequence == 5, "the next message stands behind the five that are stored"
+        assert (turn.output_chars, turn.judge.said, record.has_waited) == (len("One moment."), {2}, False)
+        [(noted,)] = await world.database.read(rows, "SELECT args_hash FROM effect WHERE step = 1")
+        assert (turn.sender.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
+        assert turn.facts.deadline == pytest.approx(trio.current_time() + 50, abs=20)
+        assert turn.facts.deadline_at == "2026-01-01T00:01:00.000Z"
+
+
+async def test_a_clock_that_was_set_back_gives_a_turn_no_more_than_its_time() -> None:
+    clock = StoppedClock()
+    async with under_way(clock) as (world, turn_id):
+        clock.advance(-86_400_000)
+        turn = await found(world, turn_id)
+        assert turn.facts.deadline == pytest.approx(trio.current_time() + 60, abs=20)
+
+
+async def test_a_waiting_turn_has_the_time_that_it_had() -> None:
+    clock = StoppedClock()
+    async with under_way(clock, [{"tool": "mail", "type": "requires_consent"}]) as (world, turn_id):
+        assert (await world.constellation.turn(turn_id)).status == "waiting"
+        clock.advance(3_600_000)
+        turn = await found(world, turn_id)
+        assert turn.record.has_waited
+        assert turn.facts.deadline == pytest.approx(trio.current_time() + 60, abs=20)
+        assert turn.facts.deadline_at.startswith("2026-01-01T01:0")

@@ -1,0 +1,370 @@
+"""One turn: the loop of steps, its prompts, the stream of an answer, and how a turn can end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.agents import AgentSpec
+from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.conversation.history import load_history
+from pattern_core.errors import LimitReached
+from pattern_core.limits import Limits, TurnLimits
+from pattern_core.memory.block import NewBlock
+from pattern_core.messages import Image, Text
+from pattern_core.models.catalogue import Catalogue, ModelFacts
+from pattern_core.models.errors import ModelRejected, ModelServerError, WindowExceeded
+from pattern_core.models.model import ModelReply, ModelRequest, Usage
+from pattern_core.prompts.guide import DATA, DEFAULT_INSTRUCTIONS, guide
+from pattern_core.prompts.prompt import Prompt
+from pattern_core.rules.facts import Call
+from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
+from pattern_core.turns.admission import Incoming
+from pattern_core.turns.record import Record
+from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn, TurnFacts
+from pattern_db.columns import Json
+from tests.support import USER, Running, note, rows, running, shout
+
+LATER = "2026-01-01T00:05:00.000Z"
+
+
+async def test_a_plain_answer_is_one_step() -> None:
+    async with running([says("hello Ada")]) as world:
+        await world.agent()
+        view = await world.say("hello")
+        assert (view.status, view.steps) == ("completed", 1)
+        assert [(message.role, message.content) for message in view.messages] == [
+            ("user", "hello"),
+            ("assistant", "hello Ada"),
+        ]
+        assert await world.names(view.id) == [
+            "turn.queued",
+            "turn.started",
+            "step.started",
+            "message",
+            "turn.completed",
+        ]
+
+
+async def test_tools_run_between_steps_and_the_model_sees_their_results() -> None:
+    async with running([calls("note", {"text": "tea"}), says("noted")], tools=[note]) as world:
+        await world.agent()
+        view = await world.say("I like tea")
+        assert view.steps == 2
+        shown = world.provider.requests[1].messages
+        assert [message.role for message in shown] == ["user", "assistant", "tool"]
+        assert "noted tea" in str(shown[-1].parts[0])
+        assert (await world.names(view.id)).count("turn.completed") == 1
+
+
+async def test_usage_is_stored_as_reported() -> None:
+    script = [calls("note", {"text": "x"}, usage=Usage(input_tokens=7, output_tokens=3)), says("y")]
+    async with running(script, tools=[note]) as world:
+        await world.agent()
+        view = await world.say("hi")
+        assert (view.usage.input_tokens, view.usage.output_tokens) == (17, 8)
+
+
+async def test_a_provider_that_refuses_fails_the_turn_with_its_code() -> None:
+    refused = ModelRejected("the request is too odd", provider="scripted", status=400)
+    async with running([refused, says("better")]) as world:
+        await world.agent()
+        view = await world.say("hi")
+        assert (view.status, view.error) == ("failed", {"code": "model_rejected", "message": "the request is too odd"})
+        assert (await world.names(view.id))[-1] == "turn.failed"
+        assert await world.database.read(rows, "SELECT count(*) FROM usage") == [(0,)]  # it costs nothing
+        assert (await world.say("again")).status == "completed"
+
+
+async def test_an_image_that_a_vendor_refuses_is_told_in_words_instead() -> None:
+    facts = ModelFacts(provider="scripted", model="script-1", window=100_000, output_max=1_000, images=True)
+    refused = ModelRejected("could not fetch the image", provider="scripted", status=400)
+    async with running(
+        [refused, says("no picture"), refused, refused], catalogue=Catalogue({"scripted": {"script-1": facts}})
+    ) as world:
+        agent = await world.agent()
+        picture = Image(media_type="image/png", url="https://example.org/gone.png")
+        incoming = Incoming(agent_id=agent.id, content="See?", sender=USER, parts=(Text(text="See?"), picture))
+        view = await world.constellation.wait((await world.constellation.submit(incoming)).turn_id)
+        assert (view.status, view.usage.calls) == ("completed", 1)
+        assert (await world.names(view.id)).count("step.superseded") == 1
+        seeing, blind = world.provider.requests
+        assert seeing.messages[-1].images
+        assert not blind.messages[-1].images
+        assert (await world.say("Is it still there?")).status == "failed"  # without an image it was another reason
+
+
+async def test_an_unknown_provider_fails_the_turn_and_says_how_to_mend_it() -> None:
+    async with running([]) as world:
+        agent = await world.agent()
+        await world.constellation.roster.update(agent.id, {"model_provider": "nowhere"})
+        view = await world.say("hi")
+        assert view.status == "failed"
+        assert (view.error or {})["code"] == "model_not_configured"
+
+
+async def test_too_many_steps_or_calls_end_in_a_limit() -> None:
+    """Of steps or of calls."""
+    for bounds, words in ((TurnLimits(steps_max=3), "3 steps"), (TurnLimits(tool_calls_max=2), "2 tool calls")):
+        again = calls("note", {"text": "again"})
+        async with running(otherwise=again, tools=[note], limits=Limits(turn=bounds)) as world:
+            await world.agent()
+            view = await world.say("loop")
+            assert (view.status, words in str((view.error or {})["message"])) == ("limit", True), view.error
+            unanswered = await world.database.read(rows, "SELECT count(*) FROM effect WHERE message_id IS NULL")
+            assert unanswered == [(0,)]
+
+
+async def test_an_answer_in_pieces_is_stored_in_pieces_and_then_as_one() -> None:
+    answer = Paced(answer=says("abcdefghij"), between_s=0.05)
+    async with running(provider=ScriptedProvider([answer], slice_chars=2)) as world:
+        await world.agent()
+        seen: list[tuple[str, str]] = []
+        turn_id = await world.submit("spell")
+        async with world.constellation.events.subscribe(after=0, turn_id=turn_id) as stream:
+            async for event in stream:
+                if event.name in ("text.delta", "message"):
+                    seen.append((event.name, str(event.data.get("text", event.data.get("content")))))
+        pieces = [text for name, text in seen if name == "text.delta"]
+        assert len(pieces) >= 2
+        assert "".join(pieces) == "abcdefghij"
+        assert seen[-1] == ("message", "abcdefghij")
+        assert "text.delta" not in await world.names(turn_id)  # the message says it all
+
+
+async def test_an_answer_that_breaks_off_is_superseded_by_another_attempt() -> None:
+    broken = Paced(
+        answer=says("wrong answer"), shown=2, breaks=ModelServerError("it broke", provider="scripted", status=500)
+    )
+    async with running(provider=ScriptedProvider([broken, says("right")], slice_chars=3)) as world:
+        await world.agent()
+        view = await world.say("hi")
+        assert [message.content for message in view.messages] == ["hi", "right"]
+        names = await world.names(view.id)
+        assert names.count("step.superseded") == 1
+        attempts = await world.database.read(rows, "SELECT attempt, status FROM step ORDER BY attempt")
+        assert attempts == [(1, "superseded"), (2, "done")]
+
+
+async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
+    broken = Paced(answer=says("wrong answer"), shown=1, breaks=ModelServerError("it broke", provider="scripted"))
+    async with running(provider=ScriptedProvider(otherwise=broken, slice_chars=3)) as world:
+        await world.agent()
+        view = await world.say("hi")
+        assert view.status == "failed"
+        assert world.provider.asked == Limits().turn.attempts_max
+        statuses = await world.database.read(rows, "SELECT status FROM step ORDER BY attempt")
+        assert statuses == [("superseded",), ("failed",)]
+
+
+async def test_a_turn_that_takes_too_long_ends_in_a_limit(autojump_clock: trio.testing.MockClock) -> None:
+    limits = Limits(turn=TurnLimits(turn_timeout_s=30.0, model_timeout_s=1000.0))
+    slow = Paced(answer=says("late"), delay_s=500.0)
+    async with running([slow], limits=limits) as world:
+        await world.agent()
+        view = await world.constellation.wait(await world.submit("hi"))
+        assert (view.status, (view.error or {})["code"]) == ("limit", "deadline")
+
+
+@pytest.mark.parametrize(("refusals", "status"), [(SQUEEZES_MAX, "completed"), (SQUEEZES_MAX + 1, "failed")])
+async def test_a_prompt_that_a_vendor_finds_too_long_is_made_shorter_a_few_times(refusals: int, status: str) -> None:
+    too_long = WindowExceeded("too long", provider="scripted")
+    summary = says("So far: words.")
+    async with running(otherwise=summary) as one:
+        await one.agent()
+        for number in range(12):
+            await one.say(f"{number} " + "word " * 50)
+        refused: list[int] = []
+
+        def answer(request: ModelRequest) -> ModelReply | WindowExceeded:
+            if any("keep the memory" in text for text in request.system) or len(refused) == refusals:
+                return summary
+            refused.append(len(request.messages))
+            return too_long
+
+        one.provider._otherwise = answer
+        assert (await one.say("and now?")).status == status
+        assert refused == sorted(refused, reverse=True)
+        assert len(set(refused)) > 1
+
+
+async def test_a_prompt_shows_the_agent_its_memory_its_tools_and_its_past() -> None:
+    limits = Limits(turn=TurnLimits(output_tokens_max=77))
+    async with running([says("hi"), says("again")], tools=[note, shout], limits=limits) as one:
+        spec = AgentSpec(
+            name="ada",
+            model_provider="scripted",
+            model_name="script-1",
+            system_prompt="Be brief.",
+            config={"temperature": 0.5},
+            enabled_tools=["note"],
+            memory=[NewBlock(label="human", content="Likes tea.")],
+        )
+        await one.constellation.roster.create(spec, author=USER)
+        await one.say("one")
+        await one.say("two")
+    first, second = one.provider.requests
+    instructions, how, block = first.system
+    assert (instructions, how) == ("Be brief.", guide(has_blocks=True, has_tools=True))
+    assert "human" in block
+    assert "Likes tea." in block
+    assert [tool.name for tool in first.tools] == ["note"]
+    assert (first.model, first.temperature, first.max_output_tokens) == ("script-1", 0.5, 77)
+    assert list(second.system) == list(first.system)  # the prefix that vendors cache
+    assert [message.text for message in second.messages] == ["one", "hi", "two"]
+    assert first.seed != second.seed
+
+
+async def test_an_agent_without_anything_of_its_own() -> None:
+    async with running([says("hi")], tools=[note]) as one:
+        spec = AgentSpec(name="ada", model_provider="scripted", model_name="m", enabled_tools=(), memory=())
+        await one.constellation.roster.create(spec, author=USER)
+        await one.say("one")
+    [request] = one.provider.requests
+    assert (list(request.system), list(request.tools)) == ([DEFAULT_INSTRUCTIONS, DATA], [])
+
+
+async def test_all_steps_of_a_turn_draw_from_one_seed() -> None:
+    async with running([calls("note", {"text": "x"}), says("done")], tools=[note]) as one:
+        await one.agent()
+        await one.say("one")
+    first, second = one.provider.requests
+    assert first.seed == second.seed
+    assert [message.role for message in second.messages] == ["user", "assistant", "tool"]
+
+
+# The prompt of a step: whom it asks, whether it fits, and what makes it fit.
+
+LONG = "word " * 400
+WINDOW = 4_000
+
+
+@asynccontextmanager
+async def stage(
+    *said: str, config: Mapping[str, Json] | None = None, ask: str = "and now?", rules: Json = None
+) -> AsyncIterator[tuple[Turn, Running]]:
+    """A turn with a conversation behind it, about to open its first step."""
+    provider, other = (ScriptedProvider(name=name, otherwise=says("All right.")) for name in ("scripted", "other"))
+    async with running(provider=provider, others=[other], tools=[note, shout]) as one:
+        agent = await one.agent()
+        for words in said:
+            await one.say(words)
+        changes = {"config": {"context_window": WINDOW, **(config or {})}, "tool_rules": rules}
+        agent = await one.constellation.roster.update("ada", changes)
+        services = one.constellation._services
+        history = await one.database.read(load_history, agent.id, services.limits.prompt, active=None)
+        await one.constellation._actors.stop(agent.id, "so that the turn is the test's")
+        turn_id = await one.submit(ask)
+        [(key,)] = await one.database.read(rows, "SELECT max(key) FROM turn")
+        incoming = services.journal.new_message("user", Text(text=ask))
+        record = Record(
+            journal=services.journal,
+            agent=agent,
+            history=history,
+            id=turn_id,
+            batch_id=incoming.position,
+            key=int(str(key)),
+        )
+        record.start(incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget(), queued=True)
+        facts = TurnFacts(seed=7, source="user", depth=0, deadline=math.inf, deadline_at=LATER)
+        turn = Turn(services, record, facts)
+        await turn._equip(None)
+        yield turn, one
+
+
+def fits(turn: Turn, prompt: Prompt) -> bool:
+    return turn.record.history.tokens <= turn.settings.compaction.threshold * prompt.history_room
+
+
+async def test_a_prompt_says_whom_it_asks_and_what_that_costs_at_most() -> None:
+    for config, output_max in (({}, WINDOW // OUTPUT_SHARE), ({"max_output_tokens": 50}, 50)):
+        async with stage("hello", config=config) as (turn, _one):
+            prompt = await turn.open_step()
+            assert turn.asking is not None
+            assert (turn.asking.first.provider, turn.asking.first.model) == ("scripted", "script-1")
+            assert turn.asking.prompt.tokens == prompt.tokens
+            assert turn.asking.worst().tokens == prompt.tokens + output_max
+            assert prompt.request.max_output_tokens == output_max
+            assert [tool.name for tool in prompt.request.tools] == ["note", "shout"]
+            assert (turn.judge.compactions, fits(turn, prompt)) == ([], True)
+
+
+async def test_a_rule_of_routing_chooses_the_model_and_the_dearest_of_the_chain_is_held() -> None:
+    rule = {"condition": {"type": "tool_call", "tools": ["note"]}, "model": "other/big", "max_tokens_override": 3_000}
+    async with stage(config={"routing": {"rules": [rule]}}) as (turn, _one):
+        asked = []
+        for step in (1, 2):
+            _prompt, asking = await turn._prompt(step)
+            asked.append(([link.provider for link in asking.chain.links], asking.worst()))
+            turn.judge.calls.append(Call(tool="note", status="done"))
+        assert [providers for providers, _worst in asked] == [["scripted"], ["other", "scripted"]]
+        assert asked[1][1].tokens == asked[1][1].prompt_tokens + 3_000
+
+
+async def test_a_rule_of_cost_reads_what_was_spent_today() -> None:
+    rule = {"condition": {"type": "cost_threshold", "max_usd": 0.01}, "model": "other/cheap"}
+    dear = ModelFacts(
+        provider="scripted", model="script-1", window=9_000, output_max=99, input_price=10**9, output_price=10**9
+    )
+    catalogue, other = Catalogue({"scripted": {"script-1": dear}}), ScriptedProvider([says("ok")], name="other")
+    # What the step before has just cost counts.
+    async with running([calls("note", {"text": "x"})], others=[other], tools=[note], catalogue=catalogue) as world:
+        await world.agent()
+        await world.constellation.roster.update("ada", {"config": {"routing": {"rules": [rule]}}})
+        assert (await world.say("go")).status == "completed"
+        assert (world.provider.asked, other.asked) == (1, 1)
+    async with stage("hello", config={"routing": {"rules": [rule]}}) as (turn, one):
+        assert (await turn._prompt(1))[1].first.provider == "scripted"
+        await one.database.write(lambda db: db.execute("UPDATE usage_day SET cost_microdollars = 10000").fetchall())
+        assert (await turn._prompt(1))[1].first.provider == "other"
+
+
+async def test_room_is_made_where_it_is_needed_and_what_was_recorded_is_stored_before() -> None:
+    async with stage(*[LONG] * 10) as (turn, one):
+        before, _asking = await turn._prompt(1)
+        assert not fits(turn, before)
+        prompt = await turn.open_step()
+        assert turn.judge.compactions == [1]
+        assert fits(turn, prompt)
+        assert prompt.tokens + prompt.request.max_output_tokens <= WINDOW
+        assert prompt.request.messages[-1].text == "and now?"
+        names = await one.names(turn.record.id)
+        assert names == ["turn.queued", "turn.started", "history.compacted", "step.started"]
+
+
+async def test_what_does_not_fit_by_itself_is_said() -> None:
+    async with stage(ask="word " * 5_000) as (turn, _one):
+        with pytest.raises(LimitReached):
+            await turn.open_step()
+
+
+async def test_a_window_without_room_says_what_takes_it() -> None:
+    async with running([says("hi")], tools=[note, shout]) as one:
+        await one.agent(prompt="Be kind. " * 400)
+        await one.constellation.roster.update("ada", {"config": {"context_window": 1_000}})
+        view = await one.say("hello")
+    assert view.status == "limit"
+    assert "2 tools take about" in str((view.error or {})["message"])
+    assert "context_window" in str((view.error or {})["message"])
+
+
+async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:
+    rules: Json = [{"tool": "note", "type": "periodic", "seconds": 60}]
+    async with running([calls("note", {"text": "x"})], otherwise=says("ok"), tools=[note]) as one:
+        await one.agent()
+        await one.say("go")
+        await one.constellation.roster.update("ada", {"tool_rules": rules})
+        gate = trio.Event()
+        one.provider._script = iter([Paced(answer=says("late"), gate=gate)])
+        sent = Incoming(agent_id="ada", content="again", sender="agent:agent_bob", source="schedule", depth=2)
+        turn_id = (await one.constellation.submit(sent)).turn_id
+        await trio.testing.wait_all_tasks_blocked()
+        turn = one.constellation._actors._running[turn_id].turn
+        assert turn.judge.last_ms == {"note": one.clock.now_ms()}, "a rule of time knows when the tool last ran"
+        assert (turn.facts.source, turn.facts.depth, turn.sender.depth) == ("schedule", 2, 2)
+        gate.set()

@@ -1,0 +1,269 @@
+"""Whole functions on a file when things go wrong: cancelled callers, a full disk, a disk that hangs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from pattern_db.connection import Connection
+from pattern_db.database import Database, DatabaseThreads
+from pattern_db.errors import DiskFull, StorageFailed
+from pattern_db.tables import meta
+from tests.pattern_db import word_files
+from tests.pattern_db.word_files import PATIENCE_S, Hold, add, fails, held, make, make_constellation, words
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[DatabaseThreads]:
+    with DatabaseThreads() as threads:
+        yield threads
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with word_files.on_file(tmp_path) as database:
+        yield database
+
+
+@pytest.fixture(params=["file", "memory"])
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    async with word_files.on_file(tmp_path) if request.param == "file" else word_files.inline() as database:
+        yield database
+
+
+def fill_disk(connection: Connection) -> None:
+    connection.execute("PRAGMA max_page_count = 1").fetchall()  # SQLite takes the present size for the bound
+    connection.execute("INSERT INTO word (word) SELECT hex(randomblob(20000))")
+
+
+def add_and_fill_disk(connection: Connection, word: str) -> None:
+    add(connection, word)
+    fill_disk(connection)
+
+
+async def test_a_cancelled_request_that_waits_is_withdrawn(database: Database) -> None:
+    async with held(database) as nursery:
+        with trio.CancelScope() as scope:
+            nursery.start_soon(trio.sleep, 0)
+            scope.cancel()
+            await database.write(add, "never asked")
+        assert scope.cancelled_caught
+        with trio.move_on_after(0.01) as scope:
+            await database.write(add, "withdrawn")
+        assert scope.cancelled_caught  # though the thread is still busy
+        nursery.start_soon(database.write, add, "stays")
+    assert await database.read(words) == ["stays"]
+
+
+async def test_a_cancelled_request_that_runs_is_waited_for(database: Database) -> None:
+    hold = Hold()
+    values: list[list[str]] = []
+    done = trio.Event()
+
+    async def write() -> None:
+        with scope:
+            values.append(await database.write(lambda connection: (add(connection, "a"), hold(connection))[1]))
+            await trio.lowlevel.checkpoint()
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        scope = trio.CancelScope()
+        nursery.start_soon(write)
+        await hold.entered()
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        assert not done.is_set()
+        hold.let_go.set()
+    assert values == [["a"]]
+    assert scope.cancelled_caught
+    assert await database.read(words) == ["a"]
+
+
+async def test_a_kept_request_survives_cancellation(database: Database) -> None:
+    announced: list[str] = []
+    done = trio.Event()
+
+    async def write() -> None:
+        with scope:
+            assert await database.write_and_announce(lambda connection: add(connection, "a"), announced.append) == "a"
+            await trio.lowlevel.checkpoint()
+        done.set()
+
+    async with held(database) as nursery:
+        scope = trio.CancelScope()
+        nursery.start_soon(write)
+        await wait_all_tasks_blocked()
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        assert not done.is_set()
+    assert scope.cancelled_caught
+    assert announced == ["a"] == await database.read(words)
+
+
+async def test_a_caller_already_cancelled_still_keeps_what_must_be_kept(either: Database) -> None:
+    announced: list[str] = []
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await either.write_and_announce(lambda connection: add(connection, "kept"), announced.append)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await either.write(add, "not kept")
+    assert announced == ["kept"] == await either.read(words)
+
+
+async def test_storage_trouble_fails_all_that_wait_and_all_that_follows(database: Database) -> None:
+    errors: list[BaseException] = []
+    async with held(database) as nursery:
+        await wait_all_tasks_blocked()
+        for fn in (lambda connection: add(connection, "a"), fill_disk, lambda connection: add(connection, "b")):
+            nursery.start_soon(fails, errors, fn, database)
+    with pytest.raises(DiskFull) as later:
+        await database.read(words)
+    assert len(errors) == 3
+    assert all(type(error) is DiskFull for error in errors)
+    assert len({id(error) for error in (*errors, later.value)}) == 4  # tracebacks grow on the way up
+    assert errors[0].__cause__ is not None
+
+
+async def test_after_storage_trouble_the_file_is_opened_anew(tmp_path: Path, threads: DatabaseThreads) -> None:
+    path = make(tmp_path / "words.db")
+    async with await Database.open(path, threads) as database:
+        await database.write(add, "a")
+        with pytest.raises(DiskFull):
+            await database.write(add_and_fill_disk, "b")
+    async with await Database.open(path, threads) as database:
+        await database.write(add, "c")
+        assert await database.read(words) == ["a", "c"]
+
+
+@pytest.mark.parametrize("end", ["ROLLBACK", "COMMIT"])
+async def test_what_ends_the_transaction_itself_is_never_taken_for_stored(either: Database, end: str) -> None:
+    def store(connection: Connection) -> str:
+        connection.execute(end).fetchall()
+        return "done"
+
+    with pytest.raises(StorageFailed):
+        await either.write(store)
+
+
+async def test_a_hanging_disk_fails_what_waits_and_what_follows(tmp_path: Path, threads: DatabaseThreads) -> None:
+    database = await Database.open(make(tmp_path / "hangs.db"), threads)
+    hold = Hold()
+    errors: list[BaseException] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails, errors, lambda connection: (add(connection, "a"), hold(connection)), database)
+        await hold.entered()
+        nursery.start_soon(fails, errors, lambda connection: add(connection, "b"), database)
+        await wait_all_tasks_blocked()
+        with trio.CancelScope() as watching:
+            nursery.start_soon(database.watch, 0.05)
+            while len(errors) < 2:
+                await trio.sleep(0.01)
+            with trio.fail_after(PATIENCE_S / 2):
+                await fails(errors, lambda connection: add(connection, "c"), database)
+            await trio.sleep(0.2)  # the watch looks again and finds nothing new
+            # The other files have threads of their own to go on with.
+            async with await Database.open(make(tmp_path / "works.db"), threads) as other:
+                await other.write(add, "a")
+            await database.aclose()  # does not wait for what hangs
+            hold.let_go.set()
+            nursery.cancel_scope.cancel()
+        assert watching is not None
+    assert len(errors) == 3
+    assert all("has not answered for 0.05 s" in str(error) for error in errors)
+
+
+async def test_the_watch_lets_slow_but_lone_work_be(database: Database) -> None:
+    hold = Hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(database.run_alone, hold)
+        await hold.entered()
+        with trio.move_on_after(0.2):
+            await database.watch(0.02)
+        hold.let_go.set()
+    assert await database.read(words) == []
+
+
+@pytest.fixture
+def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pattern_db.lane.REST_S", 0.05)
+
+
+def log_of(database: Database) -> Path:
+    return Path(f"{database.path}-wal")
+
+
+def open_files(database: Database) -> int:
+    """How many connections to this file the process has."""
+    return sum(os.path.realpath(link) == str(database.path) for link in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.usefixtures("short_rest")
+async def test_a_connection_that_nobody_uses_is_closed_until_it_is(database: Database) -> None:
+    await database.write(add, "a")
+    assert await database.read_aside(words) == ["a"]
+    assert open_files(database) == 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(database.watch, 0.1)
+        with trio.fail_after(PATIENCE_S):
+            while open_files(database):
+                await trio.sleep(0.01)
+        assert log_of(database).stat().st_size > 0, "a process that dies now did not close the file"
+        assert await database.read_aside(words) == ["a"]
+        await database.write(add, "b")
+        assert await database.read(words) == ["a", "b"]
+        nursery.cancel_scope.cancel()
+    await database.aclose()
+    assert not log_of(database).exists()
+
+
+@pytest.mark.usefixtures("short_rest")
+async def test_who_rested_notices_another_owner(tmp_path: Path, threads: DatabaseThreads) -> None:
+    path = make_constellation(tmp_path / "pattern.db")
+    async with await Database.open(path, threads) as first, trio.open_nursery() as nursery:
+        await first.claim(meta.next_epoch)
+        nursery.start_soon(first.watch, 0.1)
+        with trio.fail_after(PATIENCE_S):
+            while open_files(first):
+                await trio.sleep(0.01)
+        async with await Database.open(path, threads) as second:
+            await second.claim(meta.next_epoch)
+        with pytest.raises(StorageFailed, match="claimed"):
+            await first.write(add, "late")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("short_rest")
+async def test_work_that_takes_long_is_no_rest(database: Database) -> None:
+    hold = Hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(database.watch, 0.1)
+        nursery.start_soon(database.run_alone, hold)
+        await hold.entered()
+        await trio.sleep(0.2)
+        assert open_files(database) == 1
+        hold.let_go.set()
+        assert await database.read(words) == []
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("short_rest")
+async def test_a_file_that_went_while_it_rested_is_trouble(database: Database) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(database.watch, 0.1)
+        with trio.fail_after(PATIENCE_S):
+            while open_files(database):
+                await trio.sleep(0.01)
+        assert database.path is not None
+        database.path.rename(database.path.with_name("elsewhere.db"))
+        for _time in range(2):
+            with pytest.raises(StorageFailed, match="no database at"):
+                await database.read(words)
+        nursery.cancel_scope.cancel()
+    with pytest.raises(StorageFailed, match="no database at"):
+        await database.aclose()
