@@ -64,7 +64,7 @@ def hot_backup(
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # takes the snapshot
             _copy(connection, path, on_progress)
         finally:
-            if own_transaction:
+            if own_transaction and connection.in_transaction:  # a failing disk has ended it
                 connection.execute("COMMIT").fetchall()
         verify(path)
         files.replace(path, target)

@@ -6,7 +6,8 @@ thousands of them in memory, and no memory map means that a failing disk is an e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +62,23 @@ def open_immutable(path: Path) -> Connection:
     with translated():
         connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         return _prepared(connection, readonly=True, in_file=False)
+
+
+@contextmanager
+def transaction(connection: Connection) -> Iterator[None]:
+    """Run the block in one transaction, on a connection that has no lane; a request of a lane runs in one already.
+
+    A full or failing disk makes SQLite roll back by itself. apsw's `with connection:` then raises that there is no
+    savepoint to go back to, in place of the error that says what happened.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def fetch_all(

@@ -226,11 +226,9 @@ def run_batch(lane: Lane, batch: list[Request[object]]) -> None:
             connection.execute("BEGIN IMMEDIATE")
             _check_epoch(connection, lane.epoch)
         for request in batch:
-            _run_one(connection, request, savepoint=is_write and len(batch) > 1)
+            _run_one(connection, request, is_write=is_write, savepoint=is_write and len(batch) > 1)
         if is_write and connection.in_transaction:
             connection.execute("COMMIT")
-        elif is_write and (len(batch) > 1 or isinstance(batch[0].outcome, outcome.Value)):
-            raise StorageFailed("the transaction ended before its commit; open the database anew")
     except BaseException as error:  # noqa: BLE001  # a thread's border: the outcome carries it to the waiting tasks
         _fail_lane(lane, batch, error)
 
@@ -247,21 +245,30 @@ def _check_epoch(connection: Connection, epoch: int | None) -> None:
         )
 
 
-def _run_one(connection: Connection, request: Request[object], *, savepoint: bool) -> None:
-    """Run one request; its own errors become its outcome, those of storage are raised to fail the batch."""
+def _run_one(connection: Connection, request: Request[object], *, is_write: bool, savepoint: bool) -> None:
+    """Run one request; its own errors become its outcome, those of storage are raised to fail the batch.
+
+    Raises:
+        StorageFailed: the disk or the file failed, or the transaction is no longer open.
+    """
     if savepoint:
         connection.execute("SAVEPOINT request")
     result = outcome.capture(request.fn, connection)
-    if isinstance(result, outcome.Error):
-        known = result.error if isinstance(result.error, DatabaseError) else translate(result.error)
-        if isinstance(known, StorageFailed):
-            raise known from result.error
+    error = result.error if isinstance(result, outcome.Error) else None
+    known = None if error is None else translate(error)
+    if isinstance(known, StorageFailed):
+        raise known from error
+    if is_write and not connection.in_transaction:
+        # SQLite rolled back by itself, as it does when the disk fails, or the request did. What ran after that in the
+        # request, and what ran before it in this batch, are not what was asked for.
+        raise StorageFailed(f"the transaction ended before its commit ({error!r}); open the database again") from error
+    if error is not None:
         if savepoint:
             connection.execute("ROLLBACK TO request")
-        elif connection.in_transaction:
+        elif connection.in_transaction:  # of the batch, or a long read's own
             connection.execute("ROLLBACK")
-        if known is not None and known is not result.error:
-            known.__cause__ = result.error
+        if known is not None and known is not error:
+            known.__cause__ = error
             result = outcome.Error(known)
     if savepoint:
         connection.execute("RELEASE request")

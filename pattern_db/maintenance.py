@@ -9,7 +9,7 @@ import apsw
 
 from pattern_db import search, vector_tables
 from pattern_db.backup import check_integrity, ordinary_tables
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, fetch_all, transaction
 from pattern_db.enums import EMBEDDED
 from pattern_db.migrate import Migrations
 from pattern_db.tables import embedding_indexes
@@ -91,7 +91,7 @@ def vacuum(connection: Connection) -> int:
     """
     before = _size(connection)
     if fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'embedding_indexes'"):
-        with connection:
+        with transaction(connection):
             search.rebuild(connection)
             search.optimize(connection)
             vector_tables.rebuild(connection)

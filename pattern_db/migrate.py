@@ -18,7 +18,7 @@ import apsw
 
 from pattern_db import vector_tables
 from pattern_db.backup import content_digest, hot_backup
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, transaction
 from pattern_db.errors import (
     BackupInvalid,
     MigrationEdited,
@@ -146,26 +146,20 @@ class Migrations:
         """
         pending = self.plan(connection)
         current = ""
-        with translated():
-            connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute(_LEDGER)
-            for migration in pending:
-                current = migration.file
-                _run(connection, migration, now)
-            broken = fetch_all(connection, "PRAGMA foreign_key_check")
-            if broken:
-                raise MigrationFailed(f"{current} leaves rows of {broken[0][0]} that refer to missing rows")
-            connection.execute("COMMIT")
-        except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            with transaction(connection):
+                connection.execute(_LEDGER)
+                for migration in pending:
+                    current = migration.file
+                    _run(connection, migration, now)
+                broken = fetch_all(connection, "PRAGMA foreign_key_check")
+                if broken:
+                    raise MigrationFailed(f"{current} leaves rows of {broken[0][0]} that refer to missing rows")
+        except (apsw.Error, OSError) as error:
             known = translate(error)
-            if isinstance(error, apsw.Error) and not isinstance(known, StorageFailed):
-                raise MigrationFailed(f"{current} failed and was rolled back: {error}") from error
-            if known is not None and known is not error:
-                raise known from error
-            raise
+            if isinstance(known, StorageFailed) or not current:
+                raise known or error from error
+            raise MigrationFailed(f"{current} failed and was rolled back: {error}") from error
         return pending
 
     def migrate(self, path: Path, *, backup_to: Path, now: str) -> Outcome:
@@ -274,7 +268,7 @@ def _compare(connection: Connection, backup: Path) -> None:
 
 def _ensure_vectors(connection: Connection) -> None:
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'embedding_indexes'").fetchone() is not None:
-        with connection, translated():
+        with translated(), transaction(connection):
             vector_tables.ensure(connection)
 
 

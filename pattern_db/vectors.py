@@ -94,9 +94,8 @@ def insert(connection: Connection, embedding: Embedding) -> None:
         ValueError: there is no active index, or the vector has another dimension.
     """
     index = _required_active(connection)
-    with connection:
-        delete(connection, embedding.kind, embedding.ref, chunk_index=embedding.chunk_index)
-        _add(connection, index, [embedding])
+    delete(connection, embedding.kind, embedding.ref, chunk_index=embedding.chunk_index)
+    _add(connection, index, [embedding])
 
 
 def replace(
@@ -119,9 +118,8 @@ def replace(
     rows = fetch_all(
         connection, "SELECT id, index_id, content_hash FROM embeddings WHERE kind = ? AND ref = ?", (kind, ref)
     )
-    with connection:
-        _remove(connection, kind, [(row[0], row[1]) for row in rows if row[1] == index.id or row[2] not in hashes])
-        _add(connection, index, embeddings)
+    _remove(connection, kind, [(row[0], row[1]) for row in rows if row[1] == index.id or row[2] not in hashes])
+    _add(connection, index, embeddings)
 
 
 def delete(connection: Connection, kind: SearchKind, ref: str, *, chunk_index: int | None = None) -> int:
@@ -164,13 +162,12 @@ def purge(connection: Connection, index: IndexRow, after: tuple[str, str], limit
     if len(rows) == limit and rows[0][1:] != rows[-1][1:]:
         # The chunks of the last one may go on beyond the limit: it is the next call's.
         rows = [row for row in rows if row[1:] != rows[-1][1:]]
-    with connection:
-        if not rows:
-            vector_tables.drop(connection, index)
-            embedding_indexes.set_empty(connection, index.id)
-            return None
-        for kind in {row[1] for row in rows}:
-            _remove(connection, SearchKind(kind), [(row[0], index.id) for row in rows if row[1] == kind])
+    if not rows:
+        vector_tables.drop(connection, index)
+        embedding_indexes.set_empty(connection, index.id)
+        return None
+    for kind in {row[1] for row in rows}:
+        _remove(connection, SearchKind(kind), [(row[0], index.id) for row in rows if row[1] == kind])
     return rows[-1][1], rows[-1][2]
 
 

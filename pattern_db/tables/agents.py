@@ -127,16 +127,15 @@ def delete(connection: Connection, agent_id: str) -> None:
     Raises:
         NotFound: there is no such agent.
     """
-    with connection:
-        connection.execute(
-            "UPDATE event SET turn = NULL WHERE turn IN (SELECT key FROM turn WHERE agent_id = ?)", (agent_id,)
-        )
-        connection.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
-        if connection.changes() == 0:
-            raise NotFound(f"there is no agent {agent_id}")
-        connection.execute("DELETE FROM memory_blocks WHERE agent_id = ?", (agent_id,))
-        connection.execute("DELETE FROM archival_entries WHERE agent_id = ?", (agent_id,))
-        vectors.delete_scope(connection, agent_id)
+    connection.execute(
+        "UPDATE event SET turn = NULL WHERE turn IN (SELECT key FROM turn WHERE agent_id = ?)", (agent_id,)
+    )
+    connection.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
+    if connection.changes() == 0:
+        raise NotFound(f"there is no agent {agent_id}")
+    connection.execute("DELETE FROM memory_blocks WHERE agent_id = ?", (agent_id,))
+    connection.execute("DELETE FROM archival_entries WHERE agent_id = ?", (agent_id,))
+    vectors.delete_scope(connection, agent_id)
 
 
 def _select(connection: Connection, where: str, values: tuple[str | None, ...]) -> list[AgentRow]:

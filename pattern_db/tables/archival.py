@@ -210,15 +210,14 @@ def update(connection: Connection, entry_id: str, changes: Mapping[str, Json]) -
         NotFound: there is no such entry.
         KeyError: a field cannot be changed.
     """
-    with connection:
-        for name in sorted(changes):
-            if name not in CHANGEABLE:
-                raise KeyError(name)
-            where = "id = ?2 OR parent_entry_id = ?2" if name in _OF_EVERY_CHUNK else "id = ?2"
-            value = _encoded(name, changes[name])
-            connection.execute(f"UPDATE archival_entries SET {name} = ?1 WHERE {where}", (value, entry_id))
-            if connection.changes() == 0:
-                raise NotFound(f"there is no archival entry {entry_id}")
+    for name in sorted(changes):
+        if name not in CHANGEABLE:
+            raise KeyError(name)
+        where = "id = ?2 OR parent_entry_id = ?2" if name in _OF_EVERY_CHUNK else "id = ?2"
+        value = _encoded(name, changes[name])
+        connection.execute(f"UPDATE archival_entries SET {name} = ?1 WHERE {where}", (value, entry_id))
+        if connection.changes() == 0:
+            raise NotFound(f"there is no archival entry {entry_id}")
 
 
 def _encoded(name: str, value: Json) -> str | None:
@@ -233,15 +232,12 @@ def delete(connection: Connection, entry_id: str) -> None:
     Raises:
         NotFound: there is none.
     """
-    with connection:
-        rows = fetch_all(
-            connection, "SELECT id FROM archival_entries WHERE id = ?1 OR parent_entry_id = ?1", (entry_id,)
-        )
-        connection.execute("DELETE FROM archival_entries WHERE id = ?", (entry_id,))
-        if connection.changes() == 0:
-            raise NotFound(f"there is no archival entry {entry_id}")
-        for (removed,) in rows:
-            vectors.delete(connection, SearchKind.ARCHIVAL, removed)
+    rows = fetch_all(connection, "SELECT id FROM archival_entries WHERE id = ?1 OR parent_entry_id = ?1", (entry_id,))
+    connection.execute("DELETE FROM archival_entries WHERE id = ?", (entry_id,))
+    if connection.changes() == 0:
+        raise NotFound(f"there is no archival entry {entry_id}")
+    for (removed,) in rows:
+        vectors.delete(connection, SearchKind.ARCHIVAL, removed)
 
 
 def _select(connection: Connection, where: str, values: tuple[str | int | bytes | None, ...]) -> list[ArchivalRow]:

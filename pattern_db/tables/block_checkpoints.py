@@ -76,28 +76,27 @@ def consolidate_checkpoint(
         NotFound: there is no such block.
         Conflict: another consolidation went further already, or `up_to_seq` was never stored; load and merge again.
     """
-    with connection:
-        newest = _newest_checkpoint(connection, block_id)
-        last_seq = fetch_all(connection, "SELECT last_seq FROM memory_blocks WHERE id = ?", (block_id,))[0][0]
-        if not (0 if newest is None else newest.up_to_seq) <= up_to_seq <= last_seq:
-            raise Conflict(f"block {block_id} was consolidated by somebody else meanwhile; load it again")
-        connection.execute("DELETE FROM memory_block_updates WHERE block_id = ? AND seq <= ?", (block_id, up_to_seq))
-        merged = connection.changes()
-        connection.execute(
-            "INSERT INTO memory_block_checkpoints (block_id, snapshot, encoding, frontier, up_to_seq,"
-            " updates_consolidated, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (block_id, new_snapshot, encoding, new_frontier, up_to_seq, merged, created_at),
-        )
-        is_large = len(new_snapshot) > LARGE_SNAPSHOT_BYTES
-        connection.execute(
-            "UPDATE memory_blocks SET loro_snapshot = ?, large_blob_id = ?, snapshot_encoding = ? WHERE id = ?",
-            (
-                b"" if is_large else new_snapshot,
-                str(connection.last_insert_rowid()) if is_large else None,
-                encoding,
-                block_id,
-            ),
-        )
+    newest = _newest_checkpoint(connection, block_id)
+    last_seq = fetch_all(connection, "SELECT last_seq FROM memory_blocks WHERE id = ?", (block_id,))[0][0]
+    if not (0 if newest is None else newest.up_to_seq) <= up_to_seq <= last_seq:
+        raise Conflict(f"block {block_id} was consolidated by somebody else meanwhile; load it again")
+    connection.execute("DELETE FROM memory_block_updates WHERE block_id = ? AND seq <= ?", (block_id, up_to_seq))
+    merged = connection.changes()
+    connection.execute(
+        "INSERT INTO memory_block_checkpoints (block_id, snapshot, encoding, frontier, up_to_seq,"
+        " updates_consolidated, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (block_id, new_snapshot, encoding, new_frontier, up_to_seq, merged, created_at),
+    )
+    is_large = len(new_snapshot) > LARGE_SNAPSHOT_BYTES
+    connection.execute(
+        "UPDATE memory_blocks SET loro_snapshot = ?, large_blob_id = ?, snapshot_encoding = ? WHERE id = ?",
+        (
+            b"" if is_large else new_snapshot,
+            str(connection.last_insert_rowid()) if is_large else None,
+            encoding,
+            block_id,
+        ),
+    )
     return merged
 
 

@@ -58,31 +58,30 @@ def store_update(
     Raises:
         NotFound: there is no such block, or it was deleted.
     """
-    with connection:
-        counted = fetch_all(
-            connection,
-            "UPDATE memory_blocks SET last_seq = last_seq + 1, frontier = coalesce(?, frontier), updated_at = ?"
-            " WHERE id = ? AND is_active = 1 RETURNING last_seq",
-            (frontier, created_at, block_id),
-        )
-        if not counted:
-            raise NotFound(f"there is no memory block {block_id}")
-        seq = int(counted[0][0])
-        connection.execute(
-            "INSERT INTO memory_block_updates (block_id, seq, update_blob, byte_size, source, created_at, frontier,"
-            " author, cause) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                block_id,
-                seq,
-                update_blob,
-                len(update_blob),
-                source,
-                created_at,
-                frontier,
-                None if attribution is None else attribution.author,
-                None if attribution is None else to_json_or_null(attribution.cause),
-            ),
-        )
+    counted = fetch_all(
+        connection,
+        "UPDATE memory_blocks SET last_seq = last_seq + 1, frontier = coalesce(?, frontier), updated_at = ?"
+        " WHERE id = ? AND is_active = 1 RETURNING last_seq",
+        (frontier, created_at, block_id),
+    )
+    if not counted:
+        raise NotFound(f"there is no memory block {block_id}")
+    seq = int(counted[0][0])
+    connection.execute(
+        "INSERT INTO memory_block_updates (block_id, seq, update_blob, byte_size, source, created_at, frontier,"
+        " author, cause) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            block_id,
+            seq,
+            update_blob,
+            len(update_blob),
+            source,
+            created_at,
+            frontier,
+            None if attribution is None else attribution.author,
+            None if attribution is None else to_json_or_null(attribution.cause),
+        ),
+    )
     return seq
 
 

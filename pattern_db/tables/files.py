@@ -45,39 +45,38 @@ def put(connection: Connection, row: FileRow, content: bytes | None = None) -> b
     Raises:
         apsw.ConstraintError: the folder is missing or another file has the name (a `Conflict` once translated).
     """
-    with connection:
-        is_new = not _select(connection, "WHERE f.id = ?", (row.id,))
-        connection.execute(
-            "INSERT INTO folder_files (id, folder_id, name, content_type, size_bytes, uploaded_at, indexed_at, content)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET content_type = excluded.content_type,"
-            " size_bytes = excluded.size_bytes, uploaded_at = excluded.uploaded_at, indexed_at = excluded.indexed_at,"
-            " content = coalesce(excluded.content, content)",
-            (
-                row.id,
-                row.folder_id,
-                row.name,
-                row.content_type,
-                row.size_bytes,
-                row.uploaded_at,
-                row.indexed_at,
-                content,
-            ),
-        )
-        connection.execute(
-            "INSERT INTO file_index (file_id, status, error, mtime_ns, content_hash, line_count, passage_count)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (file_id) DO UPDATE SET status = excluded.status,"
-            " error = excluded.error, mtime_ns = excluded.mtime_ns, content_hash = excluded.content_hash,"
-            " line_count = excluded.line_count, passage_count = excluded.passage_count",
-            (
-                row.id,
-                row.status,
-                row.error,
-                row.mtime_ns,
-                row.content_hash,
-                row.line_count,
-                row.passage_count,
-            ),
-        )
+    is_new = not _select(connection, "WHERE f.id = ?", (row.id,))
+    connection.execute(
+        "INSERT INTO folder_files (id, folder_id, name, content_type, size_bytes, uploaded_at, indexed_at, content)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET content_type = excluded.content_type,"
+        " size_bytes = excluded.size_bytes, uploaded_at = excluded.uploaded_at, indexed_at = excluded.indexed_at,"
+        " content = coalesce(excluded.content, content)",
+        (
+            row.id,
+            row.folder_id,
+            row.name,
+            row.content_type,
+            row.size_bytes,
+            row.uploaded_at,
+            row.indexed_at,
+            content,
+        ),
+    )
+    connection.execute(
+        "INSERT INTO file_index (file_id, status, error, mtime_ns, content_hash, line_count, passage_count)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (file_id) DO UPDATE SET status = excluded.status,"
+        " error = excluded.error, mtime_ns = excluded.mtime_ns, content_hash = excluded.content_hash,"
+        " line_count = excluded.line_count, passage_count = excluded.passage_count",
+        (
+            row.id,
+            row.status,
+            row.error,
+            row.mtime_ns,
+            row.content_hash,
+            row.line_count,
+            row.passage_count,
+        ),
+    )
     return is_new
 
 
@@ -132,12 +131,11 @@ def delete(connection: Connection, file_id: str) -> None:
     Raises:
         NotFound: there is no such file.
     """
-    with connection:
-        for (passage_id,) in fetch_all(connection, "SELECT id FROM file_passages WHERE file_id = ?", (file_id,)):
-            vectors.delete(connection, SearchKind.FILE, passage_id)
-        connection.execute("DELETE FROM folder_files WHERE id = ?", (file_id,))
-        if connection.changes() == 0:
-            raise NotFound(f"there is no file {file_id}")
+    for (passage_id,) in fetch_all(connection, "SELECT id FROM file_passages WHERE file_id = ?", (file_id,)):
+        vectors.delete(connection, SearchKind.FILE, passage_id)
+    connection.execute("DELETE FROM folder_files WHERE id = ?", (file_id,))
+    if connection.changes() == 0:
+        raise NotFound(f"there is no file {file_id}")
 
 
 def _select(connection: Connection, where: str, values: tuple[str | int | None, ...]) -> list[FileRow]:

@@ -110,11 +110,10 @@ def delete(connection: Connection, folder_id: str) -> None:
     Raises:
         NotFound: there is no such folder.
     """
-    with connection:
-        vectors.delete_scope(connection, folder_id)
-        connection.execute("DELETE FROM folders WHERE id = ?", (folder_id,))
-        if connection.changes() == 0:
-            raise NotFound(f"there is no folder {folder_id}")
+    vectors.delete_scope(connection, folder_id)
+    connection.execute("DELETE FROM folders WHERE id = ?", (folder_id,))
+    if connection.changes() == 0:
+        raise NotFound(f"there is no folder {folder_id}")
 
 
 def attach(connection: Connection, row: FolderAttachment) -> None:

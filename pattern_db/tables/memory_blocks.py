@@ -181,13 +181,12 @@ def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
     Raises:
         NotFound: there is no such block, or it was deleted already.
     """
-    with connection:
-        connection.execute(
-            "UPDATE memory_blocks SET is_active = 0, updated_at = ? WHERE id = ? AND is_active = 1",
-            (updated_at, block_id),
-        )
-        _require_change(connection, block_id)
-        vectors.delete(connection, SearchKind.BLOCK, block_id)
+    connection.execute(
+        "UPDATE memory_blocks SET is_active = 0, updated_at = ? WHERE id = ? AND is_active = 1",
+        (updated_at, block_id),
+    )
+    _require_change(connection, block_id)
+    vectors.delete(connection, SearchKind.BLOCK, block_id)
 
 
 def select(connection: Connection, where: str, values: Sequence[str | int | None]) -> list[BlockRow]:

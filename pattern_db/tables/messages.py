@@ -254,14 +254,13 @@ def replace(connection: Connection, row: MessageRow) -> None:
 
 def tombstone(connection: Connection, message_ids: Sequence[str]) -> int:
     """Hide messages for good, from reads and from both searches; return how many were visible."""
-    with connection:
-        connection.execute(
-            "UPDATE messages SET is_deleted = 1 WHERE is_deleted = 0 AND id IN (SELECT value FROM json_each(?))",
-            (to_json(list(message_ids)),),
-        )
-        changed = connection.changes()
-        for message_id in message_ids:
-            vectors.delete(connection, SearchKind.MESSAGE, message_id)
+    connection.execute(
+        "UPDATE messages SET is_deleted = 1 WHERE is_deleted = 0 AND id IN (SELECT value FROM json_each(?))",
+        (to_json(list(message_ids)),),
+    )
+    changed = connection.changes()
+    for message_id in message_ids:
+        vectors.delete(connection, SearchKind.MESSAGE, message_id)
     return changed
 
 

@@ -65,18 +65,17 @@ def replace(
     for row in of_file(connection, file_id):
         known[row.heading, row.content].append(row)
     kept = 0
-    with connection:
-        for index, piece in enumerate(pieces):
-            same = known[piece.heading, piece.content]
-            if same:
-                _move(connection, same.popleft(), piece, index)
-                kept += 1
-            else:
-                _insert(connection, file_id, piece, index, new_id(), now)
-        gone = [row.id for rows in known.values() for row in rows]
-        for passage_id in gone:
-            vectors.delete(connection, SearchKind.FILE, passage_id)
-            connection.execute("DELETE FROM file_passages WHERE id = ?", (passage_id,))
+    for index, piece in enumerate(pieces):
+        same = known[piece.heading, piece.content]
+        if same:
+            _move(connection, same.popleft(), piece, index)
+            kept += 1
+        else:
+            _insert(connection, file_id, piece, index, new_id(), now)
+    gone = [row.id for rows in known.values() for row in rows]
+    for passage_id in gone:
+        vectors.delete(connection, SearchKind.FILE, passage_id)
+        connection.execute("DELETE FROM file_passages WHERE id = ?", (passage_id,))
     return Replaced(kept=kept, added=len(pieces) - kept, removed=len(gone))
 
 

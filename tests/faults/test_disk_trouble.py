@@ -16,9 +16,12 @@ import trio
 
 from pattern_core.limits import Limits
 from pattern_core.testing.model import Paced, says
+from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
+from pattern_db.enums import UpdateSource
 from pattern_db.errors import DiskFull, IOFailed, StorageFailed
 from pattern_db.maintenance import check
+from pattern_db.tables import block_updates, memory_blocks
 from pattern_db.testing.faults import FaultyDisk
 from pattern_db.testing.watched import Call, Op, WatchedDisk
 from tests.faults.endings import leaves
@@ -68,6 +71,35 @@ def ending_in(kind: type[StorageFailed]) -> Iterator[None]:
     assert {type(error) for error in found} == {kind}, found
     if kind is DiskFull:
         assert all("Free some space" in str(error) for error in found)
+
+
+def store_edit(connection: Connection) -> None:
+    """Write what an edit of a block writes, on a connection that has read nothing yet."""
+    block = memory_blocks.list_all(connection)[0]
+    block_updates.store_update(connection, block.id, b"u" * 3_000, UpdateSource.AGENT, "2026-11-22T00:00:00.000Z")
+
+
+@pytest.mark.parametrize("batch", [1, 2], ids=["alone", "sharing a commit"])
+async def test_a_read_that_fails_anywhere_in_a_write_is_told_as_what_it_is(
+    path: Path, disk: FaultyDisk, batch: int
+) -> None:
+    """SQLite then rolls back by itself, and no error of going back to a savepoint may hide why."""
+    failed = 0
+    with DatabaseThreads() as threads:
+        await made(path, threads)
+        for nth in range(1, 60):
+            async with await Database.open(path, threads, vfs=disk.name) as database:
+                disk.failed.clear()
+                disk.fail(Op.READ, nth=nth)
+                try:
+                    async with trio.open_nursery() as nursery:
+                        for _number in range(batch):
+                            nursery.start_soon(database.write, store_edit)
+                except* IOFailed:
+                    failed += 1
+                assert disk.failed[Op.READ] == 0 or failed
+                disk.heal()
+    assert failed > 5
 
 
 async def test_trouble_within_a_turn_ends_the_constellation_and_the_turn_goes_on_later(

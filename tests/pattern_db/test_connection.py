@@ -6,7 +6,14 @@ import apsw
 import pytest
 
 from pattern_db import connection as opening
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, open_in_memory
+from pattern_db.connection import (
+    Connection,
+    fetch_all,
+    open_connection,
+    open_immutable,
+    open_in_memory,
+    transaction,
+)
 from pattern_db.errors import Corrupt, IOFailed, NotFound
 
 
@@ -106,3 +113,19 @@ def test_an_immutable_file_is_opened_without_a_trace(tmp_path: Path) -> None:
 
 def test_the_cache_is_small() -> None:
     assert opening.CACHE_KIB * 1024 / opening.PAGE_BYTES == 256  # pages
+
+
+def test_a_transaction_leaves_all_or_nothing_and_says_what_ended_it(tmp_path: Path) -> None:
+    connection = open_connection(tmp_path / "a.db", create=True)
+    with transaction(connection):
+        connection.execute("CREATE TABLE t (x)")
+        connection.execute("INSERT INTO t VALUES (1)")
+    with pytest.raises(ValueError, match="a bug"), transaction(connection):
+        connection.execute("INSERT INTO t VALUES (2)")
+        raise ValueError("a bug")
+    pages = int(str(pragma(connection, "page_count")))
+    fetch_all(connection, f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(apsw.FullError), transaction(connection):  # here SQLite rolls back by itself
+        connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
+    assert fetch_all(connection, "SELECT x FROM t") == [(1,)]
+    assert not connection.in_transaction

@@ -142,6 +142,20 @@ async def test_after_storage_trouble_the_file_is_opened_anew(tmp_path: Path, thr
 
 
 @pytest.mark.parametrize("end", ["ROLLBACK", "COMMIT"])
+async def test_a_request_that_ends_the_transaction_and_fails_ends_the_lane(either: Database, end: str) -> None:
+    def store(connection: Connection) -> None:
+        add(connection, "half")
+        connection.execute(end).fetchall()
+        add(connection, "stored by itself")
+        raise ValueError("a bug")
+
+    with pytest.raises(StorageFailed, match="a bug"):
+        await either.write(store)
+    with pytest.raises(StorageFailed):
+        await either.write(add, "later")
+
+
+@pytest.mark.parametrize("end", ["ROLLBACK", "COMMIT"])
 async def test_what_ends_the_transaction_itself_is_never_taken_for_stored(either: Database, end: str) -> None:
     def store(connection: Connection) -> str:
         connection.execute(end).fetchall()

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from pattern_db import vector_cache, vector_scan, vector_tables, vectors
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, fetch_all, transaction
 from pattern_db.enums import IndexState, SearchKind
 from pattern_db.tables import embedding_indexes, embedding_refusals
 from pattern_db.tables.embedding_indexes import IndexRow
@@ -147,7 +147,7 @@ def test_two_indexes_stand_side_by_side(db: Connection, begin_index: Callable[..
     vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [short])
     assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9, fingerprint="g") == []
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9, fingerprint="f")) == ["msg_1"]
-    with pytest.raises(ValueError, match="4 numbers"):
+    with pytest.raises(ValueError, match="4 numbers"), transaction(db):
         vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [replace(ROW, ref="msg_1")])
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9)) == ["msg_1"]
     assert vectors.by_hash(db, other.id, ["h", "x"]) == {"h": vectors.packed([0, 1])}

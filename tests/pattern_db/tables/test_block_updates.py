@@ -5,7 +5,7 @@ from collections.abc import Callable
 import apsw
 import pytest
 
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, transaction
 from pattern_db.enums import UpdateSource
 from pattern_db.errors import NotFound
 from pattern_db.tables import block_updates, memory_blocks
@@ -55,7 +55,7 @@ def test_updates_since_returns_only_what_is_newer(db: Connection, block: str) ->
 
 def test_an_update_and_its_number_are_stored_together_or_not_at_all(db: Connection, block: str) -> None:
     db.execute("CREATE TRIGGER refuse BEFORE INSERT ON memory_block_updates BEGIN SELECT RAISE(ABORT, 'no'); END")
-    with pytest.raises(apsw.ConstraintError):
+    with pytest.raises(apsw.ConstraintError), transaction(db):
         store(db, block, b"a")
     assert memory_blocks.get(db, block).last_seq == 0
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, fetch_all, transaction
 from pattern_db.enums import PathType
 from pattern_db.errors import NotFound
 from pattern_db.tables import files, folders, passages
@@ -45,7 +45,7 @@ def test_names_are_once_in_a_folder_and_errors_belong_to_the_unreadable(shelf: C
     files.put(shelf, file("a.md"))
     other = FileRow(id="file_2", folder_id="fld_1", name="a.md", status="indexed", uploaded_at=NOW)
     for row in (other, file("b", error="x"), file("c", status="unreadable"), file("d", status="odd")):
-        with pytest.raises(apsw.ConstraintError):
+        with pytest.raises(apsw.ConstraintError), transaction(shelf):
             files.put(shelf, row)
     assert files.count(shelf, "fld_1") == 1
 
