@@ -72,9 +72,9 @@ class Ids:
         """A fresh id such as `turn_01j…`."""
         return f"{prefix}_{ulid(self._clock.now_ms(), self._randomness.getrandbits(80))}"
 
-    def position(self) -> str:
-        """The next position: 19 decimal digits, greater than every one before it."""
-        candidate = (self._clock.now_ms() - SNOWFLAKE_EPOCH_MS) << SEQUENCE_BITS
+    def position(self, now_ms: int | None = None) -> str:
+        """Return the next position: 19 decimal digits, greater than every one before it. `now_ms` saves a look."""
+        candidate = ((self._clock.now_ms() if now_ms is None else now_ms) - SNOWFLAKE_EPOCH_MS) << SEQUENCE_BITS
         self._last = max(candidate, self._last + 1)
         return f"{self._last:0{POSITION_DIGITS}d}"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pattern_core.budgets.budget import Budget
-from pattern_core.clock import Clock, now_text
+from pattern_core.clock import Clock
 from pattern_core.conversation.history import make_message
 from pattern_core.events import Event, EventLog, append
 from pattern_core.ids import Ids
@@ -20,6 +20,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.tables.prompts import ShownRow
+from pattern_db.timestamps import iso
 
 LOGGED_MAX = 4_096  # prompt logs that are known to be stored
 
@@ -90,7 +91,7 @@ class Journal:
 
     def now(self) -> str:
         """Return the wall time as it is stored."""
-        return now_text(self._clock)
+        return iso(self._clock.now_ms())
 
     def seconds_since(self, began_ms: int) -> float:
         """Return the time since a wall time in unix milliseconds, at least 0."""
@@ -98,7 +99,8 @@ class Journal:
 
     def new_message(self, role: str, *parts: Part) -> Message:
         """Return a message at the next position, not yet stored."""
-        return make_message(role, parts, position=self._ids.position(), created_at=self.now())
+        now_ms = self._clock.now_ms()
+        return make_message(role, parts, position=self._ids.position(now_ms), created_at=iso(now_ms))
 
     def logged(self, agent_id: str) -> set[bytes]:
         """Return the digests of the agent's prompt logs that are known to be stored."""

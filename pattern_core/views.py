@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, TurnStatus
 from pattern_db.journal import approvals, turns, usage
-from pattern_db.journal.turns import TurnRow
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -53,27 +52,18 @@ def view_turn(connection: Connection, turn_id: str) -> TurnView:
         pattern_db.errors.NotFound: there is none.
     """
     row = turns.by_id(connection, turn_id)
+    asked = approvals.of_turn(connection, row.key) if row.status == TurnStatus.WAITING else []
     return TurnView(
         id=row.id,
         agent_id=row.agent_id,
         status=row.status,
         error=None if row.error is None else json.loads(row.error),
-        messages=_messages(connection, row),
+        messages=[] if row.batch_id is None else messages.by_batch(connection, row.agent_id, row.batch_id),
         usage=usage.of_turn(connection, row.key),
         steps=row.steps,
-        approvals=_asked(connection, row),
+        approvals=[one.id for one in asked if one.status is ApprovalStatus.PENDING],
         sender=row.sender,
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
     )
-
-
-def _asked(connection: Connection, row: TurnRow) -> list[str]:
-    if row.status != TurnStatus.WAITING:
-        return []
-    return [one.id for one in approvals.of_turn(connection, row.key) if one.status is ApprovalStatus.PENDING]
-
-
-def _messages(connection: Connection, row: TurnRow) -> list[MessageRow]:
-    return [] if row.batch_id is None else messages.by_batch(connection, row.agent_id, row.batch_id)

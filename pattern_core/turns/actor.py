@@ -59,34 +59,18 @@ class _Refused(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _Delivery:
-    """A message on its way to an agent at rest; its sender waits until it is on disk, or refused."""
+    """A message on its way to an agent at rest. `is_known` is set once it is on disk (`accepted`), or refused."""
 
     arrival: Arrival
     stored: Accepted | None = None  # within the transaction
     accepted: Accepted | None = None
     error: PatternError | DatabaseError | None = None
-    _known: trio.Event = field(default_factory=trio.Event)
-
-    async def wait(self) -> Accepted:
-        """Wait until the message is accepted.
-
-        Raises:
-            PatternError: it was refused.
-            StorageFailed: the disk failed.
-        """
-        await self._known.wait()
-        if self.accepted is None:
-            raise self.error or Unavailable("the constellation has just stopped; send this again in a few seconds")
-        return self.accepted
+    is_known: trio.Event = field(default_factory=trio.Event)
 
     def commit(self) -> None:
         """Note that the message is on disk, and let its sender continue."""
         self.accepted = self.stored
-        self._known.set()
-
-    def settle(self) -> None:
-        """Let the sender continue."""
-        self._known.set()
+        self.is_known.set()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,15 +137,20 @@ class Actors:
 
         Raises:
             PatternError: as `admission.accept`.
+            StorageFailed: the disk failed.
         """
         delivery = _Delivery(arrival=arrival)
         worker = self._handed_over(agent.id, delivery)
         if worker is not None:
             worker.receiving.acquire_nowait()
             try:
-                return await delivery.wait()
+                await delivery.is_known.wait()
             finally:
                 worker.receiving.release()
+            if delivery.accepted is None:
+                stopped = "the constellation has just stopped; send this again in a few seconds"
+                raise delivery.error or Unavailable(stopped)
+            return delivery.accepted
         worker = self._awake.get(agent.id)
         if worker is not None and worker.receiving.locked():
             async with worker.receiving:  # what was sent first is accepted first
@@ -345,7 +334,7 @@ class Actors:
         """Let the sender continue, whatever happened; where the disk failed, with what it said."""
         if delivery.accepted is None and delivery.error is None:
             delivery.error = copy.copy(self._services.database.failure)
-        delivery.settle()
+        delivery.is_known.set()
 
     async def _begin(self, agent_id: str, message: _Message, delivery: _Delivery | None = None) -> None:
         """Run a turn from its message (T1) on; with a `delivery` from T0 on."""
@@ -365,7 +354,8 @@ class Actors:
             batch_id=incoming.position,
             began_ms=now_ms,
         )
-        wall_s = self._wall_s(agent)
+        own_limits = _own_limits(agent)
+        wall_s = own_limits.over(services.limits.turn).wall_s or math.inf
         known_facts = TurnFacts(
             seed=message.seed,
             source=_source(message.sender, message.payload.get("source")),
@@ -376,12 +366,12 @@ class Actors:
         turn = self._awake[agent_id].turn = Turn(services, record, known_facts)
         with self._listed(turn) as running:
             if delivery is not None:
-                record.accept(partial(_store, delivery), [delivery.arrival.queued], delivery.commit)
+                record.accept(partial(_store, record, delivery), [delivery.arrival.queued], delivery.commit)
             record.start(
                 incoming,
                 message.payload,
                 deadline_at=known_facts.deadline_at,
-                limits=_own_limits(agent),
+                limits=own_limits,
                 queued=delivery is None,
             )
             try:
@@ -440,7 +430,8 @@ class Actors:
         """A turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
         now_ms = services.clock.now_ms()
-        left_s = min(_left_s(row, now_ms), self._wall_s(agent))  # more only if the clock was set back
+        wall_s = _own_limits(agent).over(services.limits.turn).wall_s or math.inf
+        left_s = min(_left_s(row, now_ms), wall_s)  # more only if the clock was set back
         known = await services.database.read(recovery.restore, row, is_open=found.is_asking)
         record = Record(
             journal=services.journal,
@@ -535,23 +526,20 @@ class Actors:
         await turn.record.flush()
         found = await self._services.database.read(recovery.find, turn.record.key)
         # A call that was cut off cost something; that of a provider who refused cost nothing.
-        cut_off = DeadAttempt(is_charged=ending.status != TurnStatus.FAILED) if found.is_asking else None
+        is_charged = ending.status != TurnStatus.FAILED
+        cut_off = DeadAttempt(is_charged=is_charged, asking=turn.asking) if found.is_asking else None
         closed = recovery.close_calls(found.unanswered)
-        await turn.record.end(ending, closed=closed, cut_off=cut_off, asking=turn.asking)
+        await turn.record.end(ending, closed=closed, cut_off=cut_off)
         self.forget(turn.agent.id)
 
-    def _wall_s(self, agent: Agent) -> float:
-        """How long a turn of the agent may take, in seconds."""
-        return _own_limits(agent).over(self._services.limits.turn).wall_s or math.inf
 
-
-def _store(delivery: _Delivery, connection: Connection) -> int:
-    """T0 of a message whose turn starts in the same transaction; return the turn's key."""
+def _store(record: Record, delivery: _Delivery, connection: Connection) -> None:
+    """T0 of a message whose turn starts in the same transaction: the turn gets its key."""
     try:
         delivery.stored = admission.accept_at_rest(connection, delivery.arrival)
     except PatternError as error:
         raise _Refused from error
-    return delivery.stored.key or 0
+    record.key = delivery.stored.key or 0
 
 
 def _find_work(connection: Connection, agent_id: str) -> TurnRow | _Message | None:

@@ -80,23 +80,17 @@ def check(incoming: Incoming, limits: Limits) -> None:
             " split it, or put the text into a memory block"
         )
     check_text(incoming.content)
-    _check_origin(incoming)
+    if incoming.source is not None or incoming.source_metadata:
+        try:
+            check_text(to_json([incoming.source, incoming.source_metadata]))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"`source_metadata` is not JSON: {error}") from None
     if len(incoming.images) > IMAGES_MAX:
         raise InvalidInput(f"the message has {len(incoming.images)} images, and at most {IMAGES_MAX} fit; send fewer")
     if not 0 <= incoming.priority <= PRIORITY_MAX:
         raise InvalidInput("`priority` is a whole number from 0 (low) to 3 (urgent)")
     if incoming.idempotency_key is not None and not 1 <= len(incoming.idempotency_key) <= KEY_CHARS_MAX:
         raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
-
-
-def _check_origin(incoming: Incoming) -> None:
-    if incoming.source is None and not incoming.source_metadata:
-        return
-    try:
-        text = to_json([incoming.source, incoming.source_metadata])
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"`source_metadata` is not JSON: {error}") from None
-    check_text(text)
 
 
 def addressed_to(incoming: Incoming, agent: AgentRow) -> Incoming:
@@ -184,8 +178,12 @@ def _known(
     connection: Connection, incoming: Incoming, payload: str
 ) -> tuple[str | None, tuple[bytes | None, bytes | None]]:
     """The turn that was accepted under the message's key, if any, and the digests of key and message."""
-    idempotency, fingerprint = _digests(incoming, payload)
-    known = None if idempotency is None else turns.by_idempotency(connection, idempotency)
+    if incoming.idempotency_key is None:
+        return None, (None, None)
+    name = json.dumps([incoming.agent_id, incoming.sender, incoming.idempotency_key]).encode()
+    idempotency = blake2b(name, digest_size=DIGEST_BYTES).digest()
+    fingerprint = blake2b(payload.encode(), digest_size=DIGEST_BYTES).digest()
+    known = turns.by_idempotency(connection, idempotency)
     if known is not None and known.fingerprint != fingerprint:
         raise IdempotencyMismatch(
             "this idempotency key was used for a different message; use a new key for each message"
@@ -250,17 +248,6 @@ def parts_of(payload: Mapping[str, object]) -> tuple[Part, ...]:
     """
     stored = payload.get("parts")
     return parts_from_json(stored) if isinstance(stored, list) else (Text(text=str(payload["content"])),)
-
-
-def _digests(incoming: Incoming, payload: str) -> tuple[bytes | None, bytes | None]:
-    """The digest under which a repeated request is found, and the one that shows whether it is the same request."""
-    if incoming.idempotency_key is None:
-        return None, None
-    name = json.dumps([incoming.agent_id, incoming.sender, incoming.idempotency_key]).encode()
-    return (
-        blake2b(name, digest_size=DIGEST_BYTES).digest(),
-        blake2b(payload.encode(), digest_size=DIGEST_BYTES).digest(),
-    )
 
 
 def check_agent(agent: AgentRow) -> None:

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import cast
 
 import outcome
 import trio
@@ -73,11 +72,6 @@ class PlannedCall:
         will_run = self.tool is not None and not self.is_forbidden and self.row.status != _DENIED
         return not will_run or self.row.effect_class in _INNER
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it may not run before a person agreed."""
-        return self.row.status == WAITING
-
 
 class TurnCalls:
     """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome."""
@@ -98,38 +92,29 @@ class TurnCalls:
     def plan(self, calls: Sequence[ToolCall]) -> list[PlannedCall]:
         """Return the calls of a decision with their tools, in the model's order, after those of the step so far.
 
-        A call that cannot run is planned as a refusal.
+        A call that cannot run is planned as a refusal. Its idempotency key is a BLAKE2b digest (32 hex digits) of
+        constellation, turn, step and place: the same when the call is run again, and no other call's.
         """
-        first = self._judge.count(self._record.step)
-        planned = []
-        for index, call in enumerate(calls, first):
+        record, planned = self._record, []
+        for index, call in enumerate(calls, self._judge.count(record.step)):
             tool, refusal = self._find(call)
-            row = self._row(call, index, tool)
+            arguments = to_json(dict(call.arguments)) if call.invalid is None else to_json(call.invalid)
+            place = f"{self._services.constellation_id}/{record.id}/{record.step}/{index}".encode()
+            row = EffectRow(
+                record.key,
+                record.step,
+                index,
+                call.call_id,
+                call.tool,
+                arguments,
+                hash_call(call.tool, arguments),
+                (EffectClass.PURE if tool is None else tool.effect).value,
+                NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
+            )
             planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal))
         given = [call.arguments if call.invalid is None else call.invalid for call in calls]
         self._judge.plan([one.row for one in planned], given)
         return planned
-
-    def _row(self, call: ToolCall, index: int, tool: Tool | None) -> EffectRow:
-        """The planned effect of a call.
-
-        The idempotency key is a BLAKE2b digest (32 hex digits) of constellation, turn, step and place: the same when
-        the call is run again, and no other call's.
-        """
-        record = self._record
-        arguments = to_json(dict(call.arguments)) if call.invalid is None else to_json(call.invalid)
-        place = f"{self._services.constellation_id}/{record.id}/{record.step}/{index}".encode()
-        return EffectRow(
-            record.key,
-            record.step,
-            index,
-            call.call_id,
-            call.tool,
-            arguments,
-            hash_call(call.tool, arguments),
-            (EffectClass.PURE if tool is None else tool.effect).value,
-            NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
-        )
 
     def forced(self, calls: Sequence[ForcedCall]) -> list[ToolCall]:
         """Return calls that rules make as the conversation shows them, after those of the step so far."""
@@ -210,7 +195,13 @@ class TurnCalls:
             return planned
         if row.args_hash in self.in_doubt:
             return self._asked(planned, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY)
-        reason = None if agreed else _own_reason(planned)  # who agreed to such calls is not asked again by the tool
+        if agreed or tool.consent is None:  # who agreed to such calls is not asked again by the tool
+            return planned
+        try:
+            tool.arguments.check(planned.arguments)
+        except InvalidInput:
+            return planned  # arguments that do not fit are reported when it runs
+        reason = tool.consent(planned.arguments)
         if reason is None or await consent.is_standing(self._agent.id, row, None):
             return planned
         return self._asked(planned, reason)
@@ -248,9 +239,8 @@ class TurnCalls:
 
     async def _run_group(self, group: Sequence[PlannedCall]) -> bool:
         judged = await self._judged(group)
-        running = [one for one in judged if not one.is_waiting]
-        inner = [one for one in running if one.is_inner]
-        outer = [one for one in running if not one.is_inner]
+        inner = [one for one in judged if one.row.status != WAITING and one.is_inner]
+        outer = [one for one in judged if one.row.status != WAITING and not one.is_inner]
         if outer:
             timeout_s = self._services.limits.turn.tool_timeout_s
             await self._record.start_calls([one.row for one in outer], timeout_s=timeout_s)
@@ -264,7 +254,7 @@ class TurnCalls:
                 for one in outer:
                     nursery.start_soon(self._run_and_record, one)
                 await self._run_inner(inner)
-        return len(running) == len(judged)
+        return len(inner) + len(outer) == len(judged)
 
     async def _run_inner(self, inner: Sequence[PlannedCall]) -> None:
         for one in inner:
@@ -302,37 +292,24 @@ class TurnCalls:
             return _denied(planned)
         if tool is None:
             return FinishedCall(row=row, status="error", content=planned.refusal or "Not run.")
-        timeout_s = tool.timeout_s or self._services.limits.turn.tool_timeout_s
+        limits, toolbox, tools = self._services.limits.turn, self._services.toolbox, self._services.tools
+        timeout_s = tool.timeout_s or limits.tool_timeout_s
         with trio.CancelScope(deadline=trio.current_time() + timeout_s) as scope:
             result = await outcome.acapture(tool.call, self._context(row, work), planned.arguments)
             if isinstance(result, outcome.Error) and not isinstance(result.error, Exception):
                 raise result.error
         if scope.cancelled_caught:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
-        finished = await self._finished(row, result, work)
-        note = edited_note(planned.answered, row)
-        return replace(finished, content=note + finished.content) if note else finished
-
-    async def _finished(self, row: EffectRow, result: outcome.Outcome[object], work: UnitOfWork) -> FinishedCall:
-        limit = self._services.limits.turn.tool_result_chars_max
+        status, note = "error", edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
-            origin = Origin(
-                agent_id=self._agent.id,
-                tool=row.tool,
-                call_id=row.call_id,
-                reader=self._services.tools.reader(self._agent.enabled_tools),
-            )
-            whole = to_text(result.value)
-            text = await self._services.toolbox.results.shorten(whole, limit=limit, origin=origin, work=work)
-            return FinishedCall(row=row, status="done", content=text)
-        error = cast("outcome.Error", result).error
-        if isinstance(error, StorageFailed):
-            raise error
-        if isinstance(error, PatternError | DatabaseError):
-            return FinishedCall(row=row, status="error", content=to_text(f"Error: {error.message}", limit))
-        _log.error("tool %s failed", row.tool, exc_info=error)
-        text = f"Error: the tool failed ({type(error).__name__}: {error})"
-        return FinishedCall(row=row, status="error", content=to_text(text, limit))
+            reader = tools.reader(self._agent.enabled_tools)
+            origin = Origin(agent_id=self._agent.id, tool=row.tool, call_id=row.call_id, reader=reader)
+            limit = limits.tool_result_chars_max
+            status = "done"
+            content = await toolbox.results.shorten(to_text(result.value), limit=limit, origin=origin, work=work)
+        else:
+            content = to_text(_error_text(row, result.error), limits.tool_result_chars_max)
+        return FinishedCall(row=row, status=status, content=note + content)
 
     async def probed(self, planned: PlannedCall) -> FinishedCall | None:
         """Return the outcome of a verifiable call that was started before, as its tool finds out.
@@ -391,16 +368,18 @@ class TurnCalls:
         )
 
 
-def _own_reason(planned: PlannedCall) -> str | None:
-    """Why the tool itself wants a person to agree. Arguments that do not fit are reported when it runs."""
-    tool = planned.tool
-    if tool is None or tool.consent is None:
-        return None
-    try:
-        tool.arguments.check(planned.arguments)
-    except InvalidInput:
-        return None
-    return tool.consent(planned.arguments)
+def _error_text(row: EffectRow, error: BaseException) -> str:
+    """What the model is told of a call that raised.
+
+    Raises:
+        StorageFailed: that is what was raised.
+    """
+    if isinstance(error, StorageFailed):
+        raise error
+    if isinstance(error, PatternError | DatabaseError):
+        return f"Error: {error.message}"
+    _log.error("tool %s failed", row.tool, exc_info=error)
+    return f"Error: the tool failed ({type(error).__name__}: {error})"
 
 
 def _denied(planned: PlannedCall) -> FinishedCall:

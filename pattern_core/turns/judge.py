@@ -158,7 +158,9 @@ class Judge:
             raise LimitReached(finding.text, detector=finding.detector)
         if finding is not None:
             notes.append(finding.text)
-        if self._would_end(step):
+        # The decision ends the turn: it called nothing, or a call that ends turns has run.
+        has_called = any(call.step == step and not call.is_forced for call in self.calls)
+        if not has_called or (self.rules.rules and ends_after(self.rules, self._state(step))):
             leaving = self.exit(step)
             if leaving.may_end:
                 return StepBorder(ends=True)
@@ -166,8 +168,3 @@ class Judge:
                 return StepBorder(forced=leaving.forced_calls)
             notes.append(leaving.reminder or "")
         return StepBorder(notes=notes)
-
-    def _would_end(self, step: int) -> bool:
-        """Whether the decision of a step ends the turn: it called nothing, or a call that ends turns has run."""
-        has_called = any(call.step == step and not call.is_forced for call in self.calls)
-        return not has_called or (bool(self.rules.rules) and ends_after(self.rules, self._state(step)))

@@ -37,13 +37,12 @@ from pattern_core.journal import Journal
 from pattern_core.messages import Message, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.tokens import estimate_usage
-from pattern_core.prompts.prompt import Prompt
 from pattern_core.turns.admission import parts_of
 from pattern_core.turns.rows import (
     CallRefused,
     Recorded,
+    Store,
     called_draft,
-    effect_key,
     finish_row,
     finishing,
     resulted_draft,
@@ -72,9 +71,13 @@ Flush = Callable[[Connection], tuple[T, Sequence[Draft]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadAttempt:
-    """A model call that was cut off or did not help. If it is charged, then for its prompt, as an estimate."""
+    """A model call that was cut off or did not help. If it is charged, then for its prompt, as an estimate.
+
+    `asking` is what it asked; None where an earlier process did.
+    """
 
     is_charged: bool
+    asking: Asking | None = None
 
 
 def _nothing(_connection: Connection) -> tuple[None, Sequence[Draft]]:
@@ -203,15 +206,9 @@ class Record:
 
     # T0, T1
 
-    def accept(
-        self, store: Callable[[Connection], int], drafts: Sequence[Draft], on_commit: Callable[[], None]
-    ) -> None:
-        """T0: record that the turn is accepted; `store` returns its key. `on_commit` is called after the commit."""
-
-        def accepted(connection: Connection) -> None:
-            self.key = store(connection)
-
-        self._recorded.append(Recorded(accepted, drafts, on_commit=on_commit))
+    def accept(self, store: Store, drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
+        """T0: record that the turn is accepted; `store` sets its key. `on_commit` is called after the commit."""
+        self._recorded.append(Recorded(store, drafts, on_commit=on_commit))
 
     def start(
         self, incoming: Message, payload: Mapping[str, object], *, deadline_at: str, limits: TurnBudget, queued: bool
@@ -254,7 +251,6 @@ class Record:
 
     async def open_step(
         self,
-        prompt: Prompt,
         asking: Asking,
         *,
         look: Callable[[Connection], T | None] | None = None,
@@ -274,9 +270,10 @@ class Record:
         charged: UsageRow | None = None
         if dead is not None:
             drafts.insert(0, Draft("step.superseded", {"step": self.step, "attempt": self.attempt}))
-            spent = estimate_usage(prompt.request, ())
+            asked = dead.asking or asking
+            spent = estimate_usage(asked.prompt.request, ())
             charged = (
-                usage_row(self.key, self.agent.id, asking, spent, step=self.step, attempt=self.attempt, at=now)
+                usage_row(self.key, self.agent.id, asked, spent, step=self.step, attempt=self.attempt, at=now)
                 if dead.is_charged
                 else None
             )
@@ -289,22 +286,21 @@ class Record:
                 steps.close(connection, (self.key, self.step, self.attempt), status="superseded", ended_at=now)
             if charged is not None:
                 ledger.settle(connection, replace(charged, is_estimate=True))
-            self._hold(connection, asking, step, attempt, now)
-            row = step_row(self.key, prompt, asking, step=step, attempt=attempt, now=now)
+            if not self._is_unbounded:
+                self._hold(connection, asking, step, attempt, now)
+            row = step_row(self.key, asking, step=step, attempt=attempt, now=now)
             steps.open_step(connection, row, self.journal.logged(self.agent.id))
             return None, drafts
 
         found = await self.flush(opened, shows_results=True, now=now)
         if found is None:
             self.step, self.attempt = step, attempt
-            self.journal.note_logged(self.agent.id, prompt.log)
+            self.journal.note_logged(self.agent.id, asking.prompt.log)
         return found
 
     def _hold(self, connection: Connection, asking: Asking, step: int, attempt: int, now: str) -> None:
         """Hold back what the step's call may cost at most."""
-        if self._is_unbounded:
-            return
-        first = asking.first
+        first = asking.chain.links[0]
         call = ledger.Call(
             turn=self.key,
             step=step,
@@ -319,15 +315,12 @@ class Record:
     async def stream(self, drafts: Sequence[Draft]) -> None:
         """T2': store pieces of an answer that is still arriving."""
         self.is_streamed = True
-        await self.publish(drafts)
+        await self.flush(lambda _connection: (None, drafts))
 
     async def tell(self, name: str, data: Mapping[str, object]) -> None:
         """Store an event about the open step that changes nothing."""
-        await self.publish([Draft(name, {"step": self.step, "attempt": self.attempt, **data})])
-
-    async def publish(self, drafts: Sequence[Draft]) -> None:
-        """Store events of the turn and publish them."""
-        await self.flush(lambda _connection: (None, drafts))
+        draft = Draft(name, {"step": self.step, "attempt": self.attempt, **data})
+        await self.flush(lambda _connection: (None, [draft]))
 
     def decide(
         self, reply: ModelReply, asking: Asking, planned: Sequence[EffectRow], *, rest: Sequence[Draft] = ()
@@ -385,7 +378,7 @@ class Record:
 
         def asked(connection: Connection) -> None:
             for row, question in questions:
-                effects.ask(connection, effect_key(row))
+                effects.ask(connection, (row.turn, row.step, row.call))
                 approvals.insert(connection, question)
 
         self._recorded.append(Recorded(asked, drafts))
@@ -411,7 +404,8 @@ class Record:
 
         def started(connection: Connection) -> tuple[None, Sequence[Draft]]:
             for row in rows:
-                effects.start(connection, effect_key(row), epoch=epoch, started_at=now, deadline_at=deadline_at)
+                key = (row.turn, row.step, row.call)
+                effects.start(connection, key, epoch=epoch, started_at=now, deadline_at=deadline_at)
             return None, ()
 
         await self.flush(started)
@@ -470,11 +464,10 @@ class Record:
         *,
         closed: Sequence[FinishedCall] = (),
         cut_off: DeadAttempt | None = None,
-        asking: Asking | None = None,
     ) -> None:
         """T8: end the turn. `closed` are results for calls that had none, so that no call is left unanswered.
 
-        `cut_off` is the call of the open step, if one is open, of the models in `asking`.
+        `cut_off` is the call of the open step, if one is open.
         """
         now = self.journal.now()
         results = [(finished, self.journal.new_message("tool", finished.result)) for finished in closed]
@@ -482,9 +475,10 @@ class Record:
         drafts = [resulted_draft(finished, message) for finished, message in results]
         drafts.append(Draft(f"turn.{ending.status}", {}, ended(ending.status, ending.error)))
         charged: UsageRow | None = None
-        if cut_off is not None and cut_off.is_charged and asking is not None:
-            spent = Usage(input_tokens=asking.prompt.tokens, output_tokens=0, is_estimate=True)
-            charged = usage_row(self.key, self.agent.id, asking, spent, step=self.step, attempt=self.attempt, at=now)
+        if cut_off is not None and cut_off.is_charged and cut_off.asking is not None:
+            asked = cut_off.asking
+            spent = Usage(input_tokens=asked.prompt.tokens, output_tokens=0, is_estimate=True)
+            charged = usage_row(self.key, self.agent.id, asked, spent, step=self.step, attempt=self.attempt, at=now)
 
         def store(connection: Connection) -> tuple[None, Sequence[Draft]]:
             if cut_off is not None:
@@ -496,7 +490,13 @@ class Record:
                 finish_row(connection, finished, message)
             if any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
                 approvals.cancel_calls(connection, self.key, now)
-            self._ends(connection, ending, now)
+            status, error = ending.status, ending.error
+            turns.end(connection, self.key, status=status, ended_at=now, steps=self.step, error=error)
+            if self.may_hold:
+                ledger.recover(connection, self.key, at=now)  # a summary that was cut off cost something
+                ledger.release(connection, self.key)
+            if ending.discards:
+                messages.discard_batch(connection, self.agent.id, self.batch_id)
             return None, drafts
 
         self.is_ending = True
@@ -504,15 +504,6 @@ class Record:
         for _finished, message in results:
             self.history.append(message)
         self.journal.meters.turn_ended(ending.status, self.journal.seconds_since(self.began_ms))
-
-    def _ends(self, connection: Connection, ending: Ending, now: str) -> None:
-        status, error = ending.status, ending.error
-        turns.end(connection, self.key, status=status, ended_at=now, steps=self.step, error=error)
-        if self.may_hold:
-            ledger.recover(connection, self.key, at=now)  # a summary that was cut off cost something
-            ledger.release(connection, self.key)
-        if ending.discards:
-            messages.discard_batch(connection, self.agent.id, self.batch_id)
 
     # Rows
 

@@ -9,7 +9,6 @@ from pattern_core.errors import PatternError
 from pattern_core.events import Draft, Event, called, resulted
 from pattern_core.messages import Message
 from pattern_core.models.model import Usage
-from pattern_core.prompts.prompt import Prompt
 from pattern_core.turns.state import Asking, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
@@ -50,9 +49,9 @@ class Recorded:
     on_commit: Callable[[], None] | None = None
 
 
-def step_row(key: int, prompt: Prompt, asking: Asking, *, step: int, attempt: int, now: str) -> StepRow:
-    """Return the open step that is about to send `prompt`."""
-    link = asking.first
+def step_row(key: int, asking: Asking, *, step: int, attempt: int, now: str) -> StepRow:
+    """Return the open step that is about to ask."""
+    link, prompt = asking.chain.links[0], asking.prompt
     return StepRow(
         key,
         step,
@@ -94,7 +93,14 @@ def finishing(finished: FinishedCall, message: Message, row: MessageRow, work: U
     """T6, to be recorded."""
 
     def store(connection: Connection) -> list[Event]:
-        events = [] if work is None else _run(connection, work, finished)
+        events: list[Event] = []
+        try:
+            with translated():
+                events = [] if work is None else work.run(connection)
+        except StorageFailed:
+            raise
+        except (DatabaseError, PatternError) as error:
+            raise CallRefused(finished, error.message) from error
         messages.append(connection, [row])
         finish_row(connection, finished, message)
         return events
@@ -103,30 +109,11 @@ def finishing(finished: FinishedCall, message: Message, row: MessageRow, work: U
     return Recorded(store, drafts, work=work, finished=finished, shown=message, row=row)
 
 
-def _run(connection: Connection, work: UnitOfWork, finished: FinishedCall) -> list[Event]:
-    """Store what a tool wants stored.
-
-    Raises:
-        CallRefused: it was refused.
-    """
-    try:
-        with translated():
-            return work.run(connection)
-    except StorageFailed:
-        raise
-    except (DatabaseError, PatternError) as error:
-        raise CallRefused(finished, error.message) from error
-
-
 def finish_row(connection: Connection, finished: FinishedCall, message: Message) -> None:
     """Store the end of a call with its result; the result's message is stored before."""
-    key, ended_at = effect_key(finished.row), message.created_at
+    row, ended_at = finished.row, message.created_at
+    key = (row.turn, row.step, row.call)
     effects.finish(connection, key, status=finished.status, message_id=message.id, ended_at=ended_at)
-
-
-def effect_key(row: EffectRow) -> tuple[int, int, int]:
-    """Return the primary key of an effect."""
-    return (row.turn, row.step, row.call)
 
 
 def called_draft(effect: EffectRow) -> Draft:

@@ -88,11 +88,6 @@ class Asking:
     index: int = 0
 
     @property
-    def first(self) -> Link:
-        """The model that is asked unless it fails."""
-        return self.chain.links[0]
-
-    @property
     def answered(self) -> Link:
         """The model that was asked last."""
         return self.chain.links[self.index]

@@ -16,7 +16,6 @@ from pattern_core.errors import LimitReached
 from pattern_core.events import Draft
 from pattern_core.limits import Limits
 from pattern_core.messages import Reasoning, Text, ToolCall
-from pattern_core.models.catalogue import ModelFacts
 from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded, was_shown
 from pattern_core.models.fallback import Chain, Move
 from pattern_core.models.model import Delta, ModelReply, TextDelta
@@ -108,12 +107,13 @@ class Turn:
         while True:
             if planned is None:
                 planned = await self.ask(await self.open_step(dead))
-                if not planned and self._may_end():
+                if not planned and not self.requests.joins and self.judge.exit(self.record.step).may_end:
                     return await self.record.end(COMPLETED)
             border = await self.act(planned)
             if border is None:
                 return None
-            await self.join()
+            if self.requests.joins:
+                await self.join()
             if border.ends and not self.is_addressed:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
@@ -143,7 +143,7 @@ class Turn:
 
     # T2: the step and its prompt
 
-    async def open_step(self, dead: DeadAttempt | None = None) -> Prompt:
+    async def open_step(self, dead: DeadAttempt | None = None) -> Asking:
         """T2: make the prompt of the next step, or of another attempt after a `dead` one, and open the step.
 
         The first prompt is made as if there was nothing to show beyond the conversation. Whether that is so is looked
@@ -159,34 +159,33 @@ class Turn:
                 self.agent.id, self.record.id, self.record.history, self.settings.context
             )
         while True:
-            prompt, self.asking = await self._fitting_prompt(self.record.step + (dead is None))
+            asking = self.asking = await self._fitting(self.record.step + (dead is None))
             try:
-                seen = await self.record.open_step(prompt, self.asking, look=look, dead=dead)
+                seen = await self.record.open_step(asking, look=look, dead=dead)
             except CallRefused:
                 continue  # a result that it shows is an error now
             if seen is None:
                 self.is_addressed = self.is_addressed and dead is not None
-                return prompt
+                return asking
             look = None
             self._found = await self._services.prompts.find(
                 seen, self.agent.id, self.record.history, self.settings.context
             )
 
-    async def _fitting_prompt(self, step: int) -> tuple[Prompt, Asking]:
-        """The prompt of a step, after making room in the conversation if that is needed.
+    async def _fitting(self, step: int) -> Asking:
+        """What a step asks, after making room in the conversation if that is needed.
 
         Raises:
             LimitReached: what was asked does not fit by itself.
         """
-        prompt, asking = await self._prompt(step)
-        history = self.record.history
-        threshold = self.settings.compaction.threshold
-        if not history.opening.unloaded and history.tokens <= threshold * prompt.history_room:
-            return prompt, asking
-        if prompt.history_room < ROOM_MIN:
-            raise _no_room(prompt)
-        await self._make_room(step, prompt.history_room)
-        return await self._prompt(step)
+        asking = await self._asking(step)
+        history, room = self.record.history, asking.prompt.history_room
+        if not history.opening.unloaded and history.tokens <= self.settings.compaction.threshold * room:
+            return asking
+        if room < ROOM_MIN:
+            raise _no_room(asking.prompt)
+        await self._make_room(step, room)
+        return await self._asking(step)
 
     async def _make_room(self, step: int, room: int) -> None:
         services, record = self._services, self.record
@@ -212,17 +211,16 @@ class Turn:
         if made.messages:
             self.judge.compactions.append(step)
 
-    async def _prompt(self, step: int) -> tuple[Prompt, Asking]:
+    async def _asking(self, step: int) -> Asking:
         """What the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
         services, agent = self._services, self.agent
         offered = self.judge.offer(services.tools.specs(agent.enabled_tools), step)
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
-        chain = self._chain
-        first = chain.links[0]
+        first = self._chain.links[0]
         known = services.models.facts(first.provider, first.model)
         window = window_of(agent.config, known.window)
-        output_max = self._output_max(known, window)
+        output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
         if self._sampling is None or self._sampling[0] != output_max:
             self._sampling = (output_max, Sampling.of(agent.config, output_tokens_max=output_max))
         sampling = self._sampling[1]
@@ -242,8 +240,7 @@ class Turn:
             self._found or NOTHING_FOUND,
             seed=self.facts.seed,
         )
-
-        return prompt, Asking(chain=chain, prompt=prompt, cost=services.models.cost)
+        return Asking(chain=self._chain, prompt=prompt, cost=services.models.cost)
 
     async def _step_facts(self) -> StepFacts:
         agent, rules = self.agent, self.settings.routing.rules
@@ -262,13 +259,9 @@ class Turn:
             source=self.facts.source,
         )
 
-    def _output_max(self, known: ModelFacts, window: int) -> int:
-        most = self._services.limits.turn.output_tokens_max
-        return min(most, known.output_max, max(window // OUTPUT_SHARE, 1))
-
     # T3: the answer
 
-    async def ask(self, prompt: Prompt) -> list[PlannedCall]:
+    async def ask(self, asking: Asking) -> list[PlannedCall]:
         """Ask the model and record its decision (T3); return the calls that it wants, planned.
 
         An answer that breaks off in the middle is superseded by another attempt, and clients drop what they showed; so
@@ -278,33 +271,32 @@ class Turn:
             ModelError: the provider failed for good.
             LimitReached: a bound of the turn is passed by what it wants.
         """
-        services, record = self._services, self.record
+        services, record, judge = self._services, self.record, self.judge
         reply: ModelReply | None = None
         writer = DeltaWriter(record, services.limits)
         while reply is None:
-            record.asked_ms = self._now_ms()
+            record.asked_ms = services.clock.now_ms()
             try:
-                reply = await self._answer(prompt, writer)
+                reply = await self._answer(asking, writer)
             except ModelError as error:
-                prompt = await self.open_step(await self._after_failure(prompt, error))
+                asking = await self.open_step(await self._after_failure(asking, error))
                 writer = DeltaWriter(record, services.limits)  # what was shown of the dead attempt is void
-        asking = self._asked()
         if asking.index == 0:  # the prompt was counted for the model that is asked first
-            services.prompts.learn(self.agent.id, prompt, reply.usage)
-        reply = self._completed(reply)
+            services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
+        if judge.rules.rules:
+            reply = self._completed(reply)
         planned = self.calls.plan([part for part in reply.parts if isinstance(part, ToolCall)])
         for part in reply.parts:
             if isinstance(part, Text | Reasoning):
                 self.output_chars += len(part.text)
                 if part.text and isinstance(part, Text):
-                    self.judge.said.add(record.step)
+                    judge.said.add(record.step)
         record.decide(reply, asking, [one.row for one in planned], rest=writer.rest())
         return planned
 
-    async def _answer(self, prompt: Prompt, writer: DeltaWriter) -> ModelReply:
+    async def _answer(self, asking: Asking, writer: DeltaWriter) -> ModelReply:
         """Ask the models of the step in turn; events say what is tried again and which one is asked instead."""
-        services, record, asking = self._services, self.record, self._asked()
-        asking.index = 0
+        services, record, prompt = self._services, self.record, asking.prompt
 
         async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
             await record.tell("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
@@ -319,7 +311,7 @@ class Turn:
             }
             await record.tell("model.fallback", data)
 
-        request, first = prompt.request, asking.first
+        request, first = prompt.request, asking.chain.links[0]
         if prompt.has_images:
             takes = services.models.facts(first.provider, first.model).images and not self._is_blind
             request = await images.shown_to(services.database, request, takes_images=takes)
@@ -334,7 +326,7 @@ class Turn:
             chain=asking.chain,
         )
 
-    async def _after_failure(self, prompt: Prompt, error: ModelError) -> DeadAttempt:
+    async def _after_failure(self, asking: Asking, error: ModelError) -> DeadAttempt:
         """Prepare another attempt of the step, if that may help.
 
         Raises:
@@ -346,30 +338,21 @@ class Turn:
             self._squeezed.append(step)
             await self._make_room(step, int(self.record.history.tokens * SQUEEZED_SHARE))
             return DeadAttempt(is_charged=False)
-        if type(error) is ModelRejected and prompt.has_images and not self._is_blind:
+        if type(error) is ModelRejected and asking.prompt.has_images and not self._is_blind:
             self._is_blind = True  # a vendor that cannot take one image refuses every prompt that shows it
             return DeadAttempt(is_charged=False)
         if error.retryable and was_shown(error) and self.record.attempt < self._services.limits.turn.attempts_max:
-            return DeadAttempt(is_charged=True)
+            return DeadAttempt(is_charged=True, asking=asking)
         raise error
 
     def _completed(self, reply: ModelReply) -> ModelReply:
         """The reply with the arguments that rules give, and first the calls that must come first."""
-        if not self.judge.rules:
-            return reply
         specs = self._services.tools.specs(self.agent.enabled_tools)
         reply, first = self.judge.completed(reply, specs, self.record.step)
         if not first:
             return reply
         place = next(index for index, part in enumerate(reply.parts) if isinstance(part, ToolCall))
         return replace(reply, parts=(*reply.parts[:place], *self.calls.forced(first), *reply.parts[place:]))
-
-    def _asked(self) -> Asking:
-        assert self.asking is not None  # it is chosen before a step is opened
-        return self.asking
-
-    def _may_end(self) -> bool:
-        return not self.requests.joins and self.judge.exit(self.record.step).may_end
 
     # T4 to T6: the calls, and what follows them
 
@@ -380,7 +363,14 @@ class Turn:
             TurnStopped: it was asked to stop.
             LimitReached: a bound is passed, or the agent repeats itself.
         """
-        self._check_bounds()
+        self.bounds.check(
+            TurnUse(
+                steps=self.record.step + 1,
+                tool_calls=len(self.judge.calls),
+                children=self.sender.children,
+                output_chars=self.output_chars,
+            )
+        )
         while await self.calls.run(planned):
             if self.requests.stop is not None:
                 raise TurnStopped(self.requests.stop)
@@ -401,20 +391,8 @@ class Turn:
         self._services.consent.asked()
         return None
 
-    def _check_bounds(self) -> None:
-        self.bounds.check(
-            TurnUse(
-                steps=self.record.step + 1,
-                tool_calls=len(self.judge.calls),
-                children=self.sender.children,
-                output_chars=self.output_chars,
-            )
-        )
-
     async def join(self) -> None:
         """Let the messages that shall join the turn do so; those that were cancelled are left out."""
-        if not self.requests.joins:
-            return
         self.requests.joins = False
         for _attempt in range(JOIN_ATTEMPTS):
             joining = await self._services.database.read(inbox.steering, self.agent.id)
@@ -479,11 +457,8 @@ class Turn:
 
     def _ended(self, planned: PlannedCall, finished: FinishedCall) -> None:
         """T6, for a call that need not run to have its result."""
-        self.judge.finish(finished, self._now_ms())
+        self.judge.finish(finished, self._services.clock.now_ms())
         self.record.finish(finished, UnitOfWork(), planned.arguments)
-
-    def _now_ms(self) -> int:
-        return self._services.clock.now_ms()
 
 
 class DeltaWriter:

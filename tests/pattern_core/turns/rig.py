@@ -121,7 +121,7 @@ class Rig:
 
     async def open(self) -> None:
         """T2."""
-        await self.record.open_step(self.prompt(), asking())
+        await self.record.open_step(asking(prompt=self.prompt()))
 
     async def decided(self, *calls: ToolCall, effect: EffectClass = EffectClass.LOCAL) -> list[EffectRow]:
         """A started turn that decided on calls; the decision is recorded and not flushed."""
@@ -161,9 +161,9 @@ def reply(*parts: Part) -> ModelReply:
     return ModelReply(parts=parts, finish_reason="stop", usage=usage, request_id="req_1")
 
 
-def asking(*links: Link) -> Asking:
+def asking(*links: Link, prompt: Prompt = PROMPT) -> Asking:
     """A step that asks these models in turn (none: the agent's own), whose prices nobody knows."""
-    return Asking(chain=Chain(links=links or (OWN,)), prompt=PROMPT, cost=lambda _provider, _model, _usage: None)
+    return Asking(chain=Chain(links=links or (OWN,)), prompt=prompt, cost=lambda _provider, _model, _usage: None)
 
 
 @asynccontextmanager

@@ -168,7 +168,7 @@ async def test_a_dead_attempt_is_superseded_and_charged() -> None:
         rig.start()
         await rig.open()
         for dead in (DeadAttempt(is_charged=True), DeadAttempt(is_charged=False)):
-            await rig.record.open_step(rig.prompt(), asking(), dead=dead)
+            await rig.record.open_step(asking(prompt=rig.prompt()), dead=dead)
         assert await rig.rows("SELECT attempt, status FROM step") == [(1, "superseded"), (2, "superseded"), (3, "open")]
         [(attempt, tokens, is_estimate)] = await rig.rows("SELECT attempt, input_tokens, is_estimate FROM usage")
         assert (attempt, is_estimate) == (1, 1)
@@ -177,6 +177,17 @@ async def test_a_dead_attempt_is_superseded_and_charged() -> None:
         rig.record.decide(reply(Text(text="hi")), asking(), [])
         await rig.record.flush()
         assert await rig.rows("SELECT attempt FROM usage") == [(1,), (3,)]
+
+
+async def test_a_dead_attempt_is_charged_to_the_model_that_was_asked_last() -> None:
+    spare = Link(provider="spare", model="small", reason="if the first fails")
+    async with accepted() as rig:
+        rig.start()
+        cut_off = asking(OWN, spare, prompt=rig.prompt())
+        await rig.record.open_step(cut_off)
+        cut_off.index = 1
+        await rig.record.open_step(asking(prompt=rig.prompt()), dead=DeadAttempt(is_charged=True, asking=cut_off))
+        assert await rig.rows("SELECT attempt, provider, model FROM usage") == [(1, "spare", "small")]
 
 
 async def test_pieces_are_dropped_when_the_turn_ends() -> None:
@@ -236,7 +247,7 @@ async def test_writes_that_are_refused_become_an_error_and_the_step_waits_for_a_
             rig.record.finish(done(two, "sent"), other, MAIL.arguments)
             before, prompt = await rig.stored(), rig.prompt()
             with pytest.raises(CallRefused):
-                await rig.record.open_step(prompt, asking())
+                await rig.record.open_step(asking(prompt=prompt))
             assert (await rig.stored(), settled, others, rig.record.step) == (before, [False], [], 1)
             [failed] = corrected
             assert (failed.row, failed.status, failed.content) == (one, "error", "Nothing was changed: no room")
@@ -327,7 +338,7 @@ async def test_an_end_answers_what_is_open() -> None:
             FinishedCall(row=two, status="in_doubt", content="who knows"),
         ]
         ending = Ending(status="cancelled", error={"code": "cancelled", "message": "user"})
-        await rig.record.end(ending, closed=closed, cut_off=DeadAttempt(is_charged=True), asking=asking())
+        await rig.record.end(ending, closed=closed, cut_off=DeadAttempt(is_charged=True, asking=asking()))
         assert await rig.rows("SELECT status FROM effect") == [("cancelled",), ("in_doubt",)]
         assert await rig.rows("SELECT no, status FROM step") == [(1, "done"), (2, "failed")]
         assert await rig.rows("SELECT input_tokens FROM usage WHERE step = 2 AND is_estimate") == [(10,)]
@@ -357,7 +368,7 @@ async def test_what_a_prompt_showed_counts_as_stored_only_when_it_is() -> None:
         work, _settled = noting(refuse)
         rig.record.finish(done(row), work, {})
         with pytest.raises(CallRefused):
-            await rig.record.open_step(rig.prompt(), asking())
+            await rig.record.open_step(asking(prompt=rig.prompt()))
         assert await rig.rows("SELECT count(*) FROM prompt_log") == [(2,)]
         await rig.open()
         assert await rig.rows("SELECT count(*) FROM prompt_log") == [(3,)]
@@ -372,10 +383,10 @@ async def test_a_step_for_which_something_is_found_first_is_not_opened() -> None
         def look(_connection: Connection) -> str | None:
             return found.pop() if found else None
 
-        assert await rig.record.open_step(rig.prompt(), asking(), look=look) == "a task"
+        assert await rig.record.open_step(asking(prompt=rig.prompt()), look=look) == "a task"
         assert (rig.record.step, await rig.rows("SELECT no FROM step")) == (0, [])
         assert (await rig.names())[-1] == "turn.started"  # but what was recorded is on disk now
-        assert await rig.record.open_step(rig.prompt(), asking(), look=look) is None
+        assert await rig.record.open_step(asking(prompt=rig.prompt()), look=look) is None
         assert rig.record.step == 1
 
 
@@ -387,9 +398,9 @@ async def test_a_budget_that_was_set_during_the_turn_is_kept_and_what_is_held_is
         budget = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 200)
         await rig.database.write(budgets.put, budget, now=START)
         await rig.open()
-        assert (rig.record.may_hold, await rig.rows("SELECT step, tokens FROM reservation")) == (True, [(2, 100)])
+        assert (rig.record.may_hold, await rig.rows("SELECT step, tokens FROM reservation")) == (True, [(2, 103)])
         # Nothing was answered, so nothing is charged.
-        await rig.record.end(Ending(status="failed"), cut_off=DeadAttempt(is_charged=False), asking=asking())
+        await rig.record.end(Ending(status="failed"), cut_off=DeadAttempt(is_charged=False, asking=asking()))
         assert await rig.rows("SELECT step FROM reservation") == []
         assert await rig.rows("SELECT step FROM usage") == [(1,)]
 

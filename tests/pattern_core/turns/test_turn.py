@@ -284,11 +284,11 @@ def fits(turn: Turn, prompt: Prompt) -> bool:
 async def test_a_prompt_says_whom_it_asks_and_what_that_costs_at_most() -> None:
     for config, output_max in (({}, WINDOW // OUTPUT_SHARE), ({"max_output_tokens": 50}, 50)):
         async with stage("hello", config=config) as (turn, _one):
-            prompt = await turn.open_step()
-            assert turn.asking is not None
-            assert (turn.asking.first.provider, turn.asking.first.model) == ("scripted", "script-1")
-            assert turn.asking.prompt.tokens == prompt.tokens
-            assert turn.asking.worst().tokens == prompt.tokens + output_max
+            asking = await turn.open_step()
+            prompt, first = asking.prompt, asking.chain.links[0]
+            assert turn.asking is asking
+            assert (first.provider, first.model) == ("scripted", "script-1")
+            assert asking.worst().tokens == prompt.tokens + output_max
             assert prompt.request.max_output_tokens == output_max
             assert [tool.name for tool in prompt.request.tools] == ["note", "shout"]
             assert (turn.judge.compactions, fits(turn, prompt)) == ([], True)
@@ -299,7 +299,7 @@ async def test_a_rule_of_routing_chooses_the_model_and_the_dearest_of_the_chain_
     async with stage(config={"routing": {"rules": [rule]}}) as (turn, _one):
         asked = []
         for step in (1, 2):
-            _prompt, asking = await turn._prompt(step)
+            asking = await turn._asking(step)
             asked.append(([link.provider for link in asking.chain.links], asking.worst()))
             turn.judge.calls.append(Call(tool="note", status="done"))
         assert [providers for providers, _worst in asked] == [["scripted"], ["other", "scripted"]]
@@ -319,16 +319,16 @@ async def test_a_rule_of_cost_reads_what_was_spent_today() -> None:
         assert (await world.say("go")).status == "completed"
         assert (world.provider.asked, other.asked) == (1, 1)
     async with stage("hello", config={"routing": {"rules": [rule]}}) as (turn, one):
-        assert (await turn._prompt(1))[1].first.provider == "scripted"
+        assert (await turn._asking(1)).chain.links[0].provider == "scripted"
         await one.database.write(lambda db: db.execute("UPDATE usage_day SET cost_microdollars = 10000").fetchall())
-        assert (await turn._prompt(1))[1].first.provider == "other"
+        assert (await turn._asking(1)).chain.links[0].provider == "other"
 
 
 async def test_room_is_made_where_it_is_needed_and_what_was_recorded_is_stored_before() -> None:
     async with stage(*[LONG] * 10) as (turn, one):
-        before, _asking = await turn._prompt(1)
+        before = (await turn._asking(1)).prompt
         assert not fits(turn, before)
-        prompt = await turn.open_step()
+        prompt = (await turn.open_step()).prompt
         assert turn.judge.compactions == [1]
         assert fits(turn, prompt)
         assert prompt.tokens + prompt.request.max_output_tokens <= WINDOW
