@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from types import TracebackType
 
 import trio
 
@@ -208,10 +207,9 @@ class EventLog:
         """Wait until a turn that had not at event `after` has ended or waits for a person."""
         count = self.latest - after
         if count > len(self._recent):  # it may be further back than memory goes
-            async with self.subscribe(after=after, turn_id=turn_id) as stream:
-                async for event in stream:
-                    if event.rests:
-                        break
+            async for event in self.subscribe(after=after, turn_id=turn_id):
+                if event.rests:
+                    break
         elif not any(event.turn_id == turn_id and event.rests for event in islice(reversed(self._recent), count)):
             await self._ends.setdefault(turn_id, trio.Event()).wait()
 
@@ -252,10 +250,9 @@ class EventLog:
 
 
 class Subscription:
-    """An async iterator over events in order, without gap or repetition.
+    """An async iterator over events in order, without gap or repetition; with a turn, up to its terminal event.
 
-    With a turn it ends after the turn's terminal event. Use `async with`, or call `close`; it holds no resources
-    but its place, so leaving one open costs nothing.
+    It is a place in the log and holds nothing, so it may be left at any time.
     """
 
     def __init__(self, log: EventLog, after: int, turn_id: str | None) -> None:
@@ -264,19 +261,6 @@ class Subscription:
         self._turn_id = turn_id
         self._ready: deque[Event] = deque()
         self._ended = False
-
-    def close(self) -> None:
-        """End the iteration."""
-        self._ended = True
-        self._ready.clear()
-
-    async def __aenter__(self) -> Subscription:
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __aiter__(self) -> Subscription:
         return self
@@ -288,6 +272,7 @@ class Subscription:
             self._cursor, fresh = await self._log.next_after(self._cursor, self._turn_id)
             self._ready.extend(fresh)
         event = self._ready.popleft()
-        if self._turn_id is not None and event.is_terminal:
-            self.close()
+        if self._turn_id is not None and event.name in TERMINAL:
+            self._ended = True
+            self._ready.clear()
         return event

@@ -99,14 +99,14 @@ class EventStream(Response):
             async for event in _stored(constellation, self._after, self._turn_id):
                 await send(_body(encode(event)))
             return
-        async with constellation.events.subscribe(after=self._after, turn_id=self._turn_id) as events:
-            while True:
-                with trio.move_on_after(KEEP_ALIVE_S) as quiet:
-                    try:
-                        event = await anext(events)
-                    except StopAsyncIteration:
-                        return
-                await send(_body(b": still here\n\n" if quiet.cancelled_caught else encode(event)))
+        events = constellation.events.subscribe(after=self._after, turn_id=self._turn_id)
+        while True:
+            with trio.move_on_after(KEEP_ALIVE_S) as quiet:
+                try:
+                    event = await anext(events)
+                except StopAsyncIteration:
+                    return
+            await send(_body(b": still here\n\n" if quiet.cancelled_caught else encode(event)))
 
 
 async def _stored(constellation: Constellation, after: int, turn_id: str) -> AsyncIterator[Event]:

@@ -80,10 +80,10 @@ async def begun(one: Running, agent: str, where: str) -> str:
     """Send a message and wait until its turn hangs; the turn's id."""
     turn_id = await one.submit(where, agent)
     awaited = "step.started" if where == "model" else "tool.call"
-    async with one.constellation.events.subscribe(after=0, turn_id=turn_id) as stream:
-        async for event in stream:
-            if event.name == awaited:
-                break
+    stream = one.constellation.events.subscribe(after=0, turn_id=turn_id)
+    async for event in stream:
+        if event.name == awaited:
+            break
     return turn_id
 
 

@@ -51,12 +51,12 @@ async def _first_word(bench: World, content: str) -> float:
     after = constellation.events.latest
     incoming = Incoming(agent_id=bench.agents[0].id, content=content, sender="user:bench")
     ticket = await constellation.submit(incoming)
-    async with constellation.events.subscribe(after=after, turn_id=ticket.turn_id) as stream:
-        async for event in stream:
-            if event.name == "text.delta" and waited is None:
-                waited = (time.perf_counter() - float(str(event.data["text"]))) * 1_000
-            if event.is_terminal:
-                break
+    stream = constellation.events.subscribe(after=after, turn_id=ticket.turn_id)
+    async for event in stream:
+        if event.name == "text.delta" and waited is None:
+            waited = (time.perf_counter() - float(str(event.data["text"]))) * 1_000
+        if event.is_terminal:
+            break
     assert waited is not None, "no word came"
     return waited
 

@@ -220,12 +220,12 @@ class Life:
         log = self._world.seen
         lines = log.lines()
         self._last_seen = int(str(lines[-1]["seq"])) if lines else 0
-        async with constellation.events.subscribe(after=self._last_seen) as stream:
-            async for event in stream:
-                log.append(line_of(event))
-                self._last_seen = event.seq
-                if event.name == "approval.requested":
-                    self._asked.set()
+        stream = constellation.events.subscribe(after=self._last_seen)
+        async for event in stream:
+            log.append(line_of(event))
+            self._last_seen = event.seq
+            if event.name == "approval.requested":
+                self._asked.set()
 
     async def _answer(self, constellation: Constellation) -> None:
         """A person who answers each question, also those of earlier lives."""

@@ -168,8 +168,8 @@ async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:
         ends: list[str] = []
 
         async def watch(turn_id: str) -> None:
-            async with world.constellation.events.subscribe(after=0, turn_id=turn_id) as stream:
-                ends.extend([event.name async for event in stream][-1:])
+            stream = world.constellation.events.subscribe(after=0, turn_id=turn_id)
+            ends.extend([event.name async for event in stream][-1:])
 
         async with trio.open_nursery() as nursery:
             for turn_id in turns:

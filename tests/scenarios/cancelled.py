@@ -282,11 +282,11 @@ async def person(one: Running) -> None:
             if approval.status is ApprovalStatus.PENDING:
                 with suppress(Conflict):  # its turn was cancelled meanwhile
                     await one.constellation.approvals.decide(approval.id, Said(approve=True, by=USER))
-        async with one.constellation.events.subscribe(after=seen) as stream:
-            async for event in stream:
-                seen = event.seq
-                if event.name == "approval.requested":
-                    break
+        stream = one.constellation.events.subscribe(after=seen)
+        async for event in stream:
+            seen = event.seq
+            if event.name == "approval.requested":
+                break
 
 
 async def _cancel(one: Running, turn_id: str, wished: trio.Event) -> None:

@@ -196,13 +196,13 @@ async def _come_and_go(
 
 
 async def _some_events(one: Running, turn_id: str, count: int) -> None:
-    async with one.constellation.events.subscribe(after=0, turn_id=turn_id) as stream:
-        with trio.move_on_after(PATIENT_S) as scope:
-            async for _event in stream:
-                scope.deadline = trio.current_time() + PATIENT_S
-                count -= 1
-                if count == 0:
-                    return
+    stream = one.constellation.events.subscribe(after=0, turn_id=turn_id)
+    with trio.move_on_after(PATIENT_S) as scope:
+        async for _event in stream:
+            scope.deadline = trio.current_time() + PATIENT_S
+            count -= 1
+            if count == 0:
+                return
 
 
 async def _quiet(wire: WireServer) -> None:

@@ -126,10 +126,10 @@ async def test_an_answer_in_pieces_is_stored_in_pieces_and_then_as_one() -> None
         await world.agent()
         seen: list[tuple[str, str]] = []
         turn_id = await world.submit("spell")
-        async with world.constellation.events.subscribe(after=0, turn_id=turn_id) as stream:
-            async for event in stream:
-                if event.name in ("text.delta", "message"):
-                    seen.append((event.name, str(event.data.get("text", event.data.get("content")))))
+        stream = world.constellation.events.subscribe(after=0, turn_id=turn_id)
+        async for event in stream:
+            if event.name in ("text.delta", "message"):
+                seen.append((event.name, str(event.data.get("text", event.data.get("content")))))
         pieces = [text for name, text in seen if name == "text.delta"]
         assert len(pieces) >= 2
         assert "".join(pieces) == "abcdefghij"
