@@ -223,7 +223,8 @@ class EmbeddingQueue:
         elif not await self._database.read(_has_work, [target]):
             self._rests("idle", self._left_behind(live))
             return False
-        batch = await self._database.read_aside(work.gather, target)
+        # Few rows: not worth a second connection, which every constellation that says something would open.
+        batch = await self._database.read(work.gather, target)
         if batch is None:
             self._portions.forget()
             is_complete = await self._database.write(switch.complete, target.id, now_text(self._clock))
