@@ -189,7 +189,7 @@ class Roster:
             if version not in (None, version_of(agent)):
                 raise AgentChanged(f"somebody changed the agent {agent.name!r} meanwhile; read it again")
             changed = replace(agent, **changes, updated_at=now_text(self._clock))  # type: ignore[arg-type]  # checked by name above, by type at the border
-            # A tool that is no more, and that nobody asked for now, is in nobody's way.
+            # A tool that no longer exists does no harm if this change does not ask for it.
             self._check(changed, changed.enabled_tools if "enabled_tools" in changes else ())
             if "config" in changes:
                 check_config(changed.config)

@@ -1,6 +1,6 @@
-"""Questions to people: asked within the transaction of whoever asks, answered once, by any client, until they expire.
+"""Questions to people: asked within the asker's transaction, answered once, by any client, until they expire.
 
-Nothing waits for an answer: who asked goes on, and what was asked for is done when somebody agrees, in the same
+Nothing waits for an answer: the asker goes on, and what was asked for is done when a person agrees, in the same
 transaction as the answer, so it happens exactly once or not at all.
 """
 
@@ -63,7 +63,7 @@ class Grant(Protocol):
     """Does what an approval asks for, within a unit of work that commits together with the answer."""
 
     async def __call__(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
-        """Add the effect to `work`; return words about it for whoever agreed.
+        """Add the effect to `work`; return words about it for the person who agreed.
 
         Raises:
             PatternError: it cannot be done any more; the approval stays open.
@@ -72,7 +72,7 @@ class Grant(Protocol):
 
 
 Refuse = Callable[[Approval, UnitOfWork], None]
-"""Adds to a unit of work what follows when nobody agreed: denied or expired."""
+"""Adds to a unit of work what follows a refusal: denied or expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Approvals:
         self._asked = trio.Event()
 
     def on_answer(self, kind: ApprovalKind, grant: Grant, refuse: Refuse = lambda _approval, _work: None) -> None:
-        """Have `grant` do what questions of this kind ask for, and `refuse` what follows if nobody agrees."""
+        """Have `grant` do what questions of this kind ask for, and `refuse` what follows a refusal."""
         self._grants[kind] = grant
         self._refusals[kind] = refuse
 
@@ -135,7 +135,7 @@ class Approvals:
             self._asked = trio.Event()
             first = await self._expire()
             left_s = math.inf if first is None else (unix_ms(first) - self._clock.now_ms()) / 1000
-            # The wall clock may be set meanwhile: a long wait is looked at again.
+            # The wall clock may be set while this waits: a long wait is looked at again.
             with trio.move_on_after(min(max(left_s, EXPIRY_STEP_S), EXPIRY_LOOK_S) if first is not None else math.inf):
                 await self._asked.wait()
 
@@ -164,7 +164,7 @@ class Approvals:
         self._check_room(await self._database.read(approvals.count_pending) + wanted - 1)
 
     def told(self) -> None:
-        """Say that a question was stored by somebody else's transaction: its time runs."""
+        """Say that another transaction stored a question: its time runs."""
         self._asked.set()
 
     def _check_room(self, count: int) -> None:
@@ -268,7 +268,7 @@ class Approvals:
             self._close(
                 work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Nobody answered in time"}
             )
-            with suppress(storage.Conflict):  # somebody answered in this moment
+            with suppress(storage.Conflict):  # a person answered in this moment
                 await self._commit(work)
         return await self._database.read(approvals.first_expiry)
 

@@ -1,4 +1,4 @@
-"""How a constellation's contents are, from its file alone: for whoever looks while it may be asleep."""
+"""How a constellation's contents are, from its file alone, which may be read while it is asleep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standing consent: what an agent may do without asking again, because somebody said so when it asked."""
+"""Standing consent: what an agent may do without asking again, because a person said so when it asked."""
 
 from __future__ import annotations
 

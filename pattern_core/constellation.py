@@ -104,7 +104,7 @@ class Constellation:
         """Recover, then serve until cancelled.
 
         Raises:
-            StorageFailed: the disk failed; the file must be opened anew.
+            StorageFailed: the disk failed; reopen the file.
             Exception: a bug. Whoever runs this restarts it; nothing acknowledged is lost.
         """
         opened = await self.database.read(_open)
@@ -260,7 +260,7 @@ class Constellation:
             Conflict: the agent does not take part at present, or is busy and the message is not to wait.
             IdempotencyMismatch: the idempotency key was used for another message.
             Overloaded: too many messages wait for the agent.
-            Halted: an agent halted the constellation, and nobody resumed it.
+            Halted: an agent halted the constellation, and no person resumed it.
             Unavailable: the constellation is about to rest; try again in a few seconds.
         """
         self._admit()
@@ -325,7 +325,7 @@ class Constellation:
 
         Raises:
             Conflict: another writer was first.
-            NotFound: what it was about was deleted meanwhile.
+            NotFound: what it was about has been deleted.
         """
         return given_or_alone(None, self._journal.commit_work)
 
@@ -370,7 +370,7 @@ class Constellation:
         return asked
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
-        """Note the wish to stop a turn, and end it at once if nobody took it yet; False if it had ended."""
+        """Note the wish to stop a turn, and end it at once if it is still queued; False if it had ended."""
         now = now_text(self._runtime.clock)
         ending = cancelled(reason)
 
@@ -454,7 +454,7 @@ def _open(connection: Connection) -> _Opened:
 
 
 def _cancel(connection: Connection, turn_id: str, reason: str, ending: Ending, now: str) -> tuple[bool, list[Event]]:
-    """Note the wish; a turn that nobody took yet ends here."""
+    """Note the wish; a turn that is still queued ends here."""
     row = turns.by_id(connection, turn_id)
     if not turns.request_cancel(connection, row.key, reason):
         return False, []

@@ -3,7 +3,7 @@
 PatternError
 ├── InvalidInput            the caller's words do not fit
 ├── NotFound                no such thing (or not yours)
-├── Conflict                somebody else was first
+├── Conflict                another writer was first
 │   └── IdempotencyMismatch the key was used for another request
 ├── PermissionDenied        the block, the tool or the role forbids it
 ├── Overloaded              a named bound is reached; nothing was accepted
@@ -40,7 +40,7 @@ class InvalidInput(PatternError):
 
 
 class NotFound(PatternError):
-    """There is no such thing, or it belongs to somebody else: the answer is the same on purpose."""
+    """There is no such thing, or it belongs to another user: the answer is the same on purpose."""
 
     code = "not_found"
 

@@ -154,14 +154,14 @@ class _Reader:
 
 
 def called(effect: effects.EffectRow) -> dict[str, object]:
-    """Return what `tool.call` says beside its place."""
+    """Return the data of `tool.call` without its place."""
     return {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
 
 
 def resulted(
     effect: effects.EffectRow, content: str | None, *, status: str, message_id: str | None
 ) -> dict[str, object]:
-    """Return what `tool.result` says beside its place, with the status that the call ended with."""
+    """Return the data of `tool.result` without its place, with the status that the call ended with."""
     return {
         "call_id": effect.call_id,
         "tool": effect.tool,

@@ -1,7 +1,7 @@
 """Identifiers and positions, made from an injected clock and an injected source of randomness.
 
 An id is a prefix that says what it names and a ULID in lower case (48 bits of unix milliseconds, 80 random bits):
-new rows land beside each other in their index. A position is a Snowflake as fixed-width decimal text, so that the
+new rows are neighbours in their index. A position is a Snowflake as fixed-width decimal text, so that the
 order of the text is the order of the messages.
 
 Sources: ULID specification 1.0 (github.com/ulid/spec); Snowflake epoch 1288834974657 as in the database design.
@@ -79,7 +79,7 @@ class Ids:
         return f"{self._last:0{POSITION_DIGITS}d}"
 
     def pass_by(self, position: int) -> int:
-        """See to it that every later position is greater than `position`, which somebody else gives out.
+        """Make every later position greater than `position`, which was given out elsewhere.
 
         Returns the last one that was given out before.
         """

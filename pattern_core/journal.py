@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Journal:
-    """Commits for one constellation. `budgets` are the operator's, beside the stored ones."""
+    """Commits for one constellation. `budgets` are the operator's, in addition to the stored ones."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class Limits:
     message_chars_max: int = 200_000
     block_chars_default: int = 5_000
     block_chars_max: int = 1_000_000
-    open_documents_max: int = 256  # kept open beside those in use: some 25 KiB each
+    open_documents_max: int = 256  # kept open in addition to those in use: some 25 KiB each
     approvals_pending_max: int = 1_000  # open questions to people
     approval_expiry_s: float = 7 * 24 * 3600.0
     event_buffer_max: int = 1_000  # newest events kept in memory for live streams

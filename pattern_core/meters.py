@@ -1,4 +1,4 @@
-"""What a constellation counts for its operator: told at the moments of a turn, kept by whoever listens.
+"""What a constellation counts for its operator: told at the moments of a turn, kept by the listener.
 
 The core knows no format of metrics; the server's `pattern_server.metrics` keeps the counts and shows them. Every method
 returns at once and never raises.

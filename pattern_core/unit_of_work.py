@@ -21,7 +21,7 @@ P = ParamSpec("P")
 class UnitOfWork:
     """Functions of a connection to run in one transaction, events to store with them, and what follows.
 
-    `settle` is called once by whoever ran it, or gave it up; a second call does nothing.
+    `settle` is called once, after it was run or given up; a second call does nothing.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class UnitOfWork:
         return [event for fn in self._stored for event in fn(connection)]
 
     def settle(self, *, committed: bool) -> None:
-        """Tell everybody who asked what became of the transaction, last asker first."""
+        """Call what `when_settled` added, the last one first."""
         while self._settled:
             self._settled.pop()(committed)
 
@@ -76,7 +76,7 @@ async def given_or_alone(given: UnitOfWork | None, commit: Commit) -> AsyncItera
 
     Raises:
         Conflict: storage refused it: a name is taken, or another writer was first.
-        NotFound: what it was about was deleted meanwhile.
+        NotFound: what it was about has been deleted.
     """
     if given is not None:
         yield given

@@ -38,7 +38,7 @@ from pattern_db.timestamps import iso, unix_ms
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
 LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
-LATE_IDLE = 40  # looks without anything recorded, after which nobody looks until there is something
+LATE_IDLE = 40  # looks without anything recorded, after which none are made until there is something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,7 +466,7 @@ class Actors:
         return turn
 
     async def end_waiting(self, turn_id: str, ending: Ending) -> bool:
-        """End a turn that waits for a person, beside what its agent does; False if it does not wait (any more)."""
+        """End a turn that waits for a person while its agent may work on others; False if it does not wait."""
         services = self._services
         row = await services.database.read(turns.by_id, turn_id)
         if row.status != TurnStatus.WAITING or turn_id in self._running:

@@ -1,4 +1,4 @@
-"""Accepting a message (T0): checked, bounded and on disk before anybody is told that it was."""
+"""Accepting a message (T0): checked, bounded and on disk before the sender is told so."""
 
 from __future__ import annotations
 

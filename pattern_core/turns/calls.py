@@ -383,7 +383,7 @@ def _error_text(row: EffectRow, error: BaseException) -> str:
 
 
 def _denied(planned: PlannedCall) -> FinishedCall:
-    """A rule forbids it, or nobody agreed. A call with an unknown outcome stays so."""
+    """A rule forbids it, or no person agreed. A call with an unknown outcome stays so."""
     if planned.is_forbidden:
         return FinishedCall(row=planned.row, status=_DENIED, content=planned.refusal or "Not run.")
     answered = planned.answered

@@ -30,10 +30,10 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.effects import EffectRow
 
 AGREED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.EDITED})
-AUDIENCE = "human"  # whoever may write to the constellation
+AUDIENCE = "human"  # those who may write to the constellation
 
 Attention = Literal["in_doubt", "tool_gone"]
-"""Why a call that was cut off needs a person: nobody knows whether it happened; there is no such tool any more."""
+"""Why a call that was cut off needs a person: its outcome is unknown; its tool no longer exists."""
 
 
 class ToolConsent:
@@ -50,7 +50,7 @@ class ToolConsent:
             approvals.on_answer(kind, self._grant, self._refuse)
 
     async def is_standing(self, agent_id: str, row: EffectRow, scope: str | None) -> bool:
-        """Whether somebody agreed to such calls beforehand."""
+        """Return whether a person agreed to such calls beforehand."""
         return await self._approvals.grants.covers(subject_of(agent_id, row, scope))
 
     async def room(self, wanted: int) -> str | None:
@@ -160,7 +160,7 @@ def subject_of(agent_id: str, row: EffectRow, scope: str | None) -> Subject:
 
 
 def denial(approval: ApprovalRow | None) -> str:
-    """What the model reads instead of the result of a call that nobody agreed to."""
+    """What the model reads instead of the result of a call that no person agreed to."""
     if approval is None:
         return "Not run: nobody agreed to it."
     if approval.request.get("needs_attention") == "tool_gone":

@@ -86,7 +86,7 @@ def _nothing(_connection: Connection) -> tuple[None, Sequence[Draft]]:
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """The stored side of one turn of `agent`, beside its `history` in memory, which is extended as things are recorded.
+    """The stored side of one turn of `agent`. Its `history` in memory is extended as things are recorded.
 
     `key` is known once the turn is accepted. `step` and `attempt` count from 1 and name the step that is open or was
     last. `sequence` is the place of the next message in the turn's batch. `may_hold`: something of a budget may be held
@@ -120,7 +120,7 @@ class Record:
 
     @property
     def holds_work(self) -> bool:
-        """Whether a tool's writes wait for the next commit: nobody can read them before it."""
+        """Whether a tool's writes wait for the next commit: no tool can read them before it."""
         return any(one.work is not None for one in self._recorded)
 
     async def flush(

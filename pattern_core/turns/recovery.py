@@ -87,7 +87,7 @@ class FoundTurn:
         return self.step is not None and self.step.status == "open"
 
     def answered(self, call: EffectRow) -> ApprovalRow | None:
-        """What a person said about the call, if somebody was asked."""
+        """What a person said about the call, if one was asked."""
         about = [row for row in self.approvals if (row.step, row.call) == (call.step, call.call)]
         return about[-1] if about else None
 
@@ -174,7 +174,7 @@ def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
 
 
 def is_doubtful(call: EffectRow) -> bool:
-    """Whether nobody can know if the call happened."""
+    """Whether the outcome of the call cannot be known."""
     return call.status == EffectStatus.STARTED.value and call.effect_class == EffectClass.UNSAFE.value
 
 
