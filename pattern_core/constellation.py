@@ -39,7 +39,7 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Results
-from pattern_core.tools.toolbox import Toolbox
+from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, Incoming, Ticket

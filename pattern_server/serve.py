@@ -34,7 +34,7 @@ from pattern_core.models.providers import make_provider
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
-from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.tools.tool import ToolSettings
 from pattern_db import files as durable
 from pattern_db.database import DatabaseThreads
 from pattern_db.errors import translated

@@ -21,8 +21,7 @@ from pattern_core.errors import InvalidInput, NotFound, PatternError
 from pattern_core.messages import ToolCall
 from pattern_core.rules.facts import FORCED_PREFIX
 from pattern_core.rules.rule import Asked, ForcedCall
-from pattern_core.tools.registry import to_text
-from pattern_core.tools.results import Origin
+from pattern_core.tools.results import Origin, to_text
 from pattern_core.tools.tool import Probe, Tool, ToolContext
 from pattern_core.turns.consent import AGREED, Attention, denial, edited_note, hash_call
 from pattern_core.turns.judge import Judge
@@ -316,14 +315,11 @@ class TurnCalls:
     async def _finished(self, row: EffectRow, result: outcome.Outcome[object], work: UnitOfWork) -> FinishedCall:
         limit = self._services.limits.turn.tool_result_chars_max
         if isinstance(result, outcome.Value):
-            origin = Origin(
-                agent_id=self._agent.id,
-                tool=row.tool,
-                call_id=row.call_id,
-                reader=self._services.tools.reader(self._agent.enabled_tools),
-            )
-            whole = to_text(result.value)
-            text = await self._services.toolbox.results.shorten(whole, limit=limit, origin=origin, work=work)
+            text = to_text(result.value)
+            if len(text) > limit:
+                reader = self._services.tools.reader(self._agent.enabled_tools)
+                origin = Origin(agent_id=self._agent.id, tool=row.tool, call_id=row.call_id, reader=reader)
+                text = await self._services.toolbox.results.shorten(text, limit=limit, origin=origin, work=work)
             return FinishedCall(row=row, status="done", content=text)
         error = cast("outcome.Error", result).error
         if isinstance(error, StorageFailed):

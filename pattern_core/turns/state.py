@@ -27,7 +27,7 @@ from pattern_core.prompts.making import Prompts
 from pattern_core.prompts.prompt import Prompt
 from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.toolbox import Toolbox
+from pattern_core.tools.tool import Toolbox
 from pattern_core.turns.admission import ROLLED_BACK
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.unit_of_work import UnitOfWork
