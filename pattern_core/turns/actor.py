@@ -365,7 +365,8 @@ class Actors:
             batch_id=incoming.position,
             began_ms=now_ms,
         )
-        wall_s = self._wall_s(agent)
+        own = _own_limits(agent)
+        wall_s = self._wall_s(own)
         known_facts = TurnFacts(
             seed=message.seed,
             source=_source(message.sender, message.payload.get("source")),
@@ -377,13 +378,8 @@ class Actors:
         with self._listed(turn) as running:
             if delivery is not None:
                 record.accept(partial(_store, delivery), [delivery.arrival.queued], delivery.commit)
-            record.start(
-                incoming,
-                message.payload,
-                deadline_at=known_facts.deadline_at,
-                limits=_own_limits(agent),
-                queued=delivery is None,
-            )
+            ends_at, is_queued = known_facts.deadline_at, delivery is None
+            record.start(incoming, message.payload, deadline_at=ends_at, limits=own, queued=is_queued)
             try:
                 await self._conduct(turn, running)
             except Conflict:
@@ -440,7 +436,7 @@ class Actors:
         """A turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
         now_ms = services.clock.now_ms()
-        left_s = min(_left_s(row, now_ms), self._wall_s(agent))  # more only if the clock was set back
+        left_s = min(_left_s(row, now_ms), self._wall_s(_own_limits(agent)))  # more only if the clock was set back
         known = await services.database.read(recovery.restore, row, is_open=found.is_asking)
         record = Record(
             journal=services.journal,
@@ -540,9 +536,9 @@ class Actors:
         await turn.record.end(ending, closed=closed, cut_off=cut_off, asking=turn.asking)
         self.forget(turn.agent.id)
 
-    def _wall_s(self, agent: Agent) -> float:
-        """How long a turn of the agent may take, in seconds."""
-        return _own_limits(agent).over(self._services.limits.turn).wall_s or math.inf
+    def _wall_s(self, own: TurnBudget) -> float:
+        """How long a turn may take, in seconds; `own` are its agent's bounds."""
+        return own.wall_s or self._services.limits.turn.turn_timeout_s or math.inf
 
 
 def _store(delivery: _Delivery, connection: Connection) -> int:
