@@ -124,7 +124,7 @@ class Turn:
         self.sender.children_max = self.settings.limits.children
         self.judge.rules = RuleSet.of(agent.tool_rules)
         self.judge.detectors = self.settings.detectors
-        if not services.mcp.is_ready(agent.enabled_tools):
+        if services.mcp.pending(agent.enabled_tools):
             # Tools of other servers may still be on their way; what does not come in time is reported as absent.
             await self.record.flush()
             await services.mcp.ready(agent.enabled_tools)
