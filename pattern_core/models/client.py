@@ -39,19 +39,6 @@ class Account:
     limits: ClientLimits
 
 
-@dataclass(slots=True, kw_only=True)
-class _Asking:
-    """How a question is put to a model, beside what is asked. `is_last`: there is no other model to go to."""
-
-    on_delta: OnDelta
-    deadline: float
-    on_retry: OnRetry | None
-    flow: str
-    attempts_max: float = math.inf  # beside the policy's own bound
-    patience_s: float = math.inf
-    is_last: bool = True
-
-
 class ModelClient:
     """The one way to ask a model; providers stay the owner's to close.
 
@@ -144,7 +131,7 @@ class ModelClient:
             ModelUnreachable: there was no connection, or the provider is left alone after failures.
             ModelError: what the provider raised last.
         """
-        asking = _Asking(on_delta=on_delta, deadline=deadline, on_retry=on_retry, flow=flow)
+        asking = _Asking(on_delta=on_delta, deadline=deadline, on_retry=on_retry, flow=flow, limits=self._limits)
         if chain is None:
             return await self._ask(request, provider_name, asking)
         index = 0
@@ -193,15 +180,14 @@ class ModelClient:
             except ModelError as refusal:
                 refusal.details["attempts"] = attempt - 1
                 raise
-            call = _Call(provider, asking.on_delta, self._limits)
             outcome: Outcome = None
             delay_s = 0.0
             try:
-                outcome = await call.run(request, asking.deadline)
+                outcome = await asking.attempt(provider, request)
                 return outcome
             except ModelError as error:
                 outcome = failure = error
-                error.details["shown"] = call.shown
+                error.details["shown"] = asking.was_shown
                 error.details["attempts"] = attempt
                 delay_s = self._retry.delay_s(attempt, error, draw=self._randomness.getrandbits(53) / (1 << 53))
                 if not self._may_repeat(error, attempt, delay_s, asking):
@@ -239,7 +225,7 @@ class ModelClient:
                 )
                 told.details |= error.details
                 raise told from error
-        if error.details["shown"] or is_too_late or attempt >= asking.attempts_max:
+        if asking.was_shown or is_too_late or attempt >= asking.attempts_max:
             return False
         # A second time-out would take what another model still needs.
         return retry.again(attempt, error) and (asking.is_last or not isinstance(error, ModelTimeout))
@@ -254,29 +240,38 @@ def _gates(accounts: Mapping[str, Account]) -> dict[str, Gate]:
     return {name: made[account.key] for name, account in accounts.items()}
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One attempt, bounded in whole and in silence: whichever ends first is the deadline of its scope."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Asking:
+    """How a question is put to a model, beside what is asked, and how far its answer came.
 
-    provider: Provider
+    `is_last`: there is no other model to go to. Each attempt is bounded in whole and in silence: the deadline of its
+    `scope` is the end of whichever ends first.
+    """
+
     on_delta: OnDelta
+    deadline: float
+    on_retry: OnRetry | None
+    flow: str
     limits: TurnLimits
-    shown: bool = False
+    attempts_max: float = math.inf  # beside the policy's own bound
+    patience_s: float = math.inf
+    is_last: bool = True
+    was_shown: bool = False  # a piece of the answer; nothing is asked again then
     ends_at: float = math.inf
     scope: trio.CancelScope = field(init=False)
 
-    async def run(self, request: ModelRequest, deadline: float) -> ModelReply:
-        limits, name = self.limits, self.provider.name
+    async def attempt(self, provider: Provider, request: ModelRequest) -> ModelReply:
+        limits, name = self.limits, provider.name
         own_end = trio.current_time() + limits.model_timeout_s
-        self.ends_at = own_end if own_end < deadline else deadline
+        self.ends_at = own_end if own_end < self.deadline else self.deadline
         self.scope = trio.CancelScope(deadline=self.ends_at)
         with self.scope:
-            return await self.provider.ask(request, self.pass_on)
+            return await provider.ask(request, self.pass_on)
         if self.scope.deadline < self.ends_at:
             raise ModelTimeout(
                 f"{name} fell silent for {limits.model_idle_timeout_s:g} s in the middle of its answer.", provider=name
             )
-        if deadline < own_end:
+        if self.deadline < own_end:
             late = ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
             late.details["deadline"] = True  # the turn's, which says nothing of the vendor
             raise late
@@ -288,7 +283,7 @@ class _Call:
 
     async def pass_on(self, delta: Delta) -> None:
         if delta.text:
-            self.shown = True
+            self.was_shown = True
             self.scope.deadline = self.ends_at  # the time that showing takes is ours, not the provider's
             await self.on_delta(delta)
         self.scope.deadline = min(self.ends_at, trio.current_time() + self.limits.model_idle_timeout_s)

@@ -61,8 +61,8 @@ _WANTED = {
 }
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second of a dataclass within
 
-# Keywords of a schema whose values are data, not schemas.
-_DATA = ("default", "const", "enum", "examples")
+_DATA = ("default", "const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
+_to_json = json.JSONEncoder().encode
 
 Probe = Literal["done", "absent", "unknown"]
 
@@ -267,7 +267,7 @@ class Arguments:
             return dict(arguments)
         try:
             # As JSON, so that lists and enumerations have the types that JSON can say; strict and closed also within.
-            checked = self.model.model_validate_json(json.dumps(arguments), strict=True, extra="forbid")
+            checked = self.model.model_validate_json(_to_json(arguments), strict=True, extra="forbid")
         except ValidationError as error:
             details = error.errors(include_url=False)
             self._refuse([self._misfit(cast("Mapping[str, Any]", detail)) for detail in details])
