@@ -21,7 +21,7 @@ from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
-from pattern_core.halt import Halt, HaltRow
+from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
 from pattern_core.image_sweep import ImageSweep
 from pattern_core.journal import Journal
@@ -39,7 +39,7 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Results
-from pattern_core.tools.toolbox import Toolbox
+from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, Incoming, Ticket
@@ -263,7 +263,12 @@ class Constellation:
             Halted: an agent halted the constellation, and no person resumed it.
             Unavailable: the constellation is about to rest; try again in a few seconds.
         """
-        self._admit()
+        if self.halt.current is not None:
+            raise Halted(self.halt.current)
+        if self._is_draining:
+            raise Unavailable(
+                "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
+            )
         admission.check(incoming, self._limits)
         agent = await self.roster.get(incoming.agent_id)
         admission.check_agent(agent)
@@ -276,7 +281,8 @@ class Constellation:
 
     async def _deliver(self, sender: Sender, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
-        self.halt.check()
+        if self.halt.current is not None:
+            raise Halted(self.halt.current)
         if sender.depth >= self._limits.turn.depth_max:
             raise LimitReached(
                 f"this request was passed on {sender.depth} times already; answer it yourself instead of asking"
@@ -312,13 +318,6 @@ class Constellation:
         work.store_and_tell(store)
         work.when_settled(settled)
         return arrival.turn_id
-
-    def _admit(self) -> None:
-        self.halt.check()
-        if self._is_draining:
-            raise Unavailable(
-                "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
-            )
 
     def transaction(self) -> AbstractAsyncContextManager[UnitOfWork]:
         """A unit of work for several changes: committed together at the end of the block, or not at all.

@@ -49,6 +49,14 @@ class Halted(Conflict):
 
     code = "halted"
 
+    def __init__(self, halt: HaltRow) -> None:
+        super().__init__(
+            f"{halt.agent_name} halted this constellation at {halt.at}: {halt.reason.rstrip('.')}. When that is"
+            " settled, a person resumes it: pattern constellation resume NAME",
+            halt_id=halt.id,
+            reason=halt.reason,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
@@ -68,8 +76,8 @@ def stored(connection: Connection) -> HaltRow | None:
 class Halt:
     """Whether a constellation is halted, and the way into and out of it.
 
-    `current` is what the file says when it is opened (`stored`). `run` must be running; it is what acts on a halt.
-    `log` is the file for a line about each halt, None for none.
+    `current` is the halt that holds now, at first what the file says when it is opened (`stored`). `run` must be
+    running; it is what acts on a halt. `log` is the file for a line about each halt, None for none.
     """
 
     def __init__(
@@ -82,21 +90,6 @@ class Halt:
         self._log = log
         self._cancel_turns: Callable[[HaltRow], None] = lambda _halt: None
         self._asked = trio.Event()
-
-    def check(self) -> None:
-        """Refuse what a halted constellation does not do.
-
-        Raises:
-            Halted: it is halted.
-        """
-        halt = self.current
-        if halt is not None:
-            raise Halted(
-                f"{halt.agent_name} halted this constellation at {halt.at}: {halt.reason.rstrip('.')}. When that is"
-                " settled, a person resumes it: pattern constellation resume NAME",
-                halt_id=halt.id,
-                reason=halt.reason,
-            )
 
     def request(self, work: UnitOfWork, asker: Asker, *, reason: str, severity: Severity) -> HaltRow:
         """Add a halt to the unit of work of a call; it holds from that commit on.

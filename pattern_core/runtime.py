@@ -12,7 +12,7 @@ from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.ids import Randomness, system_randomness
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.meters import Meters, Unmetered
-from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.tools.tool import ToolSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

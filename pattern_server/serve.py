@@ -32,9 +32,9 @@ from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
 from pattern_core.models.providers import make_provider
 from pattern_core.models.providers.settings import ProviderSettings, Secret
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
-from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.tools.tool import ToolSettings
 from pattern_db import files as durable
 from pattern_db.database import DatabaseThreads
 from pattern_db.errors import translated

@@ -21,7 +21,7 @@ from pattern_core.meters import Meters, Unmetered
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider

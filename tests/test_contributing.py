@@ -49,7 +49,7 @@ async def dummy(context: ToolContext) -> str:
     proof="""
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.tools.tool import ToolSettings
 registry = ToolRegistry(BUILTIN, ToolSettings())
 dummy = registry.get("dummy", ["dummy"])
 assert registry.specs(["dummy"])[0].description == "Do nothing."

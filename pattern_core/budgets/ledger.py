@@ -45,16 +45,11 @@ class Call:
     group_id: str | None = None
 
 
-def is_bounded(connection: Connection, configured: Sequence[Budget] = ()) -> bool:
-    """Whether any call has to keep to anything."""
-    return bool(configured) or budgets.has_any(connection)
-
-
 def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> bool:
     """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets.
-    Returns what `is_bounded` says then.
+    Return whether any of its calls has to keep to anything.
     """
-    if own.tokens is None and own.microdollars is None and not is_bounded(connection, configured):
+    if own.tokens is None and own.microdollars is None and not configured and not budgets.has_any(connection):
         return False
     stored = budgets.about_turns(connection)
     tokens, money = own.tokens, own.microdollars
@@ -83,7 +78,7 @@ def reserve(
     Raises:
         LimitReached: a budget might be passed; nothing is held. `details` names it, with its amounts.
     """
-    if not is_bounded(connection, configured):
+    if not configured and not budgets.has_any(connection):
         return None
     kept = kept_by(
         budgets.about_call(connection, call.agent_id, call.group_id), configured, call.agent_id, call.group_id

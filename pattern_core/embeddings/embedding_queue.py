@@ -112,9 +112,12 @@ class EmbeddingQueue:
                     worked = await self._work()
                 except EmbedderUnavailable as error:
                     await self._back_off(error)
-                else:
-                    if not worked:
-                        await self._rest()
+                    continue
+                if not worked:
+                    with trio.move_on_after(RECHECK_S):
+                        await self._woken.wait()
+                    with trio.move_on_after(GATHER_S):
+                        await self._told.wait()
 
     def wake(self) -> None:
         """Something was committed; there may be texts to embed. Never waits, costs next to nothing."""
@@ -245,12 +248,6 @@ class EmbeddingQueue:
             self._purged_to.pop(index.id, None)
         else:
             self._purged_to[index.id] = after_that
-
-    async def _rest(self) -> None:
-        with trio.move_on_after(RECHECK_S):
-            await self._woken.wait()
-        with trio.move_on_after(GATHER_S):
-            await self._told.wait()
 
     async def _back_off(self, error: EmbedderUnavailable) -> None:
         asked = error.details.get("retry_after_s")

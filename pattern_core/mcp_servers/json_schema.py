@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
-from pattern_core.tools.schema import Arguments
+from pattern_core.tools.tool import Arguments
 
 SCHEMA_CHARS_MAX = 12_000  # of one tool's arguments as JSON: what is longer is shown without its details
 NODES_MAX = 2_000

@@ -45,11 +45,8 @@ class McpServers:
             for server in self._servers.values():
                 nursery.start_soon(server.run, name=f"MCP server {server.name}")
 
-    def is_ready(self, enabled: Sequence[str]) -> bool:
-        """Whether `ready` would return at once."""
-        return not self._unknown(enabled)
-
-    def _unknown(self, enabled: Sequence[str]) -> list[McpServer]:
+    def pending(self, enabled: Sequence[str]) -> list[McpServer]:
+        """Return the servers that an agent with these names uses and that have not said yet what they offer."""
         return [server for server in self._servers.values() if server.tools is None and enables(enabled, server.name)]
 
     async def ready(self, enabled: Sequence[str]) -> None:
@@ -57,7 +54,7 @@ class McpServers:
 
         It starts those that nobody needed before. Who does not answer within `READY_WAIT_S` is left out.
         """
-        waited_for = self._unknown(enabled)
+        waited_for = self.pending(enabled)
         if not waited_for:
             return
         with trio.move_on_after(READY_WAIT_S):

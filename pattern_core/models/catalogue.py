@@ -19,15 +19,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pattern_core.errors import InvalidInput
-from pattern_core.models.model import Usage
+from pattern_core.models.model import LongPrices, ModelFacts
 
 UNKNOWN_WINDOW = 8_192  # tokens: models in use have at least this much
 UNKNOWN_OUTPUT_SHARE = 4  # of an unknown model's window, one part in four is for the answer
-TOKENS_PER_PRICE = 1_000_000
-ASKED_MAX = 1_000  # pairs of provider and model whose facts are kept at hand
 FILE_NAME = "models.toml"
 
-_UNKNOWN_SOURCE = "not in the catalogue"
 _VERSION = re.compile(r"[-@:](?:latest|\d{3,4}|\d{6}|\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2})")
 _TAG = re.compile(  # what a name of an open model may have behind it: a tag, a size, how it was tuned and packed
     r"(?::[\w.-]+)?(?:-(?:\d+(?:\.\d+)?[bm]|a\d+b|it|instruct|chat|q\d\w*|f16|bf16|fp8|gguf))*(?:\.gguf)?"
@@ -38,45 +35,6 @@ _OPEN = "open"
 _PRICES = ("input_price", "output_price", "cache_read_price", "cache_write_price")
 _COUNTS = ("window", "trained_window", "output_max", *_PRICES)
 _ABILITIES = ("images", "tools", "reasoning")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LongPrices:
-    """The prices of a whole call whose input is longer than `tokens`; see `ModelFacts`."""
-
-    tokens: int
-    input_price: int
-    output_price: int
-    cache_read_price: int | None = None
-    cache_write_price: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
-    """One model. `window` (the longest prompt and answer together) and `output_max` (the longest answer) are tokens.
-
-    Prices are micro-dollars per million tokens, None where they are not known; a cache price of None beside a known
-    input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
-    server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
-    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or nobody's.
-    """
-
-    provider: str
-    model: str
-    window: int
-    output_max: int
-    input_price: int | None = None
-    output_price: int | None = None
-    cache_read_price: int | None = None
-    cache_write_price: int | None = None
-    above: LongPrices | None = None
-    trained_window: int | None = None
-    images: bool = False
-    tools: bool = True
-    reasoning: bool = False
-    source: str = _UNKNOWN_SOURCE
-    as_of: str = ""
-    is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +79,6 @@ class Catalogue:
     ) -> None:
         self._tables = {part: dict(models) for part, models in tables.items()}
         self._providers = dict(providers or {})
-        self._asked: dict[tuple[str, str], ModelFacts] = {}
 
     @classmethod
     def packaged(cls) -> Catalogue:
@@ -154,34 +111,11 @@ class Catalogue:
 
         Never fails: an unknown model gets `UNKNOWN_WINDOW`, no prices and `is_known` False.
         """
-        known = self._asked.get((provider, model))
-        if known is None:
-            if len(self._asked) >= ASKED_MAX:
-                self._asked.clear()
-            known = self._asked[provider, model] = self._look_up(provider, model)
-        return known
-
-    def _look_up(self, provider: str, model: str) -> ModelFacts:
         place = self._providers.get(provider) or ProviderModels(kind=provider)
         found = self._found(place.table, model)
         facts = replace(found, provider=provider, model=model) if found else _unknown(provider, model)
         name = _best(model, place.overrides, place.table)
         return facts if name is None else _overridden(facts, place.overrides[name])
-
-    def cost(self, facts: ModelFacts, usage: Usage) -> int | None:
-        """What a call costs in whole micro-dollars, rounded up once; None where its price is not known."""
-        prices = facts.above if facts.above and usage.input_tokens > facts.above.tokens else facts
-        if prices.input_price is None or prices.output_price is None:
-            return None
-        cached = min(usage.cached_tokens, usage.input_tokens)
-        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
-        total = (
-            (usage.input_tokens - cached - written) * prices.input_price
-            + cached * _or(prices.cache_read_price, prices.input_price)
-            + written * _or(prices.cache_write_price, prices.input_price)
-            + usage.output_tokens * prices.output_price
-        )
-        return -(-total // TOKENS_PER_PRICE)
 
     def _found(self, table: str, model: str) -> ModelFacts | None:
         if table == "openrouter":

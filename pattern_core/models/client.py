@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import trio
 
 from pattern_core.ids import Randomness
 from pattern_core.limits import TurnLimits
-from pattern_core.models.catalogue import Catalogue, ModelFacts
+from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
-from pattern_core.models.fallback import Chain, Link, OnMove, fall_back
-from pattern_core.models.gate import ClientLimits, Gate, GateSnapshot, Outcome
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, Provider, Usage
+from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider, Usage
 from pattern_core.models.providers import not_configured
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.routing import ModelChain, Move, OnMove, fitted, next_link
+from pattern_core.models.throttle import ClientLimits, Gate, GateSnapshot, Outcome, RetryPolicy
 from pattern_core.models.tokens import request_tokens
 
-__all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry"]
+__all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry", "RetryPolicy"]
 
-FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, nobody waits longer than this for a busy one
-
+FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, no call waits longer than this for a busy one
 OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are held at the gate before it comes
+FACTS_KEPT_MAX = 1_000  # pairs of provider and model
 
 OnRetry = Callable[[int, ModelError, float], Awaitable[None]]
 """Told before each wait: the number of the attempt that failed (from 1), its error, and the wait in seconds."""
@@ -38,17 +37,6 @@ class Account:
 
     key: str
     limits: ClientLimits
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
-    """How one question is put, beside what is asked."""
-
-    on_delta: OnDelta
-    deadline: float
-    on_retry: OnRetry | None
-    flow: str
-    attempts_max: int
 
 
 class ModelClient:
@@ -76,6 +64,7 @@ class ModelClient:
         self._limits = limits
         self._randomness = randomness
         self._catalogue = catalogue or Catalogue.packaged()
+        self._facts: dict[tuple[str, str], ModelFacts] = {}
         bounds = client_limits or ClientLimits()
         given = accounts or {}
         self._gates = _gates({name: given.get(name) or Account(key=name, limits=bounds) for name in self._providers})
@@ -91,12 +80,18 @@ class ModelClient:
         return self._catalogue
 
     def facts(self, provider_name: str, model: str) -> ModelFacts:
-        """What is known of a model; never fails, see `Catalogue.facts`."""
-        return self._catalogue.facts(provider_name, model)
+        """Return what is known of a model; never fails, see `Catalogue.facts`."""
+        try:
+            return self._facts[provider_name, model]
+        except KeyError:
+            if len(self._facts) >= FACTS_KEPT_MAX:
+                self._facts.clear()
+            found = self._facts[provider_name, model] = self._catalogue.facts(provider_name, model)
+            return found
 
     def cost(self, provider_name: str, model: str, usage: Usage) -> int | None:
-        """What a call cost in micro-dollars; None where the price is not known."""
-        return self._catalogue.cost(self.facts(provider_name, model), usage)
+        """Return what a call cost in micro-dollars; None where the price is not known."""
+        return self.facts(provider_name, model).cost(usage)
 
     def gates(self) -> list[GateSnapshot]:
         """Every gate as it is now, ordered by its providers' names."""
@@ -116,7 +111,7 @@ class ModelClient:
         on_move: OnMove | None = None,
         *,
         flow: str = "",
-        chain: Chain | None = None,
+        chain: ModelChain | None = None,
     ) -> ModelReply:
         """Ask until there is an answer, an error that repetition does not mend, or no time.
 
@@ -124,8 +119,9 @@ class ModelClient:
         error says so (`was_shown`), and the caller decides whether another attempt supersedes what people saw.
         Empty deltas are signs of life from the provider and are not passed on.
 
-        Where calls must wait, flows take turns: `flow` is the constellation's id. With a `chain`, its links say which
-        models are asked, and `provider_name` and the request's model count no more.
+        Where calls must wait, flows take turns: `flow` is the constellation's id. With a `chain`, its links are asked
+        in turn until one answers, and `provider_name` and the request's model count no more; `on_move` is called before
+        the next one is asked. `routing.next_link` says which errors lead to it.
 
         Raises:
             ModelNotConfigured: there is no provider of that name.
@@ -135,71 +131,104 @@ class ModelClient:
             ModelUnreachable: there was no connection, or the provider is left alone after failures.
             ModelError: what the provider raised last.
         """
-        attempts_max = self._retry.attempts_max
-        if chain is not None:
-            attempts_max = min(attempts_max, chain.max_retries + 1)
-        asking = _Asking(on_delta=on_delta, deadline=deadline, on_retry=on_retry, flow=flow, attempts_max=attempts_max)
+        asking = _Asking(on_delta=on_delta, deadline=deadline, on_retry=on_retry, flow=flow, limits=self._limits)
         if chain is None:
             return await self._ask(request, provider_name, asking)
+        index = 0
+        while True:
+            link = chain.links[index]
+            asking.is_last = index + 1 == len(chain.links)
+            asking.attempts_max = chain.max_retries + 1
+            asking.patience_s = FALLBACK_PATIENCE_S if chain.on_rate_limit and not asking.is_last else math.inf
+            try:
+                facts = self.facts(link.provider, link.model)
+                return await self._ask(fitted(request, chain, index, facts), link.provider, asking)
+            except ModelError as error:
+                error.details["link"] = index
+                following = next_link(chain, index, error, self.facts)
+                if following is None:
+                    raise
+                failure = error
+            if on_move is not None:
+                attempts = failure.details.get("attempts")
+                move = Move(
+                    index=following,
+                    attempts=attempts if isinstance(attempts, int) else 0,
+                    failed=link,
+                    following=chain.links[following],
+                    why=failure.code,
+                    message=failure.message,
+                )
+                await on_move(move)
+            index = following
 
-        async def ask_link(request: ModelRequest, link: Link, is_last: bool) -> ModelReply:
-            patience_s = FALLBACK_PATIENCE_S if chain.on_rate_limit and not is_last else math.inf
-            return await self._ask(request, link.provider, asking, patience_s=patience_s, is_last=is_last)
-
-        return await fall_back(chain, request, ask_link, self.facts, on_move)
-
-    async def _ask(
-        self,
-        request: ModelRequest,
-        provider_name: str,
-        asking: _Asking,
-        *,
-        patience_s: float = math.inf,
-        is_last: bool = True,
-    ) -> ModelReply:
-        """Ask one model with all its retries. `is_last`: there is no other model to go to."""
+    async def _ask(self, request: ModelRequest, provider_name: str, asking: _Asking) -> ModelReply:
+        """Ask one model with all its retries."""
         provider = self._providers.get(provider_name)
         if provider is None:
             raise not_configured(provider_name, self.names)
         gate = self._gates[provider_name]
-        retry = self._retry
         attempt = 1
         while True:
-            tokens = _held(request) if gate.counts_tokens else 0
+            tokens = 0
+            if gate.tokens.limit is not None:  # most answers are far shorter than they may be
+                tokens = request_tokens(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
             try:
-                ticket = await gate.enter(
-                    flow=asking.flow, tokens=tokens, deadline=asking.deadline, patience_s=patience_s
+                number = await gate.enter(
+                    flow=asking.flow, tokens=tokens, deadline=asking.deadline, patience_s=asking.patience_s
                 )
             except ModelError as refusal:
                 refusal.details["attempts"] = attempt - 1
                 raise
-            call = _Call(provider, request, asking.on_delta, self._limits)
             outcome: Outcome = None
             delay_s = 0.0
             try:
-                outcome = await call.run(asking.deadline)
+                outcome = await asking.attempt(provider, request)
                 return outcome
             except ModelError as error:
-                outcome = error
-                error.details["shown"] = call.shown
+                outcome = failure = error
+                error.details["shown"] = asking.was_shown
                 error.details["attempts"] = attempt
-                delay_s = retry.delay_s(attempt, error, draw=self._draw())
-                _refuse_long_waits(error, retry, delay_s, deadline=asking.deadline, patience_s=patience_s)
-                # A second time-out would take what another model still needs.
-                is_over = isinstance(error, ModelTimeout) and not is_last
-                is_over = is_over or trio.current_time() + delay_s >= asking.deadline
-                if call.shown or is_over or attempt >= asking.attempts_max or not retry.again(attempt, error):
+                delay_s = self._retry.delay_s(attempt, error, draw=self._randomness.getrandbits(53) / (1 << 53))
+                if not self._may_repeat(error, attempt, delay_s, asking):
                     raise
-                failure = error
             finally:
-                gate.leave(ticket, outcome, pause_s=delay_s)  # others may ask while this one waits
+                gate.leave(number, outcome, pause_s=delay_s)  # others may ask while this one waits
             if asking.on_retry is not None:
                 await asking.on_retry(attempt, failure, delay_s)
             await trio.sleep(delay_s)
             attempt += 1
 
-    def _draw(self) -> float:
-        return self._randomness.getrandbits(53) / (1 << 53)
+    def _may_repeat(self, error: ModelError, attempt: int, delay_s: float, asking: _Asking) -> bool:
+        """Return whether a call is made again after attempt number `attempt` failed with `error`.
+
+        Raises:
+            ModelOverloaded: the vendor's own wish is why not: it asks to come back after the deadline, absurdly late,
+                or later than there is patience for.
+        """
+        retry, wish_s = self._retry, error.retry_after_s
+        is_too_late = trio.current_time() + delay_s >= asking.deadline
+        if isinstance(error, ModelOverloaded) and wish_s is not None:
+            why = None
+            if retry.is_absurd(error):
+                why = f"and nobody waits longer than {retry.retry_after_cap_s:g} s"
+            elif is_too_late:
+                why = "and the time of the turn ends before that"
+            elif delay_s > asking.patience_s:
+                why = "and another model can be asked now"
+            if why is not None:
+                told = ModelOverloaded(
+                    f"{error.message} It asks to come back in {wish_s:.0f} s, {why}.",
+                    provider=error.provider,
+                    status=error.status,
+                    retry_after_s=wish_s,
+                )
+                told.details |= error.details
+                raise told from error
+        if asking.was_shown or is_too_late or attempt >= asking.attempts_max:
+            return False
+        # A second time-out would take what another model still needs.
+        return retry.again(attempt, error) and (asking.is_last or not isinstance(error, ModelTimeout))
 
 
 def _gates(accounts: Mapping[str, Account]) -> dict[str, Gate]:
@@ -211,64 +240,38 @@ def _gates(accounts: Mapping[str, Account]) -> dict[str, Gate]:
     return {name: made[account.key] for name, account in accounts.items()}
 
 
-def _held(request: ModelRequest) -> int:
-    """Tokens to hold for a call until its usage is known; most answers are far shorter than they may be."""
-    return request_tokens(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Asking:
+    """How a question is put to a model, beside what is asked, and how far its answer came.
 
-
-def _refuse_long_waits(
-    error: ModelError, retry: RetryPolicy, delay_s: float, *, deadline: float, patience_s: float
-) -> None:
-    """Say it plainly where a vendor's own wish is why nobody asks it again.
-
-    Raises:
-        ModelOverloaded: it asks to come back after the deadline, absurdly late, or later than there is patience for.
+    `is_last`: there is no other model to go to. Each attempt is bounded in whole and in silence: the deadline of its
+    `scope` is the end of whichever ends first.
     """
-    wish_s = error.retry_after_s
-    if not isinstance(error, ModelOverloaded) or wish_s is None:
-        return
-    if retry.is_absurd(error):
-        why = f"and nobody waits longer than {retry.retry_after_cap_s:g} s"
-    elif trio.current_time() + delay_s >= deadline:
-        why = "and the time of the turn ends before that"
-    elif delay_s > patience_s:
-        why = "and another model can be asked now"
-    else:
-        return
-    told = ModelOverloaded(
-        f"{error.message} It asks to come back in {wish_s:.0f} s, {why}.",
-        provider=error.provider,
-        status=error.status,
-        retry_after_s=wish_s,
-    )
-    told.details |= error.details
-    raise told from error
 
+    on_delta: OnDelta
+    deadline: float
+    on_retry: OnRetry | None
+    flow: str
+    limits: TurnLimits
+    attempts_max: float = math.inf  # beside the policy's own bound
+    patience_s: float = math.inf
+    is_last: bool = True
+    was_shown: bool = False  # a piece of the answer; nothing is asked again then
+    ends_at: float = math.inf
+    scope: trio.CancelScope = field(init=False)
 
-class _Call:
-    """One attempt, bounded in whole and in silence: whichever ends first is the deadline of its scope."""
-
-    def __init__(self, provider: Provider, request: ModelRequest, on_delta: OnDelta, limits: TurnLimits) -> None:
-        self.shown = False
-        self._provider = provider
-        self._request = request
-        self._on_delta = on_delta
-        self._limits = limits
-        self._ends_at = math.inf
-        self._scope: trio.CancelScope
-
-    async def run(self, deadline: float) -> ModelReply:
-        limits, name = self._limits, self._provider.name
+    async def attempt(self, provider: Provider, request: ModelRequest) -> ModelReply:
+        limits, name = self.limits, provider.name
         own_end = trio.current_time() + limits.model_timeout_s
-        self._ends_at = min(own_end, deadline)
-        self._scope = trio.CancelScope(deadline=self._ends_at)
-        with self._scope:
-            return await self._provider.ask(self._request, self._pass_on)
-        if self._scope.deadline < self._ends_at:
+        self.ends_at = own_end if own_end < self.deadline else self.deadline
+        self.scope = trio.CancelScope(deadline=self.ends_at)
+        with self.scope:
+            return await provider.ask(request, self.pass_on)
+        if self.scope.deadline < self.ends_at:
             raise ModelTimeout(
                 f"{name} fell silent for {limits.model_idle_timeout_s:g} s in the middle of its answer.", provider=name
             )
-        if deadline < own_end:
+        if self.deadline < own_end:
             late = ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
             late.details["deadline"] = True  # the turn's, which says nothing of the vendor
             raise late
@@ -278,9 +281,9 @@ class _Call:
             provider=name,
         )
 
-    async def _pass_on(self, delta: Delta) -> None:
+    async def pass_on(self, delta: Delta) -> None:
         if delta.text:
-            self.shown = True
-            self._scope.deadline = self._ends_at  # the time that showing takes is ours, not the provider's
-            await self._on_delta(delta)
-        self._scope.deadline = min(self._ends_at, trio.current_time() + self._limits.model_idle_timeout_s)
+            self.was_shown = True
+            self.scope.deadline = self.ends_at  # the time that showing takes is ours, not the provider's
+            await self.on_delta(delta)
+        self.scope.deadline = min(self.ends_at, trio.current_time() + self.limits.model_idle_timeout_s)

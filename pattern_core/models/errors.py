@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pattern_core.errors import PatternError
-from pattern_core.models.rate import RateStatus
+from pattern_core.models.model import RateStatus
 
 
 class ModelError(PatternError):

@@ -1,18 +1,18 @@
-"""What a model is asked and what it tells, in words of our own; each provider translates to its vendor's format."""
+"""What is known of a model, what it is asked and what it tells; each provider translates to its vendor's format."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import blake2b, blake2s
 from typing import Literal, Protocol
 
 from pattern_core.messages import Message, Part
-from pattern_core.models.rate import RateStatus
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
+TOKENS_PER_PRICE = 1_000_000
 ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
 
 
@@ -63,6 +63,17 @@ class ModelRequest:
     estimate: int | None = None
 
 
+def made_up_call_id(request: ModelRequest, index: int) -> str:
+    """Return an id for the call at `index` (from 0) of the answer to `request`, where the model gave none.
+
+    The same request and index give the same id; another step of the conversation gives another one, so that a call
+    and its result can be told from those of earlier steps.
+    """
+    last = request.messages[-1] if request.messages else None
+    seen = (len(request.messages), last.id if last else "", repr(last.parts) if last else "")
+    return f"call_{index}_{blake2s(repr(seen).encode('utf-8', 'backslashreplace'), digest_size=5).hexdigest()}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
     """More words of the answer."""
@@ -94,6 +105,78 @@ class Usage:
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     is_estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongPrices:
+    """The prices of a whole call whose input is longer than `tokens`; see `ModelFacts`."""
+
+    tokens: int
+    input_price: int
+    output_price: int
+    cache_read_price: int | None = None
+    cache_write_price: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """One model. `window` (the longest prompt and answer together) and `output_max` (the longest answer) are tokens.
+
+    Prices are micro-dollars per million tokens, None where they are not known; a cache price of None beside a known
+    input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
+    server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
+    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or nobody's.
+    """
+
+    provider: str
+    model: str
+    window: int
+    output_max: int
+    input_price: int | None = None
+    output_price: int | None = None
+    cache_read_price: int | None = None
+    cache_write_price: int | None = None
+    above: LongPrices | None = None
+    trained_window: int | None = None
+    images: bool = False
+    tools: bool = True
+    reasoning: bool = False
+    source: str = "not in the catalogue"
+    as_of: str = ""
+    is_known: bool = True
+
+    def cost(self, usage: Usage) -> int | None:
+        """Return what a call costs in whole micro-dollars, rounded up once; None where the price is not known."""
+        prices = self.above if self.above and usage.input_tokens > self.above.tokens else self
+        plain, output = prices.input_price, prices.output_price
+        if plain is None or output is None:
+            return None
+        total = usage.input_tokens * plain + usage.output_tokens * output
+        if usage.cached_tokens or usage.cache_write_tokens:
+            cached = min(usage.cached_tokens, usage.input_tokens)
+            written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+            read_price, write_price = prices.cache_read_price, prices.cache_write_price
+            total += cached * (0 if read_price is None else read_price - plain)
+            total += written * (0 if write_price is None else write_price - plain)
+        return -(-total // TOKENS_PER_PRICE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateStatus:
+    """The limits of one key at the moment of an answer, as its headers told them; None where they said nothing.
+
+    Counts are whole requests and tokens. `…_reset_s` is seconds from the answer until the vendor's count is whole
+    again: for OpenAI and Anthropic, whose buckets refill steadily, the time that what is missing takes to refill.
+    `at` is the moment of the answer on trio's clock, in seconds, None where it is not known.
+    """
+
+    requests_limit: int | None = None
+    requests_remaining: int | None = None
+    requests_reset_s: float | None = None
+    tokens_limit: int | None = None
+    tokens_remaining: int | None = None
+    tokens_reset_s: float | None = None
+    at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 """Which models a step is given to: the agent's own, another one by rule, and those to fall back to; pure.
 
+They are a chain: each is asked if those before it could not answer, and only while nothing was shown.
+
 Stored under "routing" in an agent's config:
 
     {"fallback_models": ["openai/gpt-5.4-mini", {"provider": "ollama", "model": "qwen3:8b"}],
@@ -16,14 +18,28 @@ hours of the day in UTC, from the first to before the second, over midnight if i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import TypeAlias
 
 from pattern_core.errors import InvalidInput
-from pattern_core.models.fallback import LINKS_MAX, Chain, Link
+from pattern_core.messages import Message, Reasoning, ToolCall
+from pattern_core.models.errors import (
+    ModelError,
+    ModelGarbage,
+    ModelNotConfigured,
+    ModelOverloaded,
+    ModelRefused,
+    ModelServerError,
+    ModelTimeout,
+    ModelUnreachable,
+    WindowExceeded,
+    was_shown,
+)
+from pattern_core.models.model import ModelFacts, ModelRequest
 
+LINKS_MAX = 8
 RULES_MAX = 32
 FALLBACKS_MAX = LINKS_MAX - 2  # beside the model of a rule and the agent's own
 NAMES_MAX = 64  # tools or sources of one condition
@@ -33,6 +49,57 @@ MICRODOLLARS = 1_000_000
 
 _KEYS = ("fallback_models", "rules", "fallback_on_rate_limit", "fallback_on_context_overflow", "max_retries")
 _RULE_KEYS = ("condition", "model", "temperature_override", "max_tokens_override")
+
+
+# A refused key and a provider that is not there are the operator's to mend, but no reason for an agent to be silent;
+# each move is told, so that they do not go unnoticed.
+_OUTAGES = (ModelUnreachable, ModelTimeout, ModelServerError, ModelGarbage, ModelRefused, ModelNotConfigured)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One model of a chain. What is None is as the request says. `reason` tells people why it is in the chain."""
+
+    provider: str
+    model: str
+    reason: str
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A step along the chain. `index` is that of `following`; `attempts` were made at `failed`, none if it was busy.
+
+    `why` is the error's code, such as "model_overloaded"; `message` its words.
+    """
+
+    index: int
+    attempts: int
+    failed: Link
+    following: Link
+    why: str
+    message: str
+
+
+OnMove = Callable[[Move], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChain:
+    """Models in the order in which they are asked, 1 to `LINKS_MAX`.
+
+    `max_retries` is how often each is asked again before the next one.
+    """
+
+    links: tuple[Link, ...]
+    on_rate_limit: bool = True
+    on_context_overflow: bool = True
+    max_retries: int = 2
+
+
+FactsOf = Callable[[str, str], ModelFacts]
+"""What is known of a model, by the provider's name and the model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,34 +250,85 @@ class RoutingSettings:
         )
 
 
-def choose(settings: RoutingSettings, facts: StepFacts) -> Chain:
-    """The models for this step, each with the reason why it is there; at least one, none twice."""
-    links: list[Link] = []
+def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
+    """Return the models for this step, each with the reason why it is there; at least one, none twice."""
+    links: dict[tuple[str, str], Link] = {}
     for rule in settings.rules:
         why = rule.condition.holds(facts)
         if why is not None:
-            links.append(
-                Link(
-                    provider=rule.model.provider,
-                    model=rule.model.model,
-                    reason=f"by rule: {why}",
-                    temperature=rule.temperature,
-                    max_output_tokens=rule.max_output_tokens,
-                )
+            links[rule.model.provider, rule.model.model] = Link(
+                provider=rule.model.provider,
+                model=rule.model.model,
+                reason=f"by rule: {why}",
+                temperature=rule.temperature,
+                max_output_tokens=rule.max_output_tokens,
             )
             break
-    links.append(Link(provider=facts.provider, model=facts.model, reason="the agent's own model"))
-    links += [
-        Link(provider=one.provider, model=one.model, reason="to fall back to") for one in settings.fallback_models
-    ]
-    unique = {(link.provider, link.model): link for link in reversed(links)}
-    ordered = sorted(unique.values(), key=links.index)
-    return Chain(
-        links=tuple(ordered),
+    if (facts.provider, facts.model) not in links:
+        own = Link(provider=facts.provider, model=facts.model, reason="the agent's own model")
+        links[facts.provider, facts.model] = own
+    for one in settings.fallback_models:
+        if (one.provider, one.model) not in links:
+            links[one.provider, one.model] = Link(provider=one.provider, model=one.model, reason="to fall back to")
+    return ModelChain(
+        links=tuple(links.values()),
         on_rate_limit=settings.fallback_on_rate_limit,
         on_context_overflow=settings.fallback_on_context_overflow,
         max_retries=settings.max_retries,
     )
+
+
+def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFacts) -> ModelRequest:
+    """Return the request as a link is asked it: its model and settings, no longer an answer than the model can give.
+
+    What only the first provider understands, its proofs and its extra fields, is not sent to another one.
+    """
+    link = chain.links[index]
+    output_max = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
+    if facts.is_known and output_max > facts.output_max:
+        output_max = facts.output_max
+    is_foreign = link.provider != chain.links[0].provider
+    is_same = link.model == request.model and output_max == request.max_output_tokens and link.temperature is None
+    if is_same and not is_foreign:
+        return request
+    return replace(
+        request,
+        model=link.model,
+        temperature=request.temperature if link.temperature is None else link.temperature,
+        max_output_tokens=output_max,
+        messages=portable(request.messages) if is_foreign else request.messages,
+        extra={} if is_foreign else request.extra,
+    )
+
+
+def portable(messages: Sequence[Message]) -> list[Message]:
+    """Return the conversation without the proofs that only their vendor accepts; other messages stay as they are."""
+    found: list[Message] = []
+    for message in messages:
+        parts = list(message.parts)
+        for place, part in enumerate(parts):
+            if isinstance(part, Reasoning | ToolCall) and part.signature is not None:
+                parts[place] = replace(part, signature=None)
+        found.append(message if parts == list(message.parts) else replace(message, parts=tuple(parts)))
+    return found
+
+
+def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsOf) -> int | None:
+    """Return the link to go to after `error`: after a rate limit or an overload (if `on_rate_limit`), after a prompt
+    too long for the model (if `on_context_overflow`, and only one with a larger window), and after an outage.
+
+    None if another model does not mend it, or there is none, and always once words were shown.
+    """
+    if was_shown(error) or error.details.get("deadline") is True:  # or the turn's time is up
+        return None
+    rest = range(index + 1, len(chain.links))
+    if isinstance(error, WindowExceeded):
+        if not chain.on_context_overflow:
+            return None
+        windows = [facts_of(link.provider, link.model).window for link in chain.links]
+        return next((one for one in rest if windows[one] > windows[index]), None)
+    may_move = chain.on_rate_limit if isinstance(error, ModelOverloaded) else isinstance(error, _OUTAGES)
+    return next(iter(rest), None) if may_move else None
 
 
 def _rule(place: str, value: object) -> Rule:

@@ -22,28 +22,38 @@ TOKENS_PER_CALL = 8
 TOKENS_PER_TOOL = 12
 TOKENS_PER_IMAGE = 1_600
 ELLIPSIS = "…"
+_to_json = json.JSONEncoder(ensure_ascii=False, default=dict).encode
 _ENDS = (". ", "! ", "? ", "\n", "。")
 
 
 def estimate_text(text: str) -> int:
-    """Tokens of plain text; 0 only for none."""
+    """Return the tokens of plain text; 0 only for none."""
     chars = len(text)
     if text.isascii():
-        return math.ceil(chars / CHARS_PER_TOKEN)
+        return -(-chars // CHARS_PER_TOKEN)
     extra_bytes = len(text.encode("utf-8", "surrogatepass")) - chars
     return math.ceil(chars / CHARS_PER_TOKEN + extra_bytes * TOKENS_PER_EXTRA_BYTE)
 
 
 def estimate_parts(parts: Iterable[Part]) -> int:
-    """Tokens of a message's parts, arguments and results of tools included."""
-    return sum(map(_part, parts))
+    """Return the tokens of a message's parts, arguments and results of tools included."""
+    tokens = 0
+    for part in parts:
+        match part:
+            case Text() | Reasoning():
+                tokens += estimate_text(part.text)
+            case Image():
+                tokens += TOKENS_PER_IMAGE
+            case ToolCall():
+                arguments = _to_json(part.arguments) if part.invalid is None else part.invalid
+                tokens += TOKENS_PER_CALL + estimate_text(part.tool) + estimate_text(arguments)
+            case ToolResult():
+                tokens += TOKENS_PER_CALL + estimate_text(part.content)
+    return tokens
 
 
 def message_tokens(message: Message) -> int:
-    """Tokens of one message with what surrounds it; whoever keeps a conversation adds these up as it grows."""
-    parts = message.parts
-    if len(parts) == 1 and isinstance(parts[0], Text):  # most messages
-        return TOKENS_PER_MESSAGE + estimate_text(parts[0].text)
+    """Return the tokens of one message with what surrounds it; a conversation adds these up as it grows."""
     return TOKENS_PER_MESSAGE + estimate_parts(message.parts)
 
 
@@ -54,10 +64,11 @@ def estimate_messages(messages: Iterable[Message]) -> int:
 
 def estimate_tools(tools: Iterable[ToolSpec]) -> int:
     """Tokens of the tools offered, with their schemas."""
-    return sum(
-        TOKENS_PER_TOOL + estimate_text(tool.name) + estimate_text(tool.description) + _json(tool.parameters)
-        for tool in tools
-    )
+    tokens = 0
+    for tool in tools:
+        tokens += TOKENS_PER_TOOL + estimate_text(tool.name) + estimate_text(tool.description)
+        tokens += estimate_text(_to_json(tool.parameters))
+    return tokens
 
 
 def estimate_request(request: ModelRequest) -> int:
@@ -106,20 +117,3 @@ def clip_middle(text: str, tokens_max: int, note: str) -> str:
     head = clip(text, share).removesuffix(ELLIPSIS)
     tail = clip(text[::-1], share).removesuffix(ELLIPSIS)[::-1]
     return f"{head}{note}{tail}"
-
-
-def _part(part: Part) -> int:
-    match part:
-        case Text() | Reasoning():
-            return estimate_text(part.text)
-        case Image():
-            return TOKENS_PER_IMAGE
-        case ToolCall():
-            arguments = _json(part.arguments) if part.invalid is None else estimate_text(part.invalid)
-            return TOKENS_PER_CALL + estimate_text(part.tool) + arguments
-        case ToolResult():
-            return TOKENS_PER_CALL + estimate_text(part.content)
-
-
-def _json(value: object) -> int:
-    return estimate_text(json.dumps(value, ensure_ascii=False, default=dict))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import trio
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
-from pattern_core.models.calls import made_up_call_id
 from pattern_core.models.model import (
     FinishReason,
     ModelReply,
@@ -18,6 +17,7 @@ from pattern_core.models.model import (
     ReasoningDelta,
     TextDelta,
     Usage,
+    made_up_call_id,
 )
 
 REQUESTS_KEPT_MAX = 10_000

@@ -1,19 +1,15 @@
-"""The tools of a constellation, found by name, and their results as text for the model."""
+"""The tools of a constellation, found by name."""
 
 from __future__ import annotations
 
-import json
-import reprlib
 from collections.abc import Collection, Iterable
 
 from pattern_core.errors import NotFound, Unavailable
 from pattern_core.models.model import ToolSpec
-from pattern_core.tools.tool import Tool
-from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.tools.tool import Tool, ToolSettings
 
 FOREIGN = "__"  # between a foreign server's name and its tool's
 ENABLED_KNOWN_MAX = 1_000  # sets of names with their specifications in memory
-TAIL_SHARE = 4  # of a result that is cut, one part in so many is kept of its end: errors stand there
 
 
 class ToolRegistry:
@@ -94,7 +90,7 @@ class ToolRegistry:
             NotFound: there is no such tool, or not for this agent; the message lists what there is.
         """
         tool = self._tools.get(name)
-        if tool is None or not self._is_enabled(name, enabled):
+        if tool is None or (name not in enabled and not self._is_enabled(name, enabled)):
             there = ", ".join(other for other in self._tools if self._is_enabled(other, enabled)) or "none"
             raise NotFound(f"there is no tool {name!r}; your tools: {there}")
         return tool
@@ -102,50 +98,17 @@ class ToolRegistry:
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
         """The enabled tools as the model sees them. Names of tools that are no more are passed over."""
         key = tuple(enabled)
-        known = self._enabled.get(key)
-        if known is None:
+        try:
+            return self._enabled[key]
+        except KeyError:
             if len(self._enabled) >= ENABLED_KNOWN_MAX:
                 self._enabled.clear()
-            known = tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
-            self._enabled[key] = known
-        return known
+            specs = tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
+            self._enabled[key] = specs
+            return specs
 
     def _is_enabled(self, name: str, enabled: Collection[str]) -> bool:
         if name in enabled:
             return True
         server, mark, _tool = name.partition(FOREIGN)
         return bool(mark) and server in self._foreign and f"{server}{FOREIGN}*" in enabled
-
-
-def to_text(result: object, chars_max: int | None = None) -> str:
-    """A tool's result as text: a string as it is, nothing as `done`, anything else as compact JSON.
-
-    What JSON has no form for is told in Python's words: the call has happened, so that its tool is written badly must
-    cost neither the result nor the turn. A text of more than `chars_max` code points, if that is given, is cut in the
-    middle and says so.
-    """
-    if result is None:
-        text = "done"
-    elif isinstance(result, str):
-        text = result
-    else:
-        text = _json(result)
-    # A result may hold halves of characters (a file's name, say), which neither storage nor vendors take.
-    whole = text.encode(errors="replace").decode()
-    return whole if chars_max is None else _cut(whole, chars_max)
-
-
-def _json(result: object) -> str:
-    try:
-        return json.dumps(result, ensure_ascii=False, separators=(",", ":"), default=str)
-    except (TypeError, ValueError, RecursionError):  # keys that are no text, a value within itself, too deep
-        return reprlib.repr(result)
-
-
-def _cut(text: str, chars_max: int) -> str:
-    if len(text) <= chars_max:
-        return text
-    note = f"\n[… {len(text)} characters in all, the middle is left out …]\n"
-    kept = max(chars_max - len(note), 0)
-    end = kept // TAIL_SHARE
-    return (text[: kept - end] + note + text[len(text) - end :])[:chars_max]

@@ -1,11 +1,13 @@
-"""Results that are too long for the model: it is shown the beginning and the end, and can read the rest later.
+"""Results of tools as text. Of one that is too long the model is shown both ends, and can read the rest later.
 
 The whole text is stored in the unit of work of the call that made it, so it exists exactly if the result does.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +33,34 @@ AROUND_CHARS = 120  # shown on each side of a place
 TAIL_SHARE = 4  # of what is shown, one part in so many is the end: errors stand there
 _LEVEL = 3
 _INLINE_CHARS_MAX = 100_000  # compressing more takes a millisecond or more: that is done on a thread
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+
+
+def to_text(result: object, chars_max: int | None = None) -> str:
+    """Return a tool's result as text: a string as it is, nothing as `done`, anything else as compact JSON.
+
+    What JSON has no form for is told in Python's words: the call has happened, so that its tool is written badly must
+    cost neither the result nor the turn. A text of more than `chars_max` code points, if that is given, is cut in the
+    middle and says so.
+    """
+    match result:
+        case None:
+            text = "done"
+        case str():
+            text = result
+        case _:
+            try:
+                text = _to_json(result)
+            except (TypeError, ValueError, RecursionError):  # keys that are no text, a value within itself, too deep
+                text = reprlib.repr(result)
+    # A result may hold halves of characters (a file's name, say), which neither storage nor vendors take.
+    text = text.encode(errors="replace").decode()
+    if chars_max is None or len(text) <= chars_max:
+        return text
+    note = f"\n[… {len(text)} characters in all, the middle is left out …]\n"
+    kept = max(chars_max - len(note), 0)
+    end = kept // TAIL_SHARE
+    return (text[: kept - end] + note + text[len(text) - end :])[:chars_max]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -354,8 +354,8 @@ class Actors:
             batch_id=incoming.position,
             began_ms=now_ms,
         )
-        own_limits = _own_limits(agent)
-        wall_s = own_limits.over(services.limits.turn).wall_s or math.inf
+        own = _own_limits(agent)
+        wall_s = own.wall_s or services.limits.turn.turn_timeout_s or math.inf
         known_facts = TurnFacts(
             seed=message.seed,
             source=_source(message.sender, message.payload.get("source")),
@@ -367,13 +367,8 @@ class Actors:
         with self._listed(turn) as running:
             if delivery is not None:
                 record.accept(partial(_store, record, delivery), [delivery.arrival.queued], delivery.commit)
-            record.start(
-                incoming,
-                message.payload,
-                deadline_at=known_facts.deadline_at,
-                limits=own_limits,
-                queued=delivery is None,
-            )
+            ends_at, is_queued = known_facts.deadline_at, delivery is None
+            record.start(incoming, message.payload, deadline_at=ends_at, limits=own, queued=is_queued)
             try:
                 await self._conduct(turn, running)
             except Conflict:
@@ -430,7 +425,7 @@ class Actors:
         """A turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
         now_ms = services.clock.now_ms()
-        wall_s = _own_limits(agent).over(services.limits.turn).wall_s or math.inf
+        wall_s = _own_limits(agent).wall_s or services.limits.turn.turn_timeout_s or math.inf
         left_s = min(_left_s(row, now_ms), wall_s)  # more only if the clock was set back
         known = await services.database.read(recovery.restore, row, is_open=found.is_asking)
         record = Record(

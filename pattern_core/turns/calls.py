@@ -20,8 +20,7 @@ from pattern_core.errors import InvalidInput, NotFound, PatternError
 from pattern_core.messages import ToolCall
 from pattern_core.rules.facts import FORCED_PREFIX
 from pattern_core.rules.rule import Asked, ForcedCall
-from pattern_core.tools.registry import to_text
-from pattern_core.tools.results import Origin
+from pattern_core.tools.results import Origin, to_text
 from pattern_core.tools.tool import Probe, Tool, ToolContext
 from pattern_core.turns.consent import AGREED, Attention, denial, edited_note, hash_call
 from pattern_core.turns.judge import Judge
@@ -292,7 +291,7 @@ class TurnCalls:
             return _denied(planned)
         if tool is None:
             return FinishedCall(row=row, status="error", content=planned.refusal or "Not run.")
-        limits, toolbox, tools = self._services.limits.turn, self._services.toolbox, self._services.tools
+        limits = self._services.limits.turn
         timeout_s = tool.timeout_s or limits.tool_timeout_s
         with trio.CancelScope(deadline=trio.current_time() + timeout_s) as scope:
             result = await outcome.acapture(tool.call, self._context(row, work), planned.arguments)
@@ -302,11 +301,12 @@ class TurnCalls:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
         status, note = "error", edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
-            reader = tools.reader(self._agent.enabled_tools)
-            origin = Origin(agent_id=self._agent.id, tool=row.tool, call_id=row.call_id, reader=reader)
-            limit = limits.tool_result_chars_max
-            status = "done"
-            content = await toolbox.results.shorten(to_text(result.value), limit=limit, origin=origin, work=work)
+            status, content = "done", to_text(result.value)
+            if len(content) > limits.tool_result_chars_max:
+                reader = self._services.tools.reader(self._agent.enabled_tools)
+                origin = Origin(agent_id=self._agent.id, tool=row.tool, call_id=row.call_id, reader=reader)
+                limit, results = limits.tool_result_chars_max, self._services.toolbox.results
+                content = await results.shorten(content, limit=limit, origin=origin, work=work)
         else:
             content = to_text(_error_text(row, result.error), limits.tool_result_chars_max)
         return FinishedCall(row=row, status=status, content=note + content)

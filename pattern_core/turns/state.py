@@ -21,13 +21,13 @@ from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import ToolResult
 from pattern_core.models.client import ModelClient
-from pattern_core.models.fallback import Chain, Link
 from pattern_core.models.model import Usage
+from pattern_core.models.routing import Link, ModelChain
 from pattern_core.prompts.making import Prompts
 from pattern_core.prompts.prompt import Prompt
 from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.toolbox import Toolbox
+from pattern_core.tools.tool import Toolbox
 from pattern_core.turns.admission import ROLLED_BACK
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.unit_of_work import UnitOfWork
@@ -82,7 +82,7 @@ class Asking:
     `cost` gives the cost of tokens of a provider's model in micro-dollars, if its price is known.
     """
 
-    chain: Chain
+    chain: ModelChain
     prompt: Prompt
     cost: Callable[[str, str, Usage], int | None]
     index: int = 0

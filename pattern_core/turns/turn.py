@@ -17,9 +17,8 @@ from pattern_core.events import Draft
 from pattern_core.limits import Limits
 from pattern_core.messages import Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded, was_shown
-from pattern_core.models.fallback import Chain, Move
 from pattern_core.models.model import Delta, ModelReply, TextDelta
-from pattern_core.models.routing import CostThreshold, StepFacts, choose
+from pattern_core.models.routing import CostThreshold, ModelChain, Move, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.making import NOTHING_FOUND, Findings, Look, Offered
 from pattern_core.prompts.prompt import Prompt
@@ -85,7 +84,7 @@ class Turn:
         self._notes: Sequence[str] = ()  # what the next prompt says at its end
         self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
         self._sampling: tuple[int, Sampling] | None = None  # for an output of so many tokens at most
-        self._chain: Chain | None = None  # the models to ask, chosen again only where rules of routing say so
+        self._chain: ModelChain | None = None  # the models to ask, chosen again only where rules of routing say so
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
 
@@ -126,7 +125,7 @@ class Turn:
         self.sender.children_max = self.settings.limits.children
         self.judge.rules = RuleSet.of(agent.tool_rules)
         self.judge.detectors = self.settings.detectors
-        if not services.mcp.is_ready(agent.enabled_tools):
+        if services.mcp.pending(agent.enabled_tools):
             # Tools of other servers may still be on their way; what does not come in time is reported as absent.
             await self.record.flush()
             await services.mcp.ready(agent.enabled_tools)

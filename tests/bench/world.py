@@ -20,10 +20,10 @@ from pattern_core.constellation import Constellation
 from pattern_core.conversation.imports import MESSAGES_MAX, PastMessage
 from pattern_core.limits import Limits
 from pattern_core.messages import Text, ToolCall
-from pattern_core.models.catalogue import Catalogue, ModelFacts
+from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ClientLimits, ModelClient
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, Usage
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, OnDelta, Provider, Usage
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext, tool

@@ -19,7 +19,7 @@ from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.models.client import ModelClient
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.testing.clock import START_MS
 from pattern_core.tools.registry import ToolRegistry

@@ -25,9 +25,8 @@ import trio
 
 from pattern_core.approvals import Answer, Approval
 from pattern_core.messages import Message, Text, ToolCall, ToolResult
-from pattern_core.models.calls import made_up_call_id
 from pattern_core.models.errors import ModelRefused
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta, Usage
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta, Usage, made_up_call_id
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.send_message import send_message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,11 +46,12 @@ async def asked(rig: Rig, halt: Halt, reason: str = "It deletes everything.") ->
 
 async def test_a_halt_is_stored_with_an_entry_and_an_event() -> None:
     async with rigged() as (rig, halt):
-        halt.check()
+        assert (await opened(rig)).current is None
         row = await asked(rig, halt)
-        with pytest.raises(Halted, match=r"ada halted this constellation at .*: It deletes everything\.") as refused:
-            halt.check()
-        assert refused.value.details == {"halt_id": row.id, "reason": "It deletes everything."}
+        assert halt.current == row
+        refusal = Halted(row)
+        assert re.match(r"ada halted this constellation at .*: It deletes everything\. When", refusal.message)
+        assert refusal.details == {"halt_id": row.id, "reason": "It deletes everything."}
         assert [draft.name for draft in rig.told] == [HALTED, "archive.changed"]
         [entry] = await rig.database.read(archival.list_for_agent, ADA, 10)
         assert "Emergency halt (critical)" in entry.content
@@ -71,7 +73,7 @@ async def test_a_person_ends_it() -> None:
             await halt.resume(by="user:usr_1")
         row = await asked(rig, halt)
         assert await halt.resume(by="user:usr_1") == row
-        halt.check()
+        assert halt.current is None
         assert (rig.told[-1].name, rig.told[-1].data) == (RESUMED, {"id": row.id, "by": "user:usr_1"})
         assert (await opened(rig)).current is None
 

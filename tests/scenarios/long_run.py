@@ -16,9 +16,9 @@ import apsw
 import trio
 
 from pattern_core.messages import Message, Text, ToolCall, ToolResult
-from pattern_core.models.catalogue import Catalogue, ModelFacts
+from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelServerError, WindowExceeded
-from pattern_core.models.model import ModelReply, ModelRequest, ToolSpec, Usage
+from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, ToolSpec, Usage
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Paced, calls, says, together
 from pattern_core.testing.wire import Play, WireRequest

@@ -30,7 +30,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.settings import Secret
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.search import Mode, SearchRequest
 from pattern_core.testing.clock import StoppedClock

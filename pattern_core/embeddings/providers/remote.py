@@ -28,7 +28,7 @@ from pattern_core.models.errors import (
     WindowExceeded,
 )
 from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_words
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 
 BATCH_TEXTS_MAX = 32  # the least that the known services take
 BATCH_CHARS_MAX = 100_000

@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass, field, replace
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
-from pattern_core.models.calls import made_up_call_id, tool_call
-from pattern_core.models.model import Delta, ModelRequest, ReasoningDelta, TextDelta
-from pattern_core.models.words import Joiner, mended
+from pattern_core.models.model import Delta, ModelRequest, ReasoningDelta, TextDelta, made_up_call_id
+from pattern_core.models.text import Joiner, mended, tool_call
 
 REPLY_CHARS_MAX = 4_000_000  # far above any model's output; a stream beyond it has gone wrong
 CALLS_MAX = 256

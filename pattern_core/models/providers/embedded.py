@@ -7,12 +7,11 @@ import re
 import trio
 
 from pattern_core.messages import Part, Text, ToolCall
-from pattern_core.models.calls import made_up_call_id
 from pattern_core.models.embedded.moves import next_move, scene_of
-from pattern_core.models.model import FinishReason, ModelReply, ModelRequest, OnDelta, TextDelta
+from pattern_core.models.model import FinishReason, ModelReply, ModelRequest, OnDelta, TextDelta, made_up_call_id
 from pattern_core.models.providers.settings import ProviderSettings
+from pattern_core.models.text import mended
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
-from pattern_core.models.words import mended
 
 MODEL_NAME = "rules-1"
 

@@ -16,13 +16,12 @@ import trio
 
 from pattern_core.clock import Clock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
-from pattern_core.models.model import Delta, ModelReply, OnDelta, TextDelta
+from pattern_core.models.model import Delta, ModelReply, OnDelta, RateStatus, TextDelta
 from pattern_core.models.providers.draft import Garbled, Unfinished, loads
 from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_now_ms, vendor_words
 from pattern_core.models.providers.rates import rate_status
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, ServerEvent
-from pattern_core.models.rate import RateStatus
 
 CONNECT_TIMEOUT_S = 10.0
 DRAIN_S = 0.1  # after the reply, for the end of the body, so that the connection can be used again

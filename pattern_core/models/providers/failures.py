@@ -18,7 +18,7 @@ from pattern_core.models.errors import (
     ModelTimeout,
     WindowExceeded,
 )
-from pattern_core.models.words import mended
+from pattern_core.models.text import mended
 
 WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
 RESET_WAIT_MAX_S = 300.0  # a reset is when all is refilled; some of it is there long before

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pattern_core.models.model import RateStatus
 from pattern_core.models.providers.failures import parse_wait_s
-from pattern_core.models.rate import RateStatus
 
 COUNT_MAX = 10**15  # a header beyond it is a mistake
 

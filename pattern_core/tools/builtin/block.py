@@ -16,8 +16,7 @@ from pattern_core.memory.shapes.schema import (
     TextSchema,
     Viewport,
 )
-from pattern_core.tools.calling import author_of, cause_of, done, needed
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import ToolContext, author_of, cause_of, done, needed, tool
 from pattern_db.enums import BlockType, EffectClass, Permission
 
 

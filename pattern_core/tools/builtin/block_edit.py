@@ -23,8 +23,7 @@ from pattern_core.memory.edits.edit import (
     parse_range,
 )
 from pattern_core.memory.shapes.fields import Written
-from pattern_core.tools.calling import author_of, cause_of, done, needed
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import ToolContext, author_of, cause_of, done, needed, tool
 from pattern_db.enums import EffectClass
 
 Operation = Literal[

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pattern_core.halt import Asker, Severity
-from pattern_core.tools.calling import done
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import ToolContext, done, tool
 from pattern_db.enums import EffectClass
 
 

@@ -11,9 +11,8 @@ from pattern_core.files.disk import Unreadable
 from pattern_core.files.storing import hash_of, prepare, put_of, store
 from pattern_core.memory.shapes.values import check_text
 from pattern_core.search import SearchRequest
-from pattern_core.tools.calling import done, needed
 from pattern_core.tools.hits import clamp, excerpt
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import EffectClass, PathType, SearchKind
 from pattern_db.tables import passages
 

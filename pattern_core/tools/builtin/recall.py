@@ -11,9 +11,8 @@ from pattern_core.archive.store import changed
 from pattern_core.clock import now_text
 from pattern_core.errors import PatternError
 from pattern_core.search import SearchRequest
-from pattern_core.tools.calling import author_of, cause_of, done, needed
 from pattern_core.tools.hits import clamp, found
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import ToolContext, author_of, cause_of, done, needed, tool
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER, EffectClass, SearchKind
 from pattern_db.errors import Conflict, NotFound

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, assert_never
 
-from pattern_core.tools.calling import needed
 from pattern_core.tools.results import AROUND_CHARS, PIECE_CHARS_MAX, Piece
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import ToolContext, needed, tool
 from pattern_db.enums import EffectClass
 
 LIMIT_DEFAULT = 8_000

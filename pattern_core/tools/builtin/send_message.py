@@ -9,8 +9,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.events import Draft
 from pattern_core.ids import message_id
 from pattern_core.memory.shapes.schema import check_text
-from pattern_core.tools.calling import done, needed
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import EffectClass, Role
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow

@@ -12,9 +12,7 @@ from pattern_core.shell.policy import verdict
 from pattern_core.shell.settings import ShellSettings
 from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Finished, TaskView
 from pattern_core.shell.shell import Shell as ShellService
-from pattern_core.tools.calling import done, needed
-from pattern_core.tools.tool import Tool, ToolContext, tool
-from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
 from pattern_db.enums import EffectClass
 
 Operation = Literal["execute", "spawn", "output", "kill", "status"]

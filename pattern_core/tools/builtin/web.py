@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pattern_core.clock import now_text
 from pattern_core.errors import InvalidInput, Unavailable
-from pattern_core.tools.calling import done, needed
-from pattern_core.tools.tool import Tool, ToolContext, tool
-from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
 from pattern_core.web.page import Format, Page
 from pattern_core.web.web import Web
 from pattern_db.enums import EffectClass

@@ -20,7 +20,7 @@ from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Usage
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.search import SearchRequest, search
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider

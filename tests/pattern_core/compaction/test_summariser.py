@@ -15,7 +15,7 @@ from pattern_core.ids import seeded_randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import Message, user
 from pattern_core.models.client import ModelClient
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.models.tokens import estimate_request, estimate_text
 from pattern_core.testing.model import ScriptedProvider, says
 from tests.pattern_core.compaction.rig import CountingPurse

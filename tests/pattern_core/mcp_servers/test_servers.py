@@ -19,7 +19,10 @@ async def test_only_those_that_an_agent_uses_are_started(tmp_path: Path) -> None
             ("a", "resting", None),
             ("b", "resting", None),
         ]
-        await it.servers.ready(["block", "b__echo", "nobody__*"])
+        names = ["block", "b__echo", "nobody__*"]
+        assert [server.name for server in it.servers.pending(names)] == ["b"]
+        await it.servers.ready(names)
+        assert it.servers.pending(names) == []
         assert [view.state for view in it.servers.views()] == ["resting", "ready"]
         assert it.registry.accepts("a__whatever")
         assert not it.registry.accepts("nobody__whatever")

@@ -13,12 +13,10 @@ from pattern_core.errors import InvalidInput
 from pattern_core.models.catalogue import (
     UNKNOWN_WINDOW,
     Catalogue,
-    LongPrices,
-    ModelFacts,
     ModelOverride,
     ProviderModels,
 )
-from pattern_core.models.model import Usage
+from pattern_core.models.model import LongPrices, ModelFacts, Usage
 from pattern_server.config import default_model_of, load
 
 SMALL = """
@@ -162,22 +160,20 @@ FACTS = ModelFacts(
 
 
 def test_costs_by_hand() -> None:
-    cost = Catalogue({}).cost
-    assert cost(FACTS, Usage(input_tokens=1_000_000, output_tokens=0)) == 3_000_000
-    assert cost(FACTS, Usage(input_tokens=1, output_tokens=0)) == 3
-    assert cost(FACTS, Usage(input_tokens=1, output_tokens=0, cached_tokens=1)) == 1, "0.3, rounded up"
-    assert cost(FACTS, Usage(input_tokens=0, output_tokens=0)) == 0
-    assert cost(FACTS, Usage(input_tokens=1_000, output_tokens=100, cached_tokens=600, cache_write_tokens=300)) == (
+    assert FACTS.cost(Usage(input_tokens=1_000_000, output_tokens=0)) == 3_000_000
+    assert FACTS.cost(Usage(input_tokens=1, output_tokens=0)) == 3
+    assert FACTS.cost(Usage(input_tokens=1, output_tokens=0, cached_tokens=1)) == 1, "0.3, rounded up"
+    assert FACTS.cost(Usage(input_tokens=0, output_tokens=0)) == 0
+    assert FACTS.cost(Usage(input_tokens=1_000, output_tokens=100, cached_tokens=600, cache_write_tokens=300)) == (
         300 + 180 + 1_125 + 1_500
     )
-    assert cost(replace(FACTS, output_price=None), Usage(input_tokens=1, output_tokens=1)) is None
+    assert replace(FACTS, output_price=None).cost(Usage(input_tokens=1, output_tokens=1)) is None
 
 
 def test_long_prompts_cost_more_as_a_whole() -> None:
     facts = replace(FACTS, above=LongPrices(tokens=1_000, input_price=6_000_000, output_price=20_000_000))
-    cost = Catalogue({}).cost
-    assert cost(facts, Usage(input_tokens=1_000, output_tokens=1)) == 3_015
-    assert cost(facts, Usage(input_tokens=1_001, output_tokens=1)) == 6_026
+    assert facts.cost(Usage(input_tokens=1_000, output_tokens=1)) == 3_015
+    assert facts.cost(Usage(input_tokens=1_001, output_tokens=1)) == 6_026
 
 
 counts = st.integers(0, 3_000_000)
@@ -230,13 +226,13 @@ def test_costs_are_exact_and_rounded_up_once(
             (output, table.output_price),
         )
     )
-    cost = Catalogue({}).cost(facts, usage)
+    cost = facts.cost(usage)
     assert cost == ceil(exact)
 
 
 def test_counts_that_contradict_each_other_never_cost_less_than_nothing() -> None:
     usage = Usage(input_tokens=10, output_tokens=0, cached_tokens=50, cache_write_tokens=50)
-    assert Catalogue({}).cost(FACTS, usage) == 3
+    assert FACTS.cost(usage) == 3
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,9 @@ from pattern_core.models.errors import (
     ModelTimeout,
     was_shown,
 )
-from pattern_core.models.fallback import Chain, Link, Move
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, TextDelta
-from pattern_core.models.rate import RateStatus
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
+from pattern_core.models.routing import Link, ModelChain, Move
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
 from pattern_core.testing.model import Answer
 
@@ -339,7 +338,8 @@ async def ignore(delta: Delta) -> None:
     """Nobody listens."""
 
 
-CHAIN = Chain(links=(Link(provider="a", model="m-a", reason="own"), Link(provider="b", model="m-b", reason="next")))
+OWN, NEXT = Link(provider="a", model="m-a", reason="own"), Link(provider="b", model="m-b", reason="next")
+CHAIN = ModelChain(links=(OWN, NEXT))
 
 
 def test_a_busy_model_is_left_for_the_next_one_without_waiting() -> None:

@@ -3,9 +3,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
+import trio
+from trio.testing import MockClock
 
+from pattern_core.ids import seeded_randomness
+from pattern_core.limits import TurnLimits
 from pattern_core.messages import Message, Reasoning, Text, ToolCall, user
-from pattern_core.models.catalogue import ModelFacts
+from pattern_core.models.catalogue import Catalogue
+from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
@@ -18,9 +23,11 @@ from pattern_core.models.errors import (
     ModelUnreachable,
     WindowExceeded,
 )
-from pattern_core.models.fallback import Chain, Link, Move, fall_back, fitted, portable
-from pattern_core.models.model import ModelReply, ModelRequest
-from pattern_core.testing import says
+from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest
+from pattern_core.models.routing import Link, ModelChain, Move, fitted, next_link, portable
+from pattern_core.models.throttle import RetryPolicy
+from pattern_core.testing import Paced, ScriptedProvider, says
+from pattern_core.testing.model import Answer
 
 WINDOWS = {"a": 100, "b": 100, "c": 1_000}
 THOUGHT = Message(
@@ -47,28 +54,33 @@ def facts_of(provider: str, model: str) -> ModelFacts:
 
 @dataclass
 class Links:
-    """Plays an outcome per provider and records what was asked."""
+    """A client of one provider for each outcome, asked as a chain in this order; it records the moves."""
 
-    outcomes: dict[str, ModelError | ModelReply]
-    asked: list[tuple[str, bool]] = field(default_factory=list)
+    outcomes: dict[str, Answer]
     moves: list[Move] = field(default_factory=list)
 
-    async def ask(self, request: ModelRequest, link: Link, is_last: bool) -> ModelReply:
-        self.asked.append((request.model, is_last))
-        outcome = self.outcomes[link.provider]
-        if isinstance(outcome, ModelError):
-            raise outcome
-        return outcome
+    def __post_init__(self) -> None:
+        self.providers = {name: ScriptedProvider(name=name, otherwise=each) for name, each in self.outcomes.items()}
+        tables = {name: {f"{name}-model": facts_of(name, f"{name}-model")} for name in self.outcomes}
+        self.client = ModelClient(
+            self.providers, RetryPolicy(jitter=0), TurnLimits(), seeded_randomness(1), catalogue=Catalogue(tables)
+        )
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.model for provider in self.providers.values() for request in provider.requests]
 
     async def on_move(self, move: Move) -> None:
         self.moves.append(move)
 
-    def chain(self, **flags: bool) -> Chain:
+    async def run(self, *, max_retries: int = 0, **flags: bool) -> ModelReply:
         links = tuple(Link(provider=name, model=f"{name}-model", reason="test") for name in self.outcomes)
-        return replace(Chain(links=links), **flags)  # type: ignore[arg-type]  # all are flags
+        chain = ModelChain(links=links, max_retries=max_retries, **flags)
+        return await self.client.ask(REQUEST, "ignored", ignore, on_move=self.on_move, chain=chain)
 
-    async def run(self, **flags: bool) -> ModelReply:
-        return await fall_back(self.chain(**flags), REQUEST, self.ask, facts_of, self.on_move)
+
+async def ignore(delta: Delta) -> None:
+    """Show nothing."""
 
 
 def error(kind: type[ModelError]) -> ModelError:
@@ -78,7 +90,7 @@ def error(kind: type[ModelError]) -> ModelError:
 async def test_the_first_that_can_answers() -> None:
     links = Links({"a": says("yes"), "b": says("never")})
     assert await links.run() == says("yes")
-    assert (links.asked, links.moves) == ([("a-model", False)], [])
+    assert (links.asked, links.moves) == (["a-model"], [])
 
 
 @pytest.mark.parametrize(
@@ -98,21 +110,22 @@ async def test_what_another_model_mends(kind: type[ModelError], moves: bool) -> 
     links = Links({"a": error(kind), "b": says("yes")})
     if moves:
         assert await links.run() == says("yes")
-        assert links.asked == [("a-model", False), ("b-model", True)]
+        assert links.asked == ["a-model", "b-model"]
     else:
         with pytest.raises(kind):
             await links.run()
 
 
-async def test_each_move_is_told_before_the_next_model_is_asked() -> None:
-    failed = error(ModelOverloaded)
-    failed.details["attempts"] = 3
-    links = Links({"a": failed, "b": error(ModelUnreachable), "c": says("yes")})
-    await links.run()
-    first, second = links.moves
-    assert (first.index, first.attempts, first.why) == (1, 3, "model_overloaded")
-    assert (first.failed.provider, first.following.provider) == ("a", "b")
-    assert (second.index, second.attempts, second.why, second.message) == (2, 0, "model_unreachable", "no")
+def test_each_move_is_told_before_the_next_model_is_asked() -> None:
+    async def test() -> None:
+        links = Links({"a": error(ModelOverloaded), "b": error(ModelUnreachable), "c": says("yes")})
+        await links.run(max_retries=2)
+        first, second = links.moves
+        assert (first.index, first.attempts, first.why) == (1, 3, "model_overloaded")
+        assert (first.failed.provider, first.following.provider) == ("a", "b")
+        assert (second.index, second.attempts, second.why, second.message) == (2, 3, "model_unreachable", "no")
+
+    trio.run(test, clock=MockClock(autojump_threshold=0))
 
 
 async def test_the_last_error_comes_out_with_its_link() -> None:
@@ -123,12 +136,11 @@ async def test_the_last_error_comes_out_with_its_link() -> None:
 
 
 async def test_nothing_moves_once_words_were_shown() -> None:
-    failed = error(ModelUnreachable)
-    failed.details["shown"] = True
-    links = Links({"a": failed, "b": says("never")})
+    broken = Paced(answer=says("half"), breaks=error(ModelUnreachable), shown=1)
+    links = Links({"a": broken, "b": says("never")})
     with pytest.raises(ModelUnreachable):
         await links.run()
-    assert links.asked == [("a-model", False)]
+    assert links.asked == ["a-model"]
 
 
 async def test_too_long_a_prompt_goes_to_a_larger_window_only() -> None:
@@ -150,30 +162,42 @@ async def test_the_agent_may_forbid_it(kind: type[ModelError], flag: str) -> Non
 
 
 def test_the_request_is_fitted_to_the_link() -> None:
-    chain = Chain(
+    chain = ModelChain(
         links=(
             Link(provider="a", model="m1", reason=""),
             Link(provider="a", model="m2", reason="", temperature=0.0, max_output_tokens=20),
             Link(provider="b", model="m3", reason=""),
         )
     )
-    own = fitted(REQUEST, chain, 0, facts_of)
+    own = fitted(REQUEST, chain, 0, facts_of("a", "m1"))
     assert (own.model, own.temperature, own.max_output_tokens, own.extra) == ("m1", 1.0, 50, {"x": 1})
     assert own.messages is REQUEST.messages
-    same = fitted(REQUEST, chain, 1, facts_of)
+    same = fitted(REQUEST, chain, 1, facts_of("a", "m2"))
     assert (same.model, same.temperature, same.max_output_tokens) == ("m2", 0.0, 20)
     assert same.messages is REQUEST.messages
-    foreign = fitted(REQUEST, chain, 2, facts_of)
+    foreign = fitted(REQUEST, chain, 2, facts_of("b", "m3"))
     assert (foreign.model, foreign.extra) == ("m3", {})
     assert foreign.messages == portable(REQUEST.messages)
 
 
-def test_an_unknown_models_answers_are_not_cut() -> None:
-    def unknown(provider: str, model: str) -> ModelFacts:
-        return replace(facts_of(provider, model), is_known=False)
+def test_a_request_that_fits_stays_as_it_is() -> None:
+    chain = ModelChain(links=(Link(provider="a", model="own", reason=""),))
+    request = replace(REQUEST, max_output_tokens=50)
+    assert fitted(request, chain, 0, facts_of("a", "own")) is request
 
-    chain = Chain(links=(Link(provider="a", model="m", reason=""),))
+
+def test_an_unknown_models_answers_are_not_cut() -> None:
+    unknown = replace(facts_of("a", "m"), is_known=False)
+    chain = ModelChain(links=(Link(provider="a", model="m", reason=""),))
     assert fitted(REQUEST, chain, 0, unknown).max_output_tokens == 500
+
+
+def test_the_time_of_the_turn_ends_the_chain() -> None:
+    late = error(ModelTimeout)
+    chain = ModelChain(links=tuple(Link(provider=name, model="m", reason="") for name in "ab"))
+    assert next_link(chain, 0, late, facts_of) == 1
+    late.details["deadline"] = True
+    assert next_link(chain, 0, late, facts_of) is None
 
 
 def test_portable_drops_proofs_and_nothing_else() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from pattern_core.models.breaker import FAILURES_MAX, PAUSE_S
 from pattern_core.models.errors import (
     ModelError,
     ModelOverloaded,
@@ -18,9 +17,8 @@ from pattern_core.models.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from pattern_core.models.gate import BREAKER_PATIENCE_S, ClientLimits, Gate, Outcome, Ticket
-from pattern_core.models.model import ModelReply, Usage
-from pattern_core.models.rate import RateStatus
+from pattern_core.models.model import ModelReply, RateStatus, Usage
+from pattern_core.models.throttle import BREAKER_PATIENCE_S, FAILURES_MAX, PAUSE_S, ClientLimits, Gate, Outcome
 from pattern_core.testing import says
 
 OUTAGE = ModelServerError("500", provider="vendor", status=500)
@@ -35,14 +33,14 @@ def virtually(test: Callable[[], Awaitable[None]]) -> None:
     trio.run(test, clock=MockClock(autojump_threshold=0))
 
 
-async def enter(one: Gate, flow: str = "", tokens: int = 0, deadline: float = math.inf) -> Ticket:
+async def enter(one: Gate, flow: str = "", tokens: int = 0, deadline: float = math.inf) -> int:
     return await one.enter(flow=flow, tokens=tokens, deadline=deadline)
 
 
 async def call(one: Gate, outcome: Outcome, *, tokens: int = 0, takes_s: float = 0.0, pause_s: float = 0.0) -> None:
-    ticket = await enter(one, tokens=tokens)
+    number = await enter(one, tokens=tokens)
     await trio.sleep(takes_s)
-    one.leave(ticket, outcome, pause_s=pause_s)
+    one.leave(number, outcome, pause_s=pause_s)
 
 
 def told(**rate: int) -> ModelReply:
@@ -59,9 +57,9 @@ async def test_flows_take_turns() -> None:
     order: list[str] = []
 
     async def wait(flow: str, name: str) -> None:
-        ticket = await enter(one, flow)
+        number = await enter(one, flow)
         order.append(name)
-        one.leave(ticket, says("x"))
+        one.leave(number, says("x"))
 
     first = await enter(one)
     async with trio.open_nursery() as nursery:
@@ -78,7 +76,7 @@ def test_limits_told_by_answers_space_the_calls() -> None:
     async def test() -> None:
         one = gate()
         await call(one, told(requests_limit=60, requests_remaining=1, tokens_limit=6_000, tokens_remaining=6_000))
-        assert one.counts_tokens
+        assert one.tokens.limit == 6_000
         times = []
         for _ in range(4):
             await call(one, says("x"))
@@ -92,12 +90,27 @@ def test_tokens_are_held_by_estimate_and_corrected_by_use() -> None:
     async def test() -> None:
         one = gate()
         await call(one, told(tokens_limit=6_000, tokens_remaining=1_000))
-        ticket = await enter(one, tokens=900)
+        number = await enter(one, tokens=900)
         assert one.snapshot().tokens_level == 100
-        one.leave(ticket, told())  # it used 100 in truth
+        one.leave(number, told())  # it used 100 in truth
         assert one.snapshot().tokens_level == 900
         await enter(one, tokens=1_400)
         assert trio.current_time() == pytest.approx(5)
+
+    virtually(test)
+
+
+def test_what_an_answer_tells_leaves_out_the_calls_that_were_sent_later() -> None:
+    async def test() -> None:
+        one = gate()
+        first, second, third = [await enter(one, tokens=100) for _ in range(3)]
+        one.leave(second, told(tokens_limit=600, tokens_remaining=450, requests_limit=60, requests_remaining=58))
+        seen = one.snapshot()
+        assert (seen.tokens_level, seen.requests_level) == (350, 57), "the third call came after the vendor's count"
+        one.leave(first, told(tokens_limit=600, tokens_remaining=600))
+        assert one.snapshot().tokens_level == 350, "an older answer tells nothing new, and its call was counted"
+        one.leave(third, told())  # it used 100, as was held
+        assert one.snapshot().tokens_level == 350
 
     virtually(test)
 
@@ -139,9 +152,9 @@ async def _give_up_after(one: Gate, seconds: float) -> None:
 def test_overload_halves_and_pauses_everybody() -> None:
     async def test() -> None:
         one = gate(calls_max=8)
-        tickets = [await enter(one) for _ in range(8)]
-        for ticket in tickets:
-            one.leave(ticket, OVERLOAD, pause_s=20)
+        numbers = [await enter(one) for _ in range(8)]
+        for number in numbers:
+            one.leave(number, OVERLOAD, pause_s=20)
         seen = one.snapshot()
         assert (seen.concurrency, seen.closed_for_s, seen.overloads_total, seen.state) == (4, 20, 8, "closed")
         with pytest.raises(ModelOverloaded, match="asked to be left alone for longer than there is time"):
@@ -266,8 +279,8 @@ def test_a_vendor_that_stays_away_is_not_waited_for() -> None:
 async def test_only_outages_count(outcome: Outcome, state: str) -> None:
     one = gate()
     for _ in range(FAILURES_MAX):
-        ticket = await enter(one)
-        one.leave(ticket, outcome)
+        number = await enter(one)
+        one.leave(number, outcome)
     assert one.snapshot().state == state
 
 
@@ -309,14 +322,14 @@ def test_whatever_happens_nobody_hangs_and_every_slot_comes_back(
             await trio.sleep(begins_s)
             try:
                 with trio.CancelScope(deadline=trio.current_time() + takes_s if how == "cancel" else math.inf):
-                    ticket = await one.enter(flow=flow, tokens=1, deadline=trio.current_time() + 100)
+                    number = await one.enter(flow=flow, tokens=1, deadline=trio.current_time() + 100)
                     running += 1
                     assert running <= calls_max
                     try:
                         await trio.sleep(takes_s)
                     finally:
                         running -= 1
-                        one.leave(ticket, outcomes[how], pause_s=1.0)
+                        one.leave(number, outcomes[how], pause_s=1.0)
             except (ModelOverloaded, ModelUnreachable):
                 pass
 

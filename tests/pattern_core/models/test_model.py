@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from pattern_core.models.model import ToolSpec
+from pattern_core.messages import user
+from pattern_core.models.model import ModelRequest, RateStatus, ToolSpec, made_up_call_id
 
 
 def test_the_digest_of_a_tool_stands_for_all_that_the_model_sees() -> None:
@@ -12,3 +13,19 @@ def test_the_digest_of_a_tool_stands_for_all_that_the_model_sees() -> None:
     assert len(spec().digest) == 16
     others = [spec(name="x"), spec(description="x"), spec(parameters={"a": 1})]
     assert len({spec().digest, *(other.digest for other in others)}) == 4
+
+
+def test_made_up_ids_depend_on_the_question_and_the_index() -> None:
+    def ask(text: str) -> ModelRequest:
+        return ModelRequest(model="any", system=(), messages=[user(text)])
+
+    assert made_up_call_id(ask("a"), 0) == made_up_call_id(ask("a"), 0)
+    empty = ModelRequest(model="any", system=(), messages=[])
+    ids = {made_up_call_id(asked, index) for asked in (ask("a"), ask("b\ud800"), empty) for index in (0, 1)}
+    assert len(ids) == 6
+    assert all(one.startswith("call_") for one in ids)
+
+
+def test_the_moment_is_no_part_of_what_was_told() -> None:
+    assert RateStatus(requests_limit=5, at=1.0) == RateStatus(requests_limit=5, at=2.0)
+    assert RateStatus(requests_limit=5) != RateStatus(requests_limit=6)

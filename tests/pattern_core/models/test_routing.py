@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.models.fallback import Chain
 from pattern_core.models.routing import (
     FALLBACKS_MAX,
     CostThreshold,
+    ModelChain,
     ModelName,
     RoutingSettings,
     StepFacts,
@@ -21,7 +21,7 @@ from pattern_core.models.routing import (
 OWN = StepFacts(provider="anthropic", model="claude")
 
 
-def names(chain: Chain) -> list[str]:
+def names(chain: ModelChain) -> list[str]:
     return [f"{link.provider}/{link.model}" for link in chain.links]
 
 

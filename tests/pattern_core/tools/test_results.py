@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import date
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
 from pattern_core.errors import NotFound as Damaged
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.tools import results as module
-from pattern_core.tools.results import COUNT_MAX, FOUND_MAX, PIECE_CHARS_MAX, STORED_CHARS_MAX, Origin, Results
+from pattern_core.tools.results import COUNT_MAX, FOUND_MAX, PIECE_CHARS_MAX, STORED_CHARS_MAX, Origin, Results, to_text
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -160,3 +163,39 @@ async def test_damage_is_told(shelf: Shelf) -> None:
     await shelf.rig.database.write(damage)
     with pytest.raises(Damaged, match="damaged"):
         await shelf.results.read(ADA, result_id)
+
+
+def test_results_become_text() -> None:
+    assert to_text("as it is", 100) == "as it is"
+    assert to_text(None, 100) == "done"
+    assert to_text({"a": ["ü", 1, None]}, 100) == '{"a":["ü",1,null]}'
+    assert to_text("half \ud800", 100) == "half ?"
+
+
+def test_what_json_cannot_say_is_told_all_the_same() -> None:
+    assert to_text({"at": date(2026, 11, 22)}, 100) == '{"at":"2026-11-22"}'
+    assert to_text({1, 2}, 100) == '"{1, 2}"'
+    assert to_text({(1, 2): 3}, 100) == "{(1, 2): 3}"
+    within: list[object] = []
+    within.append(within)
+    deep: list[object] = []
+    for _ in range(10_000):
+        deep = [deep]
+    for endless in (within, deep):
+        assert to_text(endless, 100).startswith("[[[[")
+
+
+def test_a_long_result_keeps_both_ends_and_says_so() -> None:
+    text = to_text("a" * 5000 + "end", 400)
+    assert len(text) == 400
+    assert text.startswith("aaa")
+    assert text.endswith("end")
+    assert "5003 characters in all" in text
+    assert to_text("a" * 400, 400) == "a" * 400
+
+
+@given(st.text(alphabet="ab🌍\ud800", max_size=300), st.integers(0, 200))
+def test_no_result_is_longer_than_allowed_and_all_can_be_encoded(text: str, chars_max: int) -> None:
+    result = to_text(text, chars_max)
+    assert len(result) <= chars_max
+    result.encode()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from pattern_core.errors import InvalidInput
-from pattern_core.tools.schema import Arguments, arguments_of
+from pattern_core.tools.tool import Arguments, arguments_of
 
 
 class Colour(enum.StrEnum):

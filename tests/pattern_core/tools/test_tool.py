@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import Annotated, cast
 
 import pytest
 import trio
 
 from pattern_core.agents import AgentSpec
+from pattern_core.constellation import _toolbox
 from pattern_core.errors import InvalidInput
+from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import ToolResult
+from pattern_core.runtime import Runtime
+from pattern_core.shell.settings import ShellSettings
 from pattern_core.testing import calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
-from pattern_core.tools.tool import Probe, ToolContext, tool
+from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, done, needed, tool
+from pattern_core.web.web import WebSettings
 from pattern_db.enums import EffectClass
+from tests.pattern_core.turns.rig import Rig, accepted
 from tests.support import USER, note, rows, running
 
 
@@ -131,3 +139,38 @@ async def test_a_task_that_fails_while_it_is_cancelled_does_not_hide_that(caplog
         await in_tasks(fails, trio.sleep_forever)
     assert scope.cancelled_caught
     assert "failed while it was cancelled" in caplog.text
+
+
+def test_needed_takes_empty_text_but_not_nothing() -> None:
+    assert needed("", "content", "append") == ""
+    with pytest.raises(InvalidInput, match="the operation append needs `content`"):
+        needed(None, "content", "append")
+
+
+def test_answers_have_data_only_if_there_is_some() -> None:
+    assert done("Pinned") == {"success": True, "message": "Pinned"}
+    assert done("Stored", entry_id="x")["data"] == {"entry_id": "x"}
+
+
+def made(rig: Rig, settings: ToolSettings) -> Toolbox:
+    runtime = Runtime(clock=rig.clock, randomness=seeded_randomness(1), tools=settings)
+    return _toolbox(runtime, rig.database, rig.ids, rig.journal.commit_work, None)
+
+
+async def test_without_settings_nothing_outside_is_reached() -> None:
+    async with accepted() as rig:
+        toolbox = made(rig, ToolSettings())
+        assert (toolbox.web, toolbox.shell) == (None, None)
+        assert toolbox.halt.current is None
+        with pytest.raises(FrozenInstanceError):
+            toolbox.web = object()  # type: ignore[misc,assignment]  # that it cannot be set is the point
+
+
+async def test_each_service_is_there_by_its_own_settings(tmp_path: Path) -> None:
+    async with accepted() as rig:
+        web = made(rig, ToolSettings(web=WebSettings()))
+        assert web.web is not None
+        assert web.shell is None
+        shell = made(rig, ToolSettings(shell=ShellSettings(roots=[tmp_path])))
+        assert shell.shell is not None
+        assert shell.web is None

@@ -16,8 +16,8 @@ from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.meters import Unmetered
-from pattern_core.models.fallback import Chain, Link
 from pattern_core.models.model import ModelReply, Usage
+from pattern_core.models.routing import Link, ModelChain
 from pattern_core.prompts.budget import Fitted
 from pattern_core.prompts.conversation import Shown
 from pattern_core.prompts.parts import Kind
@@ -163,7 +163,7 @@ def reply(*parts: Part) -> ModelReply:
 
 def asking(*links: Link, prompt: Prompt = PROMPT) -> Asking:
     """A step that asks these models in turn (none: the agent's own), whose prices nobody knows."""
-    return Asking(chain=Chain(links=links or (OWN,)), prompt=prompt, cost=lambda _provider, _model, _usage: None)
+    return Asking(chain=ModelChain(links=links or (OWN,)), prompt=prompt, cost=lambda _provider, _model, _usage: None)
 
 
 @asynccontextmanager

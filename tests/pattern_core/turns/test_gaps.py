@@ -14,9 +14,9 @@ from pattern_core.limits import TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Message, ToolResult
 from pattern_core.meters import Unmetered
-from pattern_core.models.catalogue import Catalogue, ModelFacts
+from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelServerError
-from pattern_core.models.model import Usage
+from pattern_core.models.model import ModelFacts, Usage
 from pattern_core.testing.model import Answer as Scripted
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.block_edit import block_edit

@@ -15,7 +15,7 @@ from pattern_core.errors import Overloaded
 from pattern_core.events import TERMINAL, Draft, Event, read
 from pattern_core.limits import Limits
 from pattern_core.messages import Text, ToolCall
-from pattern_core.models.fallback import Link
+from pattern_core.models.routing import Link
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Arrival, Incoming
 from pattern_core.turns.record import DeadAttempt

@@ -17,9 +17,9 @@ from pattern_core.errors import LimitReached
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Image, Text
-from pattern_core.models.catalogue import Catalogue, ModelFacts
+from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelRejected, ModelServerError, WindowExceeded
-from pattern_core.models.model import ModelReply, ModelRequest, Usage
+from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
 from pattern_core.prompts.guide import DATA, DEFAULT_INSTRUCTIONS, guide
 from pattern_core.prompts.prompt import Prompt
 from pattern_core.rules.facts import Call

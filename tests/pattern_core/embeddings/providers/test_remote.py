@@ -16,7 +16,7 @@ from pattern_core.embeddings.providers.http import HttpWire
 from pattern_core.embeddings.providers.openai import OpenAIDialect
 from pattern_core.embeddings.providers.remote import RemoteEmbedder, RemoteLimits
 from pattern_core.embeddings.settings import EmbedderSettings
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.wire import Entry, Play, WireServer, document, serve_wire
 from pattern_core.testing.wire_embeddings import DIMENSION, numbers, openai_vectors, refusal

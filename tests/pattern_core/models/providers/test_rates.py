@@ -13,13 +13,12 @@ from pattern_core.limits import TurnLimits
 from pattern_core.messages import user
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelOverloaded
-from pattern_core.models.model import Delta, ModelRequest, Provider
+from pattern_core.models.model import Delta, ModelRequest, Provider, RateStatus
 from pattern_core.models.providers.anthropic import AnthropicProvider
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.rates import rate_status
 from pattern_core.models.providers.settings import Secret
-from pattern_core.models.rate import RateStatus
-from pattern_core.models.retry import RetryPolicy
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock, says
 from pattern_core.testing.wire import Play, document
 from pattern_core.testing.wire_anthropic import replies as anthropic_replies

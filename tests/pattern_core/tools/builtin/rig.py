@@ -12,8 +12,7 @@ from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.tools.results import Results
-from pattern_core.tools.tool import Tool, ToolContext
-from pattern_core.tools.toolbox import Toolbox
+from pattern_core.tools.tool import Tool, Toolbox, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import Role
 from pattern_db.tables import messages

@@ -12,7 +12,7 @@ from pattern_core.shell.settings import ShellSettings
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.builtin.shell import SHOWN_CHARS_MAX, consent, shell
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.toolbox import ToolSettings
+from pattern_core.tools.tool import ToolSettings
 from pattern_db.enums import EffectClass
 from tests.pattern_core.tools.builtin.rig import ToolRig
 

@@ -1,16 +1,44 @@
-"""Tool calls as models write them: arguments that should be JSON objects, and ids that some servers leave out."""
+"""Text that models write: it may hold halves of characters (lone surrogates), and arguments that are no JSON."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from typing import NoReturn
 
 from pattern_core.messages import ToolCall
-from pattern_core.models.model import ModelRequest
-from pattern_core.models.words import mended
 from pattern_db.columns import check_depth
+
+_HIGH_SURROGATES = ("\ud800", "\udbff")
+
+
+def mended(text: str) -> str:
+    """The text with surrogate pairs joined into their characters and lone halves replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+class Joiner:
+    """Makes pieces of one text whole: a character whose halves came in two pieces is given out with the second."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, piece: str) -> str:
+        """The part of the text that is complete now; may be empty."""
+        text = self._half + piece
+        self._half = text[-1] if text and _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
+        return mended(text[: len(text) - len(self._half)])
+
+    def end(self) -> str:
+        """What was still held back: nothing, or U+FFFD for a half without its other."""
+        rest, self._half = mended(self._half), ""
+        return rest
 
 
 def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
@@ -41,14 +69,3 @@ def _finite(number: str) -> float:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
-
-
-def made_up_call_id(request: ModelRequest, index: int) -> str:
-    """An id for the call at `index` (from 0) of the answer to `request`, where the model gave none.
-
-    The same request and index give the same id; another step of the conversation gives another one, so that a call
-    and its result can be told from those of earlier steps.
-    """
-    last = request.messages[-1] if request.messages else None
-    seen = (len(request.messages), last.id if last else "", repr(last.parts) if last else "")
-    return f"call_{index}_{hashlib.blake2s(repr(seen).encode('utf-8', 'backslashreplace'), digest_size=5).hexdigest()}"

@@ -6,9 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.messages import user
-from pattern_core.models.calls import made_up_call_id, tool_call
-from pattern_core.models.model import ModelRequest
+from pattern_core.models.text import Joiner, mended, tool_call
+
+ANY_TEXT = st.text(alphabet=st.characters(codec=None))
+
+
+def test_halves_are_joined_or_replaced() -> None:
+    assert mended("plain") == "plain"
+    assert mended("zażółć 😀") == "zażółć 😀"
+    assert mended("\ud83d\ude00!") == "😀!"
+    assert mended("a\ud83db\ude00") == "a\ufffdb\ufffd"
+
+
+def test_a_character_in_two_pieces_comes_out_whole() -> None:
+    joiner = Joiner()
+    assert [joiner.feed("a\ud83d"), joiner.feed("\ude00b"), joiner.feed("\ud83d"), joiner.end(), joiner.end()] == [
+        "a",
+        "😀b",
+        "",
+        "\ufffd",
+        "",
+    ]
+
+
+@given(ANY_TEXT, st.integers(min_value=0))
+def test_any_cut_gives_the_same_storable_text(text: str, cut: int) -> None:
+    at = cut % (len(text) + 1)
+    joiner = Joiner()
+    joined = joiner.feed(text[:at]) + joiner.feed(text[at:]) + joiner.end()
+    assert joined == mended(text)
+    assert joined.encode().decode() == joined
 
 
 @pytest.mark.parametrize(
@@ -54,14 +81,3 @@ def test_any_text_gives_a_call_that_can_be_stored(raw: str) -> None:
     call = tool_call("c1", "search", raw)
     json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False).encode()
     (call.invalid or "").encode()
-
-
-def test_made_up_ids_depend_on_the_question_and_the_index() -> None:
-    def ask(text: str) -> ModelRequest:
-        return ModelRequest(model="any", system=(), messages=[user(text)])
-
-    assert made_up_call_id(ask("a"), 0) == made_up_call_id(ask("a"), 0)
-    empty = ModelRequest(model="any", system=(), messages=[])
-    ids = {made_up_call_id(asked, index) for asked in (ask("a"), ask("b\ud800"), empty) for index in (0, 1)}
-    assert len(ids) == 6
-    assert all(one.startswith("call_") for one in ids)

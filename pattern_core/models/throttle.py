@@ -1,0 +1,553 @@
+"""What limits the calls of a vendor's key: how many at once, how fast, in what order, and when none at all.
+
+All calls of a key pass one `Gate`. A call waits its flow's turn (`FairQueue`), until a slot is free (`Concurrency`),
+the vendor's limits leave room (`Bucket`), the vendor is not left alone after failures (`Breaker`), and the pause that
+it asked for is over. There is no task behind a gate: a call that leaves lets the next ones in, and the first in the
+row watches the clock for all. Where nothing limits calls, they pass at once and only their numbers are kept.
+
+All but the gate is pure. Times are seconds on any clock that does not go back; the gate's is trio's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+import trio
+
+from pattern_core.models.errors import (
+    ModelError,
+    ModelGarbage,
+    ModelOverloaded,
+    ModelServerError,
+    ModelTimeout,
+    ModelUnreachable,
+)
+from pattern_core.models.model import ModelReply, RateStatus
+
+PERIOD_S = 60.0  # vendors state their limits per minute
+UNIT_SHARE_MIN = 0.001  # less than this of a unit is rounding, and no reason to wait
+REFILL_SLOWEST = 1_440
+REFILL_S_MAX = 3_600.0  # a reset beyond this is a quota, which waiting does not mend
+
+FAILURES_MAX = 5  # in a row, after which no call goes for a while
+PAUSE_S = 5.0  # the first pause; each probe that fails doubles it …
+PAUSE_S_MAX = 300.0  # … up to this
+BREAKER_PATIENCE_S = 30.0  # a vendor that is left alone for longer is not waited for
+
+SUCCESSES_PER_STEP = 8  # answers in a row after which one more call may run at once
+
+BreakerState = Literal["closed", "open", "half_open"]
+
+Outcome = ModelReply | ModelError | None
+"""How a call ended; None if it was given up before it told anything."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """Bounds per key, for all agents that share it. Limits per minute are the operator's own, beside the vendor's."""
+
+    calls_max: int = 16  # at once
+    waiting_max: int = 1_000  # further ones that wait their turn
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSnapshot:
+    """A gate at one moment. Levels are units that may be used now, None while no limit is known; `…_s` seconds."""
+
+    providers: tuple[str, ...]
+    state: BreakerState
+    failures: int  # in a row
+    closed_for_s: float  # until calls may go again: after failures, or as the vendor asked
+    running: int
+    waiting: int
+    flows_waiting: int
+    concurrency: int
+    concurrency_max: int
+    requests_limit: int | None
+    requests_level: int | None
+    tokens_limit: int | None
+    tokens_level: int | None
+    calls_total: int
+    failures_total: int  # outages
+    overloads_total: int  # 429, 503, 529
+    refused_total: int  # by this gate, without asking the vendor
+
+
+class Bucket:
+    """Requests or tokens of one key, as far as a vendor's answers tell. It holds no call back until a limit is known.
+
+    Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer tells
+    is true for the moment when the vendor admitted that call, so calls that were sent later are subtracted again.
+    Calls are numbered in the order in which they are sent. `stated` is a limit per minute that the operator set;
+    answers count beside it only where they tell a lower one.
+    """
+
+    def __init__(self, stated: int | None = None) -> None:
+        self.limit = stated  # None while none is known
+        self._stated = stated
+        self._level = float(stated or 0)
+        self._per_s = (stated or 0) / PERIOD_S
+        self._seen_at = -math.inf
+        self._counted_to = -1  # the newest call that the vendor's count includes
+
+    def level(self, now: float) -> float | None:
+        """Return the units that may be taken now: below 0 where more was used than was held, None while unknown."""
+        if self.limit is None:
+            return None
+        self._refill(now)
+        return self._level
+
+    def wait_s(self, units: int, now: float) -> float:
+        """Return the seconds until `units` may be taken. A call larger than the bucket waits until it is full."""
+        if self.limit is None:
+            return 0.0
+        self._refill(now)
+        missing = min(units, self.limit) - self._level
+        if missing <= UNIT_SHARE_MIN:
+            return 0.0
+        return missing / self._per_s if self._per_s > 0 else math.inf
+
+    def take(self, units: int, now: float) -> None:
+        """Hold `units` for a call that is sent now; ask `wait_s` first, and call `settle` when the call is over."""
+        if self.limit is not None:
+            self._refill(now)
+            self._level -= units
+
+    def learn(
+        self, number: int, limit: int | None, remaining: int | None, reset_s: float | None, now: float, *, later: int
+    ) -> None:
+        """Learn from the answer to call `number`, which counts it and all calls sent before it.
+
+        `later` is the units of the calls under way that were sent after it. An answer that was overtaken by a later
+        call's tells nothing new. `reset_s` is when the bucket will be full.
+        """
+        if limit is None or remaining is None or limit <= 0 or number < self._counted_to:
+            return
+        if self._stated is not None and limit >= self._stated:
+            return
+        self._counted_to = number
+        self.limit = limit
+        remaining = min(remaining, limit)
+        self._level = float(remaining - later)
+        usual_per_s = limit / PERIOD_S
+        self._per_s = self._per_s or usual_per_s
+        if reset_s is not None and 0 < reset_s <= REFILL_S_MAX and remaining < limit:
+            # Limits per day refill 1,440 times slower than those per minute; nothing sane is slower.
+            self._per_s = max((limit - remaining) / reset_s, usual_per_s / REFILL_SLOWEST)
+        self._seen_at = now
+
+    def settle(self, number: int, held: int, used: int, now: float) -> None:
+        """Give back what was held too much for call `number`, or take what it used beyond that.
+
+        Where the vendor counted the call itself, its count stands.
+        """
+        if number > self._counted_to and self.limit is not None:
+            self._refill(now)
+            self._level = min(self._level + held - used, float(self.limit))
+
+    def _refill(self, now: float) -> None:
+        assert self.limit is not None
+        if now > self._seen_at:
+            self._level = min(self._level + (now - self._seen_at) * self._per_s, float(self.limit))
+            self._seen_at = now
+
+
+class Breaker:
+    """A circuit breaker: open after `FAILURES_MAX` failures in a row, half-open while one call probes, else closed.
+
+    Only outages count as failures: no connection, no answer in time, a fault on the vendor's side. Refusals do not,
+    since a vendor that refuses is there.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0  # in a row
+        self._open_until = -math.inf
+        self._pause_s = PAUSE_S
+        self._probe: int | None = None
+
+    def state(self, now: float) -> BreakerState:
+        """Return the state; half-open from the end of the pause until the probe's outcome."""
+        if self.failures < FAILURES_MAX:
+            return "closed"
+        return "open" if now < self._open_until else "half_open"
+
+    def ready_at(self, now: float) -> float:
+        """Return when a call may go: minus infinity if now, infinity while another call probes."""
+        state = self.state(now)
+        if state == "open":
+            return self._open_until
+        return math.inf if state == "half_open" and self._probe is not None else -math.inf
+
+    def sent(self, number: int, now: float) -> None:
+        """Note that call `number` goes, which `ready_at` allowed; in the half-open state it is the probe."""
+        if self.state(now) == "half_open":
+            self._probe = number
+
+    def succeeded(self) -> None:
+        """Note an answer, be it a refusal: the vendor is there."""
+        self.failures = 0
+        self._pause_s = PAUSE_S
+        self._probe = None
+
+    def failed(self, number: int, now: float) -> None:
+        """Note that call `number` met an outage."""
+        was_probe = number == self._probe
+        if was_probe:
+            self._probe = None
+        before = self.state(now)
+        self.failures += 1
+        if before == "closed" and self.failures >= FAILURES_MAX:
+            self._open_until = now + self._pause_s
+        elif was_probe:
+            self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+            self._open_until = now + self._pause_s
+
+    def abandoned(self, number: int) -> None:
+        """Note that call `number` was given up before it told anything; another one may probe."""
+        if number == self._probe:
+            self._probe = None
+
+
+class Concurrency:
+    """How many calls may run at once: additive increase, multiplicative decrease, from `least` to `most`.
+
+    Calls that were sent before the last halving do not halve again: a burst refused at once is one refusal.
+    """
+
+    def __init__(self, most: int, *, least: int = 1, successes_per_step: int = SUCCESSES_PER_STEP) -> None:
+        self.most = max(1, most)
+        self.least = min(max(1, least), self.most)
+        self.allowed = self.most
+        self._successes_per_step = max(1, successes_per_step)
+        self._successes = 0
+        self._halved_after = -1
+
+    def succeeded(self) -> None:
+        """Note that a call was answered."""
+        self._successes += 1
+        if self._successes >= self._successes_per_step:
+            self._successes = 0
+            self.allowed = min(self.allowed + 1, self.most)
+
+    def overloaded(self, number: int, newest: int) -> bool:
+        """Note that call `number` was refused for overload; call `newest` was sent last.
+
+        Return whether this halved what is allowed.
+        """
+        self._successes = 0
+        if number <= self._halved_after:
+            return False
+        self._halved_after = newest
+        self.allowed = max(self.allowed // 2, self.least)
+        return True
+
+
+class FairQueue(Generic[T]):
+    """First in, first out within a flow; one of each flow in turn. Its owner bounds its length.
+
+    So one constellation's hundred calls do not hold up another's one.
+    """
+
+    def __init__(self) -> None:
+        self._flows: OrderedDict[str, deque[T]] = OrderedDict()
+        self.length = 0
+
+    def __iter__(self) -> Iterator[T]:
+        return (item for items in self._flows.values() for item in items)
+
+    @property
+    def flows(self) -> int:
+        """Return how many flows wait."""
+        return len(self._flows)
+
+    def push(self, flow: str, item: T) -> None:
+        """Add an item at the end of its flow; a new flow comes after all that are waiting."""
+        self._flows.setdefault(flow, deque()).append(item)
+        self.length += 1
+
+    def peek(self) -> T | None:
+        """Return the item whose turn it is; None if there is none."""
+        flow = next(iter(self._flows), None)
+        return None if flow is None else self._flows[flow][0]
+
+    def pop(self) -> T:
+        """Take the item whose turn it is; its flow goes to the end of the row.
+
+        Raises:
+            IndexError: the queue is empty.
+        """
+        flow = next(iter(self._flows), None)
+        if flow is None:
+            raise IndexError("the queue is empty")
+        item = self._flows[flow].popleft()
+        self.length -= 1
+        if self._flows[flow]:
+            self._flows.move_to_end(flow)
+        else:
+            del self._flows[flow]
+        return item
+
+    def remove(self, flow: str, item: T) -> None:
+        """Take an item out before its turn; nothing happens if it is not there."""
+        items = self._flows.get(flow)
+        if items is None or item not in items:
+            return
+        items.remove(item)
+        self.length -= 1
+        if not items:
+            del self._flows[flow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often a failed call is made again: after exponential waits with jitter, or as the provider asks if longer.
+
+    Attempts count from 1. The n-th failure is followed by `base_s * factor ** (n - 1)` seconds, at most `cap_s`, or by
+    what the provider asked for, at most `retry_after_cap_s`; plus up to `jitter` of that wait, so that many agents
+    refused at once do not come back at once. Answers that break the vendor's format get `garbage_attempts_max`.
+    """
+
+    attempts_max: int = 4
+    garbage_attempts_max: int = 2
+    base_s: float = 1.0
+    factor: float = 2.0
+    cap_s: float = 30.0
+    jitter: float = 0.25
+    retry_after_cap_s: float = 300.0
+
+    def again(self, attempt: int, error: ModelError) -> bool:
+        """Return whether attempt number `attempt`, which failed with `error`, may be followed by another."""
+        attempts_max = self.attempts_max
+        if isinstance(error, ModelGarbage):
+            attempts_max = min(attempts_max, self.garbage_attempts_max)
+        return error.retryable and attempt < attempts_max and not self.is_absurd(error)
+
+    def is_absurd(self, error: ModelError) -> bool:
+        """Return whether the provider asks to come back later than any call waits: that is refused at once."""
+        return error.retry_after_s is not None and error.retry_after_s > self.retry_after_cap_s
+
+    def delay_s(self, attempt: int, error: ModelError, *, draw: float = 0.0) -> float:
+        """Return the seconds to wait after attempt number `attempt` failed; `draw` is random in [0, 1)."""
+        # Beyond 60 doublings the cap has long decided; the bound keeps the power a finite float.
+        wait_s = min(self.cap_s, self.base_s * self.factor ** min(attempt - 1, 60))
+        if error.retry_after_s is not None:
+            wait_s = max(wait_s, min(error.retry_after_s, self.retry_after_cap_s))
+        return wait_s * (1 + self.jitter * draw)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    tokens: int
+    event: trio.Event = field(default_factory=trio.Event)  # let in, or first in the row
+    number: int | None = None  # of its call, once it is let in
+
+
+class Gate:
+    """See the module. `names` are the providers that share it; `tokens` is the bucket of their tokens."""
+
+    def __init__(self, names: tuple[str, ...], limits: ClientLimits) -> None:
+        self.tokens = Bucket(limits.tokens_per_minute)
+        self._requests = Bucket(limits.requests_per_minute)
+        self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
+        self._names = names
+        self._waiting_max = limits.waiting_max
+        self._concurrency = Concurrency(limits.calls_max)
+        self._breaker = Breaker()
+        self._queue: FairQueue[_Waiter] = FairQueue()
+        self._running: dict[int, int] = {}  # the tokens held for each call under way, by its number
+        self._paused_until = -math.inf
+        self._calls = self._failures = self._overloads = self._refused = 0
+
+    async def enter(self, *, flow: str, tokens: int, deadline: float, patience_s: float = math.inf) -> int:
+        """Wait for leave to send a call of `tokens` (input and output), until `deadline` (trio's clock).
+
+        Return the call's number, which goes back by `leave`, once. `tokens` count only where `self.tokens` has a limit.
+        No call waits longer than `patience_s`. Where it is known that the wait is longer or goes past the deadline,
+        the call is refused at once.
+
+        Raises:
+            ModelOverloaded: too many wait, the wait is too long, or no turn came in time. It says which.
+            ModelUnreachable: the vendor is left alone after failures.
+        """
+        now = trio.current_time()
+        if self._queue.length == 0 and self._ready_at(tokens, now) <= now:
+            return self._admit(tokens, now)
+        self._refuse_the_hopeless(tokens, now, deadline, patience_s)
+        if self._queue.length >= self._waiting_max:
+            raise self._busy(f"{self._queue.length} calls are waiting for it already")
+        waiter = _Waiter(tokens)
+        self._queue.push(flow, waiter)
+        try:
+            await self._wait(waiter, min(deadline, now + patience_s), patience_s)
+        finally:
+            if waiter.number is None:
+                self._queue.remove(flow, waiter)
+            self._let_in()
+        if waiter.number is None:
+            raise self._busy(f"no turn came within the time allowed; {self._concurrency.allowed} calls run at once")
+        return waiter.number
+
+    def leave(self, number: int, outcome: Outcome, *, pause_s: float = 0.0) -> None:
+        """End a call: learn from how it ended, and let the next ones in.
+
+        `pause_s` is how long all calls keep away if the vendor was overloaded.
+        """
+        now = trio.current_time()
+        held = self._running.pop(number)
+        if outcome is not None and outcome.rate is not None:
+            self._learn(number, outcome.rate, now)
+        match outcome:
+            case None:
+                self._breaker.abandoned(number)
+            case ModelReply():
+                if self._is_metered and not outcome.usage.is_estimate:
+                    self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
+                if self._breaker.failures:
+                    self._breaker.succeeded()
+                if self._concurrency.allowed < self._concurrency.most:
+                    self._concurrency.succeeded()
+            case ModelError():
+                self._failed(number, outcome, now, pause_s)
+        if self._queue.length:
+            self._let_in()
+
+    def _failed(self, number: int, error: ModelError, now: float, pause_s: float) -> None:
+        if isinstance(error, ModelOverloaded):
+            self._overloads += 1
+            self._concurrency.overloaded(number, self._calls)
+            self._paused_until = max(self._paused_until, now + pause_s)
+        if isinstance(error, ModelTimeout) and error.details.get("deadline") is True:
+            self._breaker.abandoned(number)  # our own deadline ended it: that says nothing of the vendor
+        elif isinstance(error, ModelUnreachable | ModelTimeout | ModelServerError) or (
+            isinstance(error, ModelOverloaded) and error.status == 503  # what proxies say for a server that is down
+        ):
+            self._failures += 1
+            self._breaker.failed(number, now)
+        else:
+            self._breaker.succeeded()
+        for waiter in self._queue:
+            waiter.event.set()  # to look whether it still has the patience
+
+    def snapshot(self) -> GateSnapshot:
+        """Return what the gate is doing, for people and meters."""
+        now = trio.current_time()
+        closed_until = max(self._paused_until, self._breaker.ready_at(now))
+        closed_for_s = closed_until - now if math.isfinite(closed_until) else 0.0
+        return GateSnapshot(
+            providers=self._names,
+            state=self._breaker.state(now),
+            failures=self._breaker.failures,
+            closed_for_s=max(0.0, closed_for_s),
+            running=len(self._running),
+            waiting=self._queue.length,
+            flows_waiting=self._queue.flows,
+            concurrency=self._concurrency.allowed,
+            concurrency_max=self._concurrency.most,
+            requests_limit=self._requests.limit,
+            requests_level=_whole(self._requests.level(now)),
+            tokens_limit=self.tokens.limit,
+            tokens_level=_whole(self.tokens.level(now)),
+            calls_total=self._calls,
+            failures_total=self._failures,
+            overloads_total=self._overloads,
+            refused_total=self._refused,
+        )
+
+    async def _wait(self, waiter: _Waiter, deadline: float, patience_s: float) -> None:
+        """Return when the waiter's call may go, or the deadline is reached."""
+        with trio.CancelScope(deadline=deadline):
+            while waiter.number is None:
+                now = trio.current_time()
+                # What became known while it waited may be more than it has patience for.
+                self._refuse_the_hopeless(waiter.tokens, now, deadline, patience_s)
+                until = self._ready_at(waiter.tokens, now) if self._queue.peek() is waiter else math.inf
+                with trio.move_on_at(until):
+                    await waiter.event.wait()
+                if waiter.number is None:
+                    waiter.event = trio.Event()
+                    self._let_in(by=waiter)
+
+    def _let_in(self, by: _Waiter | None = None) -> None:
+        """Let all go that may go now, and wake the first of the others (unless it asks) to watch the clock."""
+        now = trio.current_time()
+        while (first := self._queue.peek()) is not None:
+            if not self._ready_at(first.tokens, now) <= now:
+                break
+            self._queue.pop()
+            first.number = self._admit(first.tokens, now)
+            first.event.set()
+        if first is not None and first is not by:
+            first.event.set()
+
+    def _ready_at(self, tokens: int, now: float) -> float:
+        """When a call of so many tokens may go; infinite if that depends on another call's end."""
+        if len(self._running) >= self._concurrency.allowed:
+            return math.inf
+        ready_at = self._paused_until
+        if self._breaker.failures:
+            ready_at = max(ready_at, self._breaker.ready_at(now))
+        if self._is_metered:
+            ready_at = max(ready_at, self._room_at(tokens, now))
+        return ready_at
+
+    def _room_at(self, tokens: int, now: float) -> float:
+        wait_s = max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
+        return now + wait_s if wait_s > 0 else -math.inf
+
+    def _admit(self, tokens: int, now: float) -> int:
+        """Number a call that `_ready_at` allowed, and hold what it may take."""
+        self._calls += 1
+        self._running[self._calls] = tokens
+        if self._breaker.failures:
+            self._breaker.sent(self._calls, now)
+        if self._is_metered:
+            self._requests.take(1, now)
+            self.tokens.take(tokens, now)
+        return self._calls
+
+    def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float, patience_s: float) -> None:
+        open_until = self._breaker.ready_at(now)
+        if math.isfinite(open_until) and open_until > now:
+            wait_s = open_until - now
+            if wait_s > min(patience_s, BREAKER_PATIENCE_S) or open_until >= deadline:
+                self._refused += 1
+                raise ModelUnreachable(
+                    f"{self._names[0]} failed {self._breaker.failures} times in a row and is left alone for "
+                    f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
+                    provider=self._names[0],
+                    retry_after_s=wait_s,
+                )
+        known = (
+            (self._paused_until, "it asked to be left alone"),
+            (self._room_at(tokens, now), "its limits of requests and tokens leave no room"),
+        )
+        for until, why in known:
+            if until > now and (until >= deadline or until - now > patience_s):
+                raise self._busy(f"{why} for longer than there is time", until - now)
+
+    def _learn(self, number: int, rate: RateStatus, now: float) -> None:
+        at = now if rate.at is None else min(rate.at, now)
+        later = [tokens for other, tokens in self._running.items() if other > number]
+        self._requests.learn(
+            number, rate.requests_limit, rate.requests_remaining, rate.requests_reset_s, at, later=len(later)
+        )
+        self.tokens.learn(number, rate.tokens_limit, rate.tokens_remaining, rate.tokens_reset_s, at, later=sum(later))
+        self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
+
+    def _busy(self, why: str, wait_s: float | None = None) -> ModelOverloaded:
+        self._refused += 1
+        name = self._names[0]
+        finite = wait_s if wait_s is not None and math.isfinite(wait_s) else None
+        return ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name, retry_after_s=finite)
+
+
+def _whole(level: float | None) -> int | None:
+    return None if level is None else math.floor(level)
