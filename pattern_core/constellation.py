@@ -221,7 +221,7 @@ class Constellation:
         )
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         blocks = self.memory.blocks
-        self.sharing = Sharing(database=database, clock=clock, seen=blocks.seen, commit=commit)
+        self.sharing = Sharing(database=database, clock=clock, blocks=blocks, commit=commit)
         self.history = BlockHistory(database)
         self.revisions = Revisions(database=database, clock=clock, blocks=blocks, history=self.history, commit=commit)
         self.repairs = Repairs(

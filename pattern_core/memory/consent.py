@@ -11,12 +11,11 @@ from hashlib import blake2b
 from pattern_core.approvals import Question
 from pattern_core.consent_grants import Subject
 from pattern_core.errors import PermissionDenied
-from pattern_core.memory.authors import short_name
-from pattern_core.memory.edits.edit import BlockEdit, operation_of
-from pattern_core.memory.edits.edit_json import from_json_value, to_json_value
+from pattern_core.memory.block import Attribution, short_name
+from pattern_core.memory.edits.edit import BlockEdit, from_json_value, to_json_value
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import ApprovalKind
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from pattern_db.tables.memory_blocks import BlockRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ def question(waiting: Waiting, refusal: PermissionDenied) -> Question:
         "agent": short_name(waiting.by.author),
         "label": waiting.label,
         "block_id": waiting.block_id,
-        "operation": operation_of(waiting.edit).value,
+        "operation": waiting.edit.operation.value,
         "edit": to_json_value(waiting.edit),
         "author": waiting.by.author,
         "cause": cause,

@@ -1,78 +1,32 @@
-"""What a version of a document changed, as plain values: to take it back, to carry it past others' changes, to read
-older versions. Pure, and knows no document library.
+"""The algebra of changes: to take one back, to carry it past others' changes, to read older versions. Pure.
 
-A document's state is a value per root container: text, list of JSON values, map without nulls, or count. Containers
-that are empty are left out. A change says for each container what went and what came in its place, so that its
-inverse needs nothing else. Positions count code points or items.
-
-Packed, a change is JSON, `{container: part}`: text and lists as `[["t" or "l"], [skip, removed, added], …]`, maps as
-`{key: [before, after]}`, counts as a number; over 200 bytes it is a zstd frame.
+A change says for each container what went and what came in its place, so that its inverse needs nothing else. Positions
+count code points or items.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterator
 
-import zstandard
-
-from pattern_core.errors import PatternError
-from pattern_db.columns import Json, to_json
-
-COMPRESS_ABOVE_BYTES = 200  # smaller ones do not shrink
-CHANGE_BYTES_MAX = 256 * 1024 * 1024  # unpacked
-_LEVEL = 3
-
-Run: TypeAlias = "str | tuple[Json, ...]"  # a piece of a text or of a list
-State: TypeAlias = "dict[str, Json]"
-
-
-class HistoryDamaged(PatternError):
-    """A recorded change cannot be read, or does not fit the state that it is applied to."""
-
-    code = "history_damaged"
-
-
-@dataclass(frozen=True, slots=True)
-class Splice:
-    """After `skip` elements that stay, `removed` was replaced by `added`."""
-
-    skip: int
-    removed: Run
-    added: Run
-
-
-@dataclass(frozen=True, slots=True)
-class Spliced:
-    """A change of a text or a list. No two splices touch, none is empty; an empty list's runs are `()`."""
-
-    is_text: bool
-    splices: tuple[Splice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """A change of a map: each key's value before and after; None where there was or is none."""
-
-    values: Mapping[str, tuple[Json, Json]]
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A change of a counter."""
-
-    by: float
-
-
-Part: TypeAlias = "Spliced | Keys | Count"
-Change: TypeAlias = "Mapping[str, Part]"
+from pattern_core.memory.document import (
+    Change,
+    Count,
+    HistoryDamaged,
+    Keys,
+    Part,
+    Run,
+    Splice,
+    Spliced,
+    State,
+    cleaned,
+    same,
+)
+from pattern_db.columns import Json
 
 
 def spliced(is_text: bool, pieces: Iterator[tuple[str, Run | int]]) -> Spliced:
     """A change from `("keep", n)`, `("remove", run)` and `("add", run)` in the order of the document before it."""
-    empty: Run = "" if is_text else ()
+    empty: Json = "" if is_text else ()
     splices: list[Splice] = []
     skip, removed, added = 0, empty, empty
     for what, piece in pieces:
@@ -82,30 +36,12 @@ def spliced(is_text: bool, pieces: Iterator[tuple[str, Run | int]]) -> Spliced:
                 skip, removed, added = 0, empty, empty
             skip += piece
         elif what == "remove":
-            removed = _joined(removed, piece)
+            removed += piece
         else:
-            added = _joined(added, piece)
+            added += piece
     if removed or added:
         splices.append(Splice(skip, removed, added))
     return Spliced(is_text, tuple(splices))
-
-
-def cleaned(change: Change) -> Change:
-    """The change without parts that change nothing."""
-    kept: dict[str, Part] = {}
-    for name, part in change.items():
-        match part:
-            case Keys(values):
-                real = {key: (before, after) for key, (before, after) in values.items() if not _same(before, after)}
-                if real:
-                    kept[name] = Keys(real)
-            case Spliced(is_text, splices):
-                if any(not _same(one.removed, one.added) for one in splices):
-                    kept[name] = Spliced(is_text, splices)
-            case Count(by):
-                if by:
-                    kept[name] = part
-    return kept
 
 
 def inverse(change: Change) -> Change:
@@ -155,7 +91,7 @@ def _apply_splices(value: Json, part: Spliced, name: str) -> Json:
     for one in part.splices:
         start = at + one.skip
         end = start + len(one.removed)
-        if not _same(value[start:end], one.removed if part.is_text else list(one.removed)):
+        if not same(value[start:end], one.removed if part.is_text else list(one.removed)):
             raise HistoryDamaged(f"a recorded change of {name} does not fit the text that it was made on")
         pieces += [value[at:start], one.added if part.is_text else list(one.added)]
         at = end
@@ -256,65 +192,6 @@ class _Walk:
             return
         one = self._splices.pop()
         self.added, self._removed = one.added, one.removed
-
-
-def packed(change: Change | None) -> bytes | None:
-    """The change as it is stored; None stays None."""
-    if change is None:
-        return None
-    data = to_json({name: _to_json(part) for name, part in change.items()}).encode()
-    return data if len(data) <= COMPRESS_ABOVE_BYTES else zstandard.compress(data, _LEVEL)
-
-
-def unpacked(data: bytes) -> Change:
-    """The inverse of `packed`.
-
-    Raises:
-        HistoryDamaged: the bytes are no packed change.
-    """
-    try:
-        if not data.startswith(b"{"):
-            if zstandard.get_frame_parameters(data).content_size > CHANGE_BYTES_MAX:
-                raise HistoryDamaged("a recorded change claims to be larger than any can be")
-            data = zstandard.decompress(data)
-        return {name: _from_json(part) for name, part in json.loads(data).items()}
-    except (zstandard.ZstdError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise HistoryDamaged(f"a recorded change cannot be read ({error})") from None
-
-
-def _to_json(part: Part) -> Json:
-    match part:
-        case Spliced(is_text, splices):
-            return ["t" if is_text else "l", *([one.skip, one.removed, one.added] for one in splices)]
-        case Keys(values):
-            return dict(values)
-        case Count(by):
-            return by
-
-
-def _from_json(part: Json) -> Part:
-    if isinstance(part, int | float):
-        return Count(part)
-    if isinstance(part, dict):
-        return Keys({key: (before, after) for key, (before, after) in part.items()})
-    is_text = part[0] == "t"
-    if not isinstance(part, list) or part[0] not in ("t", "l"):
-        raise ValueError("a part of no known kind")
-    run = str if is_text else tuple
-    return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
-
-
-def _joined(left: Run, right: Run) -> Run:
-    if isinstance(left, str) and isinstance(right, str):
-        return left + right
-    return (*left, *right)
-
-
-def _same(left: Json, right: Json) -> bool:
-    """Whether two values are the same; unlike `==` it tells true from 1."""
-    if isinstance(left, str) and isinstance(right, str):
-        return left == right
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def starts_of(part: Spliced) -> list[int]:

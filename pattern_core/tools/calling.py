@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import message_id
-from pattern_core.memory.authors import agent_author
+from pattern_core.memory.block import agent_author
 from pattern_core.memory.store import Cause
 from pattern_core.tools.tool import ToolContext
 

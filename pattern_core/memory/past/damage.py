@@ -15,15 +15,24 @@ from pathlib import Path
 import trio
 
 from pattern_core.errors import Conflict
-from pattern_core.memory.checkpoint import pack, unpack
-from pattern_core.memory.delta import HistoryDamaged, State, applied, packed, unpacked
-from pattern_core.memory.document import TEXT, Document, DocumentDamaged, state_of, state_snapshot
+from pattern_core.memory.block import kind_of, schema_of
+from pattern_core.memory.checkpoint import pack, segment_of, unpack
+from pattern_core.memory.content import plain, value_of
+from pattern_core.memory.delta import applied
+from pattern_core.memory.document import (
+    TEXT,
+    Document,
+    DocumentDamaged,
+    HistoryDamaged,
+    State,
+    packed,
+    state_of,
+    state_snapshot,
+    unpacked,
+)
 from pattern_core.memory.past.block_check import frame
 from pattern_core.memory.past.versions import write_state
-from pattern_core.memory.segments import segment_of
-from pattern_core.memory.shapes.containers import value_of
-from pattern_core.memory.shapes.render import plain
-from pattern_core.memory.shapes.schema import SchemaKind, kind_of, schema_of
+from pattern_core.memory.shapes.schema import SchemaKind
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -208,27 +217,25 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
     based = document.version()
     for part in parts[1:]:
         document.import_update(part)
-    version = document.version()
-    state, is_exact = _last_known(connection, row, state_of(document) if sound else {}, at)
-    write_state(document, state)
-    document.commit(_BY, {}, now_ms=0)
-    update = document.export_since(version)
+    held = state_of(document)
+    state, is_exact = _last_known(connection, row, held if sound else {}, at)
+    signed = document.sign(held, lambda one: write_state(one, state), _BY, {}, now_ms=0)
     block_damage.put_aside(connection, row.id, at, now, damage.reason)
     seq = block_updates.store_update(
-        connection, row.id, update, UpdateSource.MIGRATION, now, document.frontier(), Attribution(author=_BY)
+        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, Attribution(author=_BY)
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     segment = segment_of(row.id, document, base, based, seq, now)
     data, encoding = pack(state_snapshot(document))
-    block_checkpoints.consolidate_checkpoint(connection, row.id, data, document.frontier(), seq, now, encoding)
+    block_checkpoints.consolidate_checkpoint(connection, row.id, data, signed.frontier, seq, now, encoding)
     block_segments.add(connection, segment)
     schema = schema_of(row.metadata)
-    shown = plain(value_of(document, schema), schema)
-    memory_blocks.update_content(connection, row.id, shown, document.frontier(), now)
+    shown = plain(value_of(state_of(document), schema), schema)
+    memory_blocks.update_content(connection, row.id, shown, signed.frontier, now)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
     line = HistoryRow(
         block_id=row.id,
-        frontiers=document.frontier().hex(),
+        frontiers=signed.frontier.hex(),
         changed_by=_BY,
         timestamp=now,
         seq=seq,

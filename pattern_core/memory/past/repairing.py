@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from pattern_core.clock import Clock, now_text
 from pattern_core.ids import Randomness
-from pattern_core.memory.changes import told
+from pattern_core.memory.block import Operation
 from pattern_core.memory.document import new_peer
-from pattern_core.memory.opened import OpenBlocks
+from pattern_core.memory.opened import OpenBlocks, told
 from pattern_core.memory.past.damage import Repaired, mend, prepare
-from pattern_core.memory.permission import Operation
 from pattern_core.unit_of_work import Commit, given_or_alone
 from pattern_db.database import Database
 from pattern_db.tables.memory_blocks import Attribution

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pattern_core.memory.delta import Change, Count, Keys, Spliced, State, starts_of
-from pattern_core.memory.document import READER_PEER, Document, copy_of, recorded, state_of
+from pattern_core.memory.delta import starts_of
+from pattern_core.memory.document import READER_PEER, Change, Count, Document, Keys, Spliced, State, state_of
 from pattern_db.columns import Json, to_json
 
 _BY = "system"  # signs commits of scratch documents, which are never stored
@@ -67,23 +67,11 @@ def _common(left: list[str], right: list[str]) -> int:
 
 
 def document_of(state: State) -> Document:
-    """A document that holds `state` and has no history: for rendering, and for trying something out."""
+    """A document that holds `state` and has no history, for trying something out."""
     document = Document(READER_PEER)
     write_state(document, state)
     document.commit(_BY, {}, now_ms=0)
     return document
-
-
-def preview(document: Document, change: Change) -> Document:
-    """What the document would be after the change, as a copy: for limits and schemas, before anything is changed.
-
-    Raises:
-        DocumentDamaged: the change does not fit.
-    """
-    copy = copy_of(document)
-    apply_change(copy, change)
-    copy.commit(_BY, {}, now_ms=0)
-    return copy
 
 
 def change_by(state: State, write: Callable[[Document], None]) -> Change:
@@ -92,11 +80,7 @@ def change_by(state: State, write: Callable[[Document], None]) -> Change:
     Raises:
         DocumentDamaged: `write` made an edit that has no recorded form.
     """
-    document = document_of(state)
-    with recorded(document) as recording:
-        write(document)
-        document.commit(_BY, {}, now_ms=0)
-    return recording.change or {}
+    return document_of(state).sign(state, write, _BY, {}, now_ms=0).change or {}
 
 
 def change_to(before: State, after: State) -> Change:

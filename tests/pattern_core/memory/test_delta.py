@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.memory.delta import (
+from pattern_core.memory.delta import applied, carried, inverse, starts_of
+from pattern_core.memory.document import (
     Change,
     Count,
     HistoryDamaged,
@@ -12,12 +13,8 @@ from pattern_core.memory.delta import (
     Splice,
     Spliced,
     State,
-    applied,
-    carried,
     cleaned,
-    inverse,
     packed,
-    starts_of,
     unpacked,
 )
 from pattern_core.memory.past.versions import change_to
