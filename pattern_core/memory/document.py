@@ -1,7 +1,7 @@
 """A document that merges: what is written to it, and what a version of it changed. The only module that knows Loro.
 
 A `Write` says what is done to a container; a `Change` says what came of it, as plain values: to take it back, to carry
-it past others' changes (`memory.delta`), to read older versions.
+it past others' changes (`memory.past.changes`), to read older versions.
 
 The wheel's errors are bare `BaseException`s, which would tear down a nursery, and a panic poisons the document that
 it happened in; both become `DocumentDamaged` here, and the document must be dropped.

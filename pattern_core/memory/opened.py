@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import trio
 
@@ -192,31 +193,27 @@ class OpenBlocks:
         while True:
             generation = self.generation
             visible = await self._database.read(resolve, agent_id, label)
+            row = visible.block
             if is_agent(by.author):
-                require(visible.permission, operation, visible.block.label)  # most refusals need not wait
-            if hot is not None and hot.block_id == visible.block.id:
+                require(visible.permission, operation, row.label)  # most refusals need not wait
+            if hot is not None and hot.block_id == row.id:
                 return visible, hot  # read while it was kept, so it is what it will stay
-            hot = await self._keep(visible.block, work)
+            hot = self._open.pop(row.id, None) or Hot(block_id=row.id)
+            self._open[row.id] = hot  # now the most recently used
+            hot.owner = row.agent_id
+            if hot.holder is not work:
+                hot.users += 1
+                try:
+                    await hot.gate.acquire()
+                    hot.holder = work
+                finally:
+                    if hot.holder is not work:
+                        hot.users -= 1
+                work.when_settled(partial(self._settled, hot))
             if hot.row is not None:  # this unit of work changed it already, and no other did
                 return as_is(visible, hot.row), hot
             if generation == self.generation:
                 return visible, hot
-
-    async def _keep(self, row: BlockRow, work: UnitOfWork) -> Hot:
-        hot = self._open.pop(row.id, None) or Hot(block_id=row.id)
-        self._open[row.id] = hot  # now the most recently used
-        hot.owner = row.agent_id
-        if hot.holder is work:
-            return hot
-        hot.users += 1
-        try:
-            await hot.gate.acquire()
-            hot.holder = work
-        finally:
-            if hot.holder is not work:
-                hot.users -= 1
-        work.when_settled(lambda committed: self._settled(hot, committed))
-        return hot
 
     def _settled(self, hot: Hot, committed: bool) -> None:
         """Let go of a block, before the next one gets it."""

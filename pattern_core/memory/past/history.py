@@ -16,8 +16,8 @@ from pattern_core.errors import Conflict, NotFound
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.checkpoint import open_document, unpack, whole_document
 from pattern_core.memory.content import plain, raw, value_of
-from pattern_core.memory.delta import applied, inverse
 from pattern_core.memory.document import READER_PEER, TEXT, Change, Document, State, document_at, state_of, unpacked
+from pattern_core.memory.past.changes import applied, inverse
 from pattern_core.memory.past.undo import UNDO_REACH
 from pattern_core.memory.past.whose import Origin, lines_by, lines_by_rendering
 from pattern_db.columns import Json

@@ -13,15 +13,14 @@ from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict
 from pattern_core.memory.block import BlockView, Operation, is_agent, schema_of, view_of
 from pattern_core.memory.content import plain, value_of, writes_between
-from pattern_core.memory.delta import applied
 from pattern_core.memory.document import State, state_of
 from pattern_core.memory.edits.edit import SetText, SetValue
 from pattern_core.memory.edits.plan import Content, check_size, plan
 from pattern_core.memory.edits.structured import Writer
 from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks
+from pattern_core.memory.past.changes import applied, apply_change
 from pattern_core.memory.past.history import BlockHistory, lines_since, newest_lines
 from pattern_core.memory.past.undo import Plan, plan_merge, plan_redo, plan_rollback, plan_undo
-from pattern_core.memory.past.versions import apply_change
 from pattern_core.memory.shapes.schema import LogSchema, Schema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.database import Database

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.checkpoint import open_document
 from pattern_core.memory.document import Document, packed, state_of
+from pattern_core.memory.past.changes import apply_change
 from pattern_core.memory.past.undo import UNDO_REACH, Plan, plan_merge, plan_redo, plan_rollback, plan_undo
-from pattern_core.memory.past.versions import apply_change
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
 from pattern_db.tables import block_checkpoints, block_history, block_updates, memory_blocks
