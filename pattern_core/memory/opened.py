@@ -214,6 +214,7 @@ class OpenBlocks:
                 return as_is(visible, hot.row), hot
             if generation == self.generation:
                 return visible, hot
+            # Something was stored while this one read and waited: read again, now that the block cannot change.
 
     def _settled(self, hot: Hot, committed: bool) -> None:
         """Let go of a block, before the next one gets it."""

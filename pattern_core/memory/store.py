@@ -39,7 +39,7 @@ from pattern_core.memory.block import (
     with_schema,
 )
 from pattern_core.memory.checkpoint import pack
-from pattern_core.memory.consent import Waiting, asked_note, needs_consent, question, subject_of, waiting_of
+from pattern_core.memory.consent import Proposal, asked_note, needs_consent, proposal_of, question, subject_of
 from pattern_core.memory.content import entry_text, raw, value_of
 from pattern_core.memory.document import Document, Signed, packed, state_of
 from pattern_core.memory.edits.edit import BlockEdit
@@ -207,8 +207,8 @@ class MemoryStore:
                     f"the block {row.label} is at version {row.last_seq}, not {expected_version}; read it again",
                     version=row.last_seq,
                 )
-            waiting = Waiting(agent_id=agent_id, label=label, block_id=row.id, edit=edit, by=by)
-            return await self._carry_out(visible, hot, waiting, unit, refusal)
+            proposal = Proposal(agent_id=agent_id, label=label, block_id=row.id, edit=edit, by=by)
+            return await self._carry_out(visible, hot, proposal, unit, refusal)
 
     async def grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
         """Make the edit that a person agreed to, within `work`, which also stores the answer.
@@ -220,17 +220,22 @@ class MemoryStore:
         """
         if answer.arguments is not None:
             raise InvalidInput("an edit is made as it was asked for; deny it and edit the block yourself instead")
-        waiting = waiting_of(approval.request, approval.id, answer.by)
+        proposal = proposal_of(approval.request, approval.id, answer.by)
         person = Attribution(author=answer.by)
-        visible, hot = await self.blocks.hold(waiting.agent_id, waiting.label, person, Operation.READ, work)
-        if visible.block.id != waiting.block_id:
+        visible, hot = await self.blocks.hold(proposal.agent_id, proposal.label, person, Operation.READ, work)
+        if visible.block.id != proposal.block_id:
             raise NotFound(
-                f"the block {waiting.label} that was asked about is gone; deny this, and ask the agent again"
+                f"the block {proposal.label} that was asked about is gone; deny this, and ask the agent again"
             )
-        return (await self._carry_out(visible, hot, waiting, work)).note
+        return (await self._carry_out(visible, hot, proposal, work)).note
 
     async def _carry_out(
-        self, visible: VisibleBlock, hot: Hot, asked: Waiting, work: UnitOfWork, refusal: PermissionDenied | None = None
+        self,
+        visible: VisibleBlock,
+        hot: Hot,
+        asked: Proposal,
+        work: UnitOfWork,
+        refusal: PermissionDenied | None = None,
     ) -> Edited:
         """Make the edit in the block that is held; after a `refusal` only if a person agreed to it, else ask one."""
         row, by = visible.block, asked.by
@@ -241,12 +246,9 @@ class MemoryStore:
         planned = await plan(content, asked.edit, writer)
         if not planned.writes:
             return Edited(block=view_of(visible), note=planned.note, is_changed=False)
-        if (
-            refusal is not None
-            and self._consent is not None
-            and not await self._consent.grants.covers(subject_of(asked))
-        ):
-            approval_id = await self._consent.ask(question(asked, refusal), work)
+        consent = self._consent
+        if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
+            approval_id = await consent.ask(question(asked, refusal), work)
             return Edited(block=view_of(visible), note=asked_note(row, approval_id), is_changed=False)
         change = DocumentChange(
             before=before, edit=lambda one: one.apply(planned.writes), plain=planned.plain, note=planned.note
