@@ -27,8 +27,8 @@ from pattern_core.image_sweep import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
+from pattern_core.memory.past.damage import Repairs
 from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.past.repairing import Repairs
 from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
@@ -221,7 +221,7 @@ class Constellation:
         )
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         blocks = self.memory.blocks
-        self.sharing = Sharing(database=database, clock=clock, seen=blocks.seen, commit=commit)
+        self.sharing = Sharing(database=database, clock=clock, blocks=blocks, commit=commit)
         self.history = BlockHistory(database)
         self.revisions = Revisions(database=database, clock=clock, blocks=blocks, history=self.history, commit=commit)
         self.repairs = Repairs(

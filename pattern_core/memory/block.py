@@ -1,20 +1,26 @@
-"""Blocks as the core handles them: what is asked for, what is shown, and what they may be called."""
+"""Blocks as the core handles them: what is asked for, what is shown, who may do what to them, and what they may be
+called.
+
+Who makes a change is stored as `agent:<id>`, `user:<id>` or `system`. Permissions bind agents; people and the system
+own the constellation.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.limits import Limits
 from pattern_core.memory.shapes.schema import (
     LogSchema,
     Schema,
+    SchemaKind,
     TextSchema,
     check_text,
     parse_schema,
-    schema_of,
     to_metadata,
 )
 from pattern_db.columns import Json, to_json
@@ -22,13 +28,36 @@ from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import memory_blocks
 from pattern_db.tables.block_sharing import Via, VisibleBlock
 
+Attribution = memory_blocks.Attribution  # who made a change, and what led to it
 BlockSettings = memory_blocks.BlockChanges  # settings to change; None leaves one as it is
 
+AGENT = "agent:"  # how the author of what an agent does begins
 LABEL_CHARS_MAX = 128
 DESCRIPTION_CHARS_MAX = 2_000
 METADATA_CHARS_MAX = 10_000
 # A label stands in tags, paths and messages: no slash, no angle brackets or quotes, nothing that cannot be seen.
 _LABEL = re.compile(r"[\w.:@#+-](?:[\w .:@#+-]*[\w.:@#+-])?")
+
+
+class Operation(StrEnum):
+    """What can be done to a block's content, weakest first."""
+
+    READ = "read"
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+
+
+_ALLOWED = {
+    Permission.READ_ONLY: (Operation.READ,),
+    Permission.PARTNER: (Operation.READ,),
+    Permission.HUMAN: (Operation.READ,),
+    Permission.APPEND: (Operation.READ, Operation.APPEND),
+    Permission.READ_WRITE: (Operation.READ, Operation.APPEND, Operation.OVERWRITE),
+    Permission.ADMIN: tuple(Operation),
+}
+# Whose consent makes up for what is not allowed, but for deleting.
+_ASKED = {Permission.PARTNER: "your partner", Permission.HUMAN: "a person"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +117,44 @@ class Edited:
     block: BlockView
     note: str
     is_changed: bool
+
+
+def agent_author(agent_id: str) -> str:
+    """The author of what an agent does."""
+    return AGENT + agent_id
+
+
+def is_agent(author: str) -> bool:
+    """Whether an agent acts, whom the blocks' permissions bind; people and the system own the constellation."""
+    return author.startswith(AGENT)
+
+
+def short_name(author: str) -> str:
+    """The author as the entries of a log name it: an agent by its bare id."""
+    return author.removeprefix(AGENT)
+
+
+def require(permission: Permission, operation: Operation, label: str) -> None:
+    """Let an agent's operation on the block `label` pass, or refuse it.
+
+    Raises:
+        PermissionDenied: the permission forbids it, or a person would have to consent; the message names who
+            (`details["consent"]`), or what is allowed instead.
+    """
+    allowed = _ALLOWED[permission]
+    if operation in allowed:
+        return
+    if permission in _ASKED and operation is not Operation.DELETE:
+        raise PermissionDenied(
+            f"to {operation} in the block {label} needs the consent of {_ASKED[permission]}; ask for it in your answer",
+            consent=permission.value,
+            operation=operation.value,
+        )
+    raise PermissionDenied(
+        f"the block {label} is {permission.value}: you may {' and '.join(allowed)}, not {operation}",
+        permission=permission.value,
+        operation=operation.value,
+    )
 
 
 def view_of(visible: VisibleBlock) -> BlockView:
@@ -151,6 +218,25 @@ def check_metadata(metadata: Mapping[str, object] | None) -> Schema:
     if len(text) > METADATA_CHARS_MAX:
         raise InvalidInput(f"the metadata has {len(text)} characters as JSON; at most {METADATA_CHARS_MAX} are taken")
     return schema_of(metadata)
+
+
+def schema_of(metadata: Mapping[str, object] | None) -> Schema:
+    """The schema that a block's metadata holds; text where it holds none.
+
+    Raises:
+        InvalidInput: there is no such schema; the message says what would do.
+    """
+    stored = (metadata or {}).get("schema")
+    return TextSchema() if stored is None else parse_schema(stored)
+
+
+def kind_of(metadata: Mapping[str, object] | None) -> SchemaKind:
+    """The kind of the schema that a block's metadata holds; text where it holds none.
+
+    Raises:
+        InvalidInput: as `schema_of`.
+    """
+    return schema_of(metadata).kind
 
 
 def shown_schema(metadata: Mapping[str, object] | None) -> Schema:

@@ -1,31 +1,42 @@
-"""When a block's updates are merged into a checkpoint, how checkpoints are packed, and which are kept. Pure.
+"""Checkpoints of documents: how they are packed, which are kept, and merging updates into them, in the background.
 
-Source: thresholds and compression as in the database design (LoroStorageConfig).
+A document that is edited for years still opens at once: a checkpoint holds a document's state and not its history, so
+opening a block and merging its updates cost what the document's size and the new updates ask for. The operations before
+the newest checkpoint go into a segment, once, and are needed only for a whole document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import trio
 import zstandard
 
-from pattern_core.memory.document import Document, DocumentDamaged
+from pattern_core.clock import Clock, now_text
+from pattern_core.memory.document import (
+    READER_PEER,
+    Document,
+    DocumentDamaged,
+    has_whole_history,
+    nothing,
+    state_snapshot,
+)
+from pattern_db import errors as storage
+from pattern_db.connection import Connection
+from pattern_db.database import Database
 from pattern_db.enums import Encoding
+from pattern_db.tables import block_checkpoints, block_segments
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
-from pattern_db.tables.block_updates import Update, UpdateStats
+from pattern_db.tables.block_segments import Segment
+from pattern_db.tables.block_updates import Update
 from pattern_db.timestamps import iso, unix_ms
 
 COMPRESS_ABOVE_BYTES = 10 * 1024
-UPDATES_MAX = 100
-UPDATE_BYTES_MAX = 50 * 1024
-INTERVAL_MS = 60 * 60 * 1000
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
-# The first three are floors. For a large document they grow with what a merge writes, so that each edit is written a
-# bounded number of times; and the number of updates stays bounded, so that the document still opens at once.
-BASE_FRACTION = 4
-BASE_BYTES_PER_UPDATE = 512
-UPDATES_HARD_MAX = 1_000
+_log = logging.getLogger(__name__)
+OnMerged = Callable[[str, int, int], None]
 _DAY_MS, _DAY_CHARS = 24 * 60 * 60 * 1000, len("2026-11-21")
 _LEVEL = 3
 
@@ -36,6 +47,9 @@ class Retention:
 
     newest: int = 10
     days: int = 30
+
+
+RETENTION = Retention()
 
 
 def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, retention: Retention) -> list[int]:
@@ -49,46 +63,6 @@ def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, retention: Retenti
             dropped.append(one.id)
         days.add(day)
     return dropped
-
-
-@dataclass(slots=True)
-class Pending:
-    """What a block's updates since its checkpoint come to; `oldest_ms` is the first one's time, None without any.
-
-    `base` is the size of that checkpoint in bytes.
-    """
-
-    count: int = 0
-    size: int = 0
-    oldest_ms: int | None = None
-    base: int = 0
-
-    @classmethod
-    def of(cls, stats: UpdateStats, base: int = 0) -> Pending:
-        """As storage counted it."""
-        oldest = None if stats.oldest_at is None else unix_ms(stats.oldest_at)
-        return cls(stats.count, stats.total_bytes, oldest, base)
-
-    def add(self, size: int, now_ms: int) -> None:
-        """Count one more update of `size` bytes."""
-        self.count += 1
-        self.size += size
-        self.oldest_ms = now_ms if self.oldest_ms is None else self.oldest_ms
-
-    def merged(self, count: int, size: int, now_ms: int) -> None:
-        """Take off `count` updates of `size` bytes that are in a checkpoint now; those left are taken for new ones."""
-        self.count, self.size = max(self.count - count, 0), max(self.size - size, 0)
-        self.oldest_ms = now_ms if self.count else None
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether it is time to merge: by number, by bytes, or by age."""
-        if self.oldest_ms is None:
-            return False
-        return (
-            self.count >= min(max(UPDATES_MAX, self.base // BASE_BYTES_PER_UPDATE), UPDATES_HARD_MAX)
-            or self.size >= max(UPDATE_BYTES_MAX, self.base // BASE_FRACTION)
-            or now_ms - self.oldest_ms >= INTERVAL_MS
-        )
 
 
 def pack(snapshot: bytes) -> tuple[bytes, Encoding]:
@@ -124,3 +98,120 @@ def open_document(checkpoint: Checkpoint | None, updates: list[Update], *, peer:
     """
     snapshot = None if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)
     return Document.load(snapshot, [update.update_blob for update in updates], peer=peer)
+
+
+class Consolidator:
+    """Merges the blocks that `ask` names, one after the other, while `run` runs.
+
+    `on_merged(block_id, count, size)` is told how many updates, of how many bytes, are in a checkpoint now.
+    """
+
+    def __init__(self, database: Database, clock: Clock, on_merged: OnMerged, retention: Retention = RETENTION) -> None:
+        self._database = database
+        self._retention = retention
+        self._clock = clock
+        self._on_merged = on_merged
+        self._due: dict[str, None] = {}  # a set in order; at most one entry per block
+        self._merging = ""  # the block that `run` works on
+        self._asked = trio.Event()
+
+    def ask(self, block_id: str) -> None:
+        """Have the block merged soon, unless that is under way. Never waits."""
+        if block_id != self._merging:
+            self._due[block_id] = None
+            self._asked.set()
+
+    async def run(self) -> None:
+        """Merge what is asked for, until cancelled.
+
+        Raises:
+            StorageFailed: the disk failed; the file must be opened again.
+        """
+        while True:
+            while self._due:
+                self._merging = next(iter(self._due))
+                del self._due[self._merging]
+                try:
+                    await self.consolidate(self._merging)
+                except (DocumentDamaged, storage.NotFound) as error:
+                    # Nothing is lost by not merging, and whoever opens the block next is told.
+                    _log.error("the updates of block %s cannot be merged: %s", self._merging, error)
+            self._merging = ""
+            self._asked = trio.Event()
+            await self._asked.wait()
+
+    async def consolidate(self, block_id: str) -> bool:
+        """Merge a block's stored updates into a checkpoint, now; return whether there were any.
+
+        Updates that are stored meanwhile stay as they are; of the earlier checkpoints those are kept that the
+        retention names.
+
+        Raises:
+            NotFound: (of storage) there is no such block.
+            DocumentDamaged: the stored document cannot be opened; nothing is changed.
+        """
+        checkpoint, updates = await self._database.read(block_checkpoints.get_checkpoint_and_updates, block_id)
+        if not updates:
+            return False
+        try:
+            await self._database.write(_merge, checkpoint, updates, now_text(self._clock), self._retention)
+        except storage.Conflict:  # somebody merged further meanwhile
+            return False
+        self._on_merged(block_id, len(updates), sum(len(update.update_blob) for update in updates))
+        return True
+
+
+def _merge(
+    connection: Connection, checkpoint: Checkpoint | None, updates: list[Update], now: str, retention: Retention
+) -> None:
+    """Make the snapshot and store it. On the database's thread, so that packing does not hold the loop."""
+    block_id, last_seq = updates[-1].block_id, updates[-1].seq
+    document = open_document(checkpoint, [], peer=READER_PEER)
+    version = document.version()
+    for update in updates:
+        document.import_update(update.update_blob)
+    segment = segment_of(block_id, document, checkpoint, version, last_seq, now)
+    data, encoding = pack(state_snapshot(document))
+    block_checkpoints.consolidate_checkpoint(connection, block_id, data, document.frontier(), last_seq, now, encoding)
+    block_segments.add(connection, segment)
+    dropped = to_drop(block_checkpoints.list_stamps(connection, block_id), now, retention)
+    block_checkpoints.drop_checkpoints(connection, block_id, dropped)
+
+
+def segment_of(
+    block_id: str, document: Document, checkpoint: Checkpoint | None, version: bytes, last_seq: int, now: str
+) -> Segment:
+    """What must be packed away before the document's state becomes the next checkpoint.
+
+    `version` is that of the checkpoint. A document that knows its whole history gives all of it, which takes the place
+    of earlier segments: so does one whose checkpoint was made with its history, or came from elsewhere.
+    """
+    is_whole = checkpoint is None or has_whole_history(document)
+    data, encoding = pack(document.export_since(nothing() if is_whole else version))
+    first = 0 if checkpoint is None or is_whole else checkpoint.up_to_seq + 1
+    return Segment(
+        block_id=block_id,
+        first_seq=first,
+        last_seq=last_seq,
+        created_at=now,
+        encoding=encoding,
+        data=data,
+    )
+
+
+def whole_document(connection: Connection, block_id: str) -> Document:
+    """The block's document with all of its history: for handing it to somebody else. Slow where it is long.
+
+    Raises:
+        NotFound: (of storage) there is no such block.
+        DocumentDamaged: a part of it cannot be read.
+    """
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
+    segments = block_segments.of_block(connection, block_id)
+    parts = [unpack(segment.data, segment.encoding) for segment in segments]
+    if not segments and checkpoint is not None:
+        parts = [unpack(checkpoint.snapshot, checkpoint.encoding)]
+    document = Document.load(None, [*parts, *(update.update_blob for update in updates)], peer=READER_PEER)
+    if not has_whole_history(document):
+        raise DocumentDamaged("the beginning of the document's history is missing; its content is whole")
+    return document

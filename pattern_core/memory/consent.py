@@ -11,17 +11,16 @@ from hashlib import blake2b
 from pattern_core.approvals import Question
 from pattern_core.consent_grants import Subject
 from pattern_core.errors import PermissionDenied
-from pattern_core.memory.authors import short_name
-from pattern_core.memory.edits.edit import BlockEdit, operation_of
-from pattern_core.memory.edits.edit_json import from_json_value, to_json_value
+from pattern_core.memory.block import Attribution, short_name
+from pattern_core.memory.edits.edit import BlockEdit, from_json_value, to_json_value
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import ApprovalKind
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from pattern_db.tables.memory_blocks import BlockRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """An edit that waits for consent: whose label, which block, what, and on whose behalf."""
+class Proposal:
+    """An edit as it is asked for, and as it waits for consent: whose label, which block, what, and on whose behalf."""
 
     agent_id: str
     label: str
@@ -35,20 +34,20 @@ def needs_consent(refusal: PermissionDenied) -> bool:
     return "consent" in refusal.details
 
 
-def question(waiting: Waiting, refusal: PermissionDenied) -> Question:
+def question(proposal: Proposal, refusal: PermissionDenied) -> Question:
     """What to ask the person whom the block's permission names."""
-    cause = dict(waiting.by.cause or {})
+    cause = dict(proposal.by.cause or {})
     request = {
-        "agent_id": waiting.agent_id,
-        "agent": short_name(waiting.by.author),
-        "label": waiting.label,
-        "block_id": waiting.block_id,
-        "operation": operation_of(waiting.edit).value,
-        "edit": to_json_value(waiting.edit),
-        "author": waiting.by.author,
+        "agent_id": proposal.agent_id,
+        "agent": short_name(proposal.by.author),
+        "label": proposal.label,
+        "block_id": proposal.block_id,
+        "operation": proposal.edit.operation.value,
+        "edit": to_json_value(proposal.edit),
+        "author": proposal.by.author,
         "cause": cause,
-        "subject": subject_of(waiting).name,
-        "digest": subject_of(waiting).args_hash.hex(),
+        "subject": subject_of(proposal).name,
+        "digest": subject_of(proposal).args_hash.hex(),
     }
     return Question(
         kind=ApprovalKind.MEMORY,
@@ -58,16 +57,16 @@ def question(waiting: Waiting, refusal: PermissionDenied) -> Question:
     )
 
 
-def subject_of(waiting: Waiting) -> Subject:
+def subject_of(proposal: Proposal) -> Subject:
     """What standing consent for such an edit is about: this label of this agent, and exactly this edit."""
-    digest = blake2b(to_json(to_json_value(waiting.edit)).encode(), digest_size=16).digest()
-    return Subject(agent_id=waiting.agent_id, name=f"block:{waiting.label}", args_hash=digest)
+    digest = blake2b(to_json(to_json_value(proposal.edit)).encode(), digest_size=16).digest()
+    return Subject(agent_id=proposal.agent_id, name=f"block:{proposal.label}", args_hash=digest)
 
 
-def waiting_of(request: Json, approval_id: str, agreed: str) -> Waiting:
+def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:
     """The edit that an approval asks for; `agreed` is who said yes, and stays in the edit's cause."""
     cause = {**request["cause"], "approval": approval_id, "approved_by": agreed}
-    return Waiting(
+    return Proposal(
         agent_id=request["agent_id"],
         label=request["label"],
         block_id=request["block_id"],

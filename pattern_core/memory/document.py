@@ -1,20 +1,29 @@
-"""A document that merges. The only module that knows Loro.
+"""A document that merges: what is written to it, and what a version of it changed. The only module that knows Loro.
+
+A `Write` says what is done to a container; a `Change` says what came of it, as plain values: to take it back, to carry
+it past others' changes (`memory.past.changes`), to read older versions.
 
 The wheel's errors are bare `BaseException`s, which would tear down a nursery, and a panic poisons the document that
 it happened in; both become `DocumentDamaged` here, and the document must be dropped.
 
 Positions are Unicode code points. What a document holds stands in named root containers: texts, maps, lists of JSON
-values, and counters; which ones there are for a schema says `memory.shapes.containers`.
+values, and counters; which ones there are for a schema says `memory.content`. A document's state is a value per
+container: text, list of JSON values, map without nulls, or count; containers that are empty are left out.
+
+Packed, a change is JSON, `{container: part}`: text and lists as `[["t" or "l"], [skip, removed, added], …]`, maps as
+`{key: [before, after]}`, counts as a number; over 200 bytes it is a zstd frame.
 Source: loro 1.x encoding; containers as in the memory design, so that documents of other implementations open.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import zstandard
 from loro import (
     ContainerID,
     ContainerType,
@@ -30,19 +39,124 @@ from loro import (
 
 from pattern_core.errors import PatternError
 from pattern_core.ids import Randomness
-from pattern_core.memory.delta import Change, Count, Keys, Part, Run, State, cleaned, spliced
-from pattern_db.columns import Json
+from pattern_db.columns import Json, to_json
 
 PEER_BITS = 63  # a peer is a u64 whose greatest value is reserved
 READER_PEER = 0  # for copies that are only read; nothing is ever written under it
 UPDATE_TIMEOUT_MS = 20.0  # for a minimal difference; it holds the interpreter, so nothing else runs meanwhile
 TEXT = "content"  # the container of a text document's text
+COMPRESS_ABOVE_BYTES = 200  # smaller changes do not shrink
+CHANGE_BYTES_MAX = 256 * 1024 * 1024  # unpacked
+_LEVEL = 3
+
+Run: TypeAlias = "str | tuple[Json, ...]"  # a piece of a text or of a list
+State: TypeAlias = "dict[str, Json]"
 
 
 class DocumentDamaged(PatternError):
     """The bytes are no document or update, or do not fit together, or the library failed within."""
 
     code = "document_damaged"
+
+
+class HistoryDamaged(PatternError):
+    """A recorded change cannot be read, or does not fit the state that it is applied to."""
+
+    code = "history_damaged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpliceText:
+    """Replace `delete` code points of the text `container` from `at` on by `insert`."""
+
+    container: str
+    at: int
+    delete: int
+    insert: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateText:
+    """Make the text `container` this one; the document finds the smallest difference."""
+
+    container: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutField:
+    """Set `key` of the map `container`; None removes it."""
+
+    container: str
+    key: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpliceItems:
+    """Replace `delete` items of the list `container` from `at` (from 0) on by those of `insert`."""
+
+    container: str
+    at: int
+    delete: int
+    insert: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddCount:
+    """Add `delta` to the counter `container`."""
+
+    container: str
+    delta: int
+
+
+Write = SpliceText | UpdateText | PutField | SpliceItems | AddCount
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """After `skip` elements that stay, `removed` was replaced by `added`."""
+
+    skip: int
+    removed: Run
+    added: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Spliced:
+    """A change of a text or a list. No two splices touch, none is empty; an empty list's runs are `()`."""
+
+    is_text: bool
+    splices: tuple[Splice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A change of a map: each key's value before and after; None where there was or is none."""
+
+    values: Mapping[str, tuple[Json, Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A change of a counter."""
+
+    by: float
+
+
+Part: TypeAlias = "Spliced | Keys | Count"
+Change: TypeAlias = "Mapping[str, Part]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """An edit that the document holds already: the update that carries it, the document's newest changes after it
+    (`frontier`), and what it took and put; None where a container of a kind that has no such form was touched.
+    """
+
+    update: bytes
+    frontier: bytes
+    change: Change | None
 
 
 def new_peer(randomness: Randomness) -> int:
@@ -53,55 +167,10 @@ def new_peer(randomness: Randomness) -> int:
     return randomness.getrandbits(PEER_BITS)
 
 
-def commit_message(author: str, cause: Mapping[str, str]) -> str:
-    """Who changed a document and why, as it stays in its history: a JSON object `{"by": author, **cause}`."""
-    return json.dumps({"by": author, **cause}, ensure_ascii=False, separators=(",", ":"))
-
-
-class Contents:
-    """What a document holds, by container. Those that nobody wrote to read as empty ones."""
-
-    __slots__ = ("_doc",)
-
-    _doc: LoroDoc
-
-    @property
-    def text(self) -> str:
-        """The whole text of a text document."""
-        return self.text_in(TEXT)
-
-    @property
-    def length(self) -> int:
-        """Code points of the text of a text document, without making it."""
-        return self._doc.get_text(TEXT).len_unicode
-
-    def text_in(self, container: str) -> str:
-        """The text in `container`."""
-        with _translated("reading"):
-            return self._doc.get_text(container).to_string()
-
-    def fields_in(self, container: str) -> dict[str, Json]:
-        """The entries of the map `container`, in no fixed order; objects within have their keys in none either."""
-        with _translated("reading"):
-            found: Json = self._doc.get_map(container).get_deep_value()
-        return dict(found)
-
-    def items_in(self, container: str) -> list[Json]:
-        """The items of the list `container`; the keys of objects come in no fixed order."""
-        with _translated("reading"):
-            found: Json = self._doc.get_list(container).get_deep_value()
-        return list(found)
-
-    def count_in(self, container: str) -> float:
-        """What the counter `container` stands at."""
-        with _translated("reading"):
-            return self._doc.get_counter(container).value
-
-
-class Document(Contents):
+class Document:
     """A document with its history. Not for use by two tasks at once; edits count from `commit` on."""
 
-    __slots__ = ()
+    __slots__ = ("_doc",)
 
     def __init__(self, peer: int) -> None:
         with _translated("a new document"):
@@ -124,6 +193,63 @@ class Document(Contents):
         for update in updates:
             document.import_update(update)
         return document
+
+    @property
+    def text(self) -> str:
+        """The whole text of a text document."""
+        with _translated("reading"):
+            return self._doc.get_text(TEXT).to_string()
+
+    @property
+    def length(self) -> int:
+        """Code points of the text of a text document, without making it."""
+        return self._doc.get_text(TEXT).len_unicode
+
+    def sign(
+        self,
+        before: State,
+        edit: Callable[[Document], None],
+        author: str,
+        cause: Mapping[str, str],
+        *,
+        now_ms: int,
+    ) -> Signed:
+        """Let `edit` change the document, which holds `before` (`state_of`), and commit that as one change.
+
+        Raises:
+            DocumentDamaged: the change does not fit, or the library failed. Drop the document.
+        """
+        events: list[DiffEvent] = []
+        with _translated("an edit"):
+            version = self._doc.oplog_vv
+            subscription = self._doc.subscribe_root(events.append)  # it may not raise, and appending does not
+            edit(self)
+            self.commit(author, cause, now_ms=now_ms)
+            del subscription  # which ends it
+            update = self._doc.export(ExportMode.Updates(version))
+            frontier = self._doc.oplog_frontiers.encode()
+        parts = [(one.target, one.diff) for event in events for one in event.events]
+        change = _change(parts, before) if len(events) <= 1 else None
+        return Signed(update=update, frontier=frontier, change=change)
+
+    def apply(self, writes: Iterable[Write]) -> None:
+        """Make the changes, in their order.
+
+        Raises:
+            DocumentDamaged: they were made for another content. Drop the document.
+        """
+        for write in writes:
+            match write:
+                case SpliceText():
+                    self.splice(write.at, write.delete, write.insert, write.container)
+                case UpdateText():
+                    self.set_text(write.text, write.container)
+                case PutField():
+                    self.put_field(write.container, write.key, write.value)
+                case SpliceItems():
+                    self.splice_items(write.container, write.at, write.delete, write.insert)
+                case AddCount():
+                    self.add(write.container, write.delta)
 
     def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
         """Replace `delete` code points from `at` on by `insert`.
@@ -156,7 +282,8 @@ class Document(Contents):
                 except ValueError:  # the wheel's word for a timeout; nothing was changed
                     continue
                 return
-        start, end, middle = _difference(self.text_in(container), text)
+            before = held.to_string()
+        start, end, middle = _difference(before, text)
         self.splice(start, end - start, middle, container)
 
     def put_field(self, container: str, key: str, value: Json) -> None:
@@ -187,9 +314,10 @@ class Document(Contents):
             self._doc.get_counter(container).increment(delta)
 
     def commit(self, author: str, cause: Mapping[str, str], *, now_ms: int) -> None:
-        """End the edit and sign it; the history keeps the second and `commit_message(author, cause)`."""
+        """End the edit; the document's history keeps the second, and `{"by": author, **cause}` as JSON."""
+        message = json.dumps({"by": author, **cause}, ensure_ascii=False, separators=(",", ":"))
         with _translated("a commit"):
-            self._doc.set_next_commit_message(commit_message(author, cause))
+            self._doc.set_next_commit_message(message)
             self._doc.set_next_commit_timestamp(now_ms // 1000)
             self._doc.commit()
 
@@ -274,28 +402,6 @@ def _translated(doing: str) -> Iterator[None]:
 # Versions of documents: what changed, what was, and what is enough to go on from.
 
 
-@dataclass(slots=True)
-class Recording:
-    """What was changed while it ran; None where a container of a kind that has no such form was touched."""
-
-    change: Change | None = None
-
-
-@contextmanager
-def recorded(document: Document) -> Iterator[Recording]:
-    """Record what is done to the document within, which must end with one `commit` or be one import."""
-    recording = Recording()
-    before = state_of(document)
-    events: list[DiffEvent] = []
-    with _translated("a subscription"):
-        subscription = document._doc.subscribe_root(events.append)  # it may not raise, and appending does not
-    yield recording
-    del subscription  # which ends it
-    if len(events) <= 1:
-        parts = [(one.target, one.diff) for event in events for one in event.events]
-        recording.change = _change(parts, before)
-
-
 def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change | None:
     change: dict[str, Part] = {}
     for target, diff in parts:
@@ -304,9 +410,9 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
         held = before.get(target.name)
         match diff:
             case Diff.Text():
-                change[target.name] = spliced(True, _text_pieces(diff.diff, held or ""))
+                change[target.name] = Spliced(True, tuple(_splices(diff.diff, held or "")))
             case Diff.List():
-                change[target.name] = spliced(False, _item_pieces(diff.diff, held or []))
+                change[target.name] = Spliced(False, tuple(_splices(diff.diff, tuple(held or ()))))
             case Diff.Map():
                 old = held or {}
                 new = {key: getattr(value, "value", None) for key, value in diff.diff.updated.items()}
@@ -318,32 +424,98 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
     return cleaned(change)
 
 
-def _text_pieces(items: Iterable[TextDelta], before: str) -> Iterator[tuple[str, Run | int]]:
-    at = 0
+def _splices(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[Splice]:
+    """What the library says of a text or a list, as splices of what it held: a string or a tuple."""
+    empty = removed = added = before[:0]
+    at = skip = 0
     for item in items:
         match item:
-            case TextDelta.Retain():
-                yield "keep", item.retain
+            case TextDelta.Retain() | ListDiffItem.Retain():
+                if removed or added:
+                    yield Splice(skip, removed, added)
+                    skip, removed, added = 0, empty, empty
+                skip += item.retain
                 at += item.retain
-            case TextDelta.Delete():
-                yield "remove", before[at : at + item.delete]
+            case TextDelta.Delete() | ListDiffItem.Delete():
+                removed += before[at : at + item.delete]
                 at += item.delete
             case TextDelta.Insert():
-                yield "add", item.insert
-
-
-def _item_pieces(items: Iterable[ListDiffItem], before: list[Json]) -> Iterator[tuple[str, Run | int]]:
-    at = 0
-    for item in items:
-        match item:
-            case ListDiffItem.Retain():
-                yield "keep", item.retain
-                at += item.retain
-            case ListDiffItem.Delete():
-                yield "remove", tuple(before[at : at + item.delete])
-                at += item.delete
+                added += item.insert
             case ListDiffItem.Insert():
-                yield "add", tuple(getattr(one, "value", None) for one in item.insert)
+                added += tuple(getattr(one, "value", None) for one in item.insert)
+    if removed or added:
+        yield Splice(skip, removed, added)
+
+
+def cleaned(change: Change) -> Change:
+    """The change without parts that change nothing."""
+    kept: dict[str, Part] = {}
+    for name, part in change.items():
+        match part:
+            case Keys(values):
+                real = {key: (before, after) for key, (before, after) in values.items() if not same(before, after)}
+                if real:
+                    kept[name] = Keys(real)
+            case Spliced(True, splices):
+                if any(one.removed != one.added for one in splices):
+                    kept[name] = part
+            case Spliced(False, splices):
+                if not all(same(one.removed, one.added) for one in splices):
+                    kept[name] = part
+            case Count(by):
+                if by:
+                    kept[name] = part
+    return kept
+
+
+def same(left: Json, right: Json) -> bool:
+    """Whether two JSON values are the same; unlike `==` it tells true from 1."""
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+def packed(change: Change | None) -> bytes | None:
+    """The change as it is stored; None stays None."""
+    if change is None:
+        return None
+    parts: dict[str, Json] = {}
+    for name, part in change.items():
+        match part:
+            case Spliced(is_text, splices):
+                parts[name] = ["t" if is_text else "l", *([one.skip, one.removed, one.added] for one in splices)]
+            case Keys(values):
+                parts[name] = dict(values)
+            case Count(by):
+                parts[name] = by
+    data = to_json(parts).encode()
+    return data if len(data) <= COMPRESS_ABOVE_BYTES else zstandard.compress(data, _LEVEL)
+
+
+def unpacked(data: bytes) -> Change:
+    """The inverse of `packed`.
+
+    Raises:
+        HistoryDamaged: the bytes are no packed change.
+    """
+    try:
+        if not data.startswith(b"{"):
+            if zstandard.get_frame_parameters(data).content_size > CHANGE_BYTES_MAX:
+                raise HistoryDamaged("a recorded change claims to be larger than any can be")
+            data = zstandard.decompress(data)
+        return {name: _from_json(part) for name, part in json.loads(data).items()}
+    except (zstandard.ZstdError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise HistoryDamaged(f"a recorded change cannot be read ({error})") from None
+
+
+def _from_json(part: Json) -> Part:
+    if isinstance(part, int | float):
+        return Count(part)
+    if isinstance(part, dict):
+        return Keys({key: (before, after) for key, (before, after) in part.items()})
+    is_text = part[0] == "t"
+    if not isinstance(part, list) or part[0] not in ("t", "l"):
+        raise ValueError("a part of no known kind")
+    run = str if is_text else tuple
+    return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
 
 
 def state_of(document: Document) -> State:
@@ -351,12 +523,6 @@ def state_of(document: Document) -> State:
     with _translated("reading"):
         whole: Json = document._doc.get_deep_value()  # of a document always an object
     return {name: value for name, value in whole.items() if value}
-
-
-def copy_of(document: Document) -> Document:
-    """Another document with the same content and history, for trying a change out. Never let both be edited."""
-    with _translated("a copy"):
-        return Document.load(document.snapshot(), peer=document._doc.peer_id)
 
 
 def document_at(document: Document, frontier: bytes) -> Document:

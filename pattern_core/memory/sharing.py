@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pattern_core.clock import Clock, now_text
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
-from pattern_core.memory.seen import SeenBlocks
-from pattern_core.memory.stored import AGENT, resolve
+from pattern_core.memory.block import is_agent
+from pattern_core.memory.opened import OpenBlocks, resolve
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -36,12 +36,12 @@ class Loan:
 
 
 class Sharing:
-    """The loans of one constellation. `seen` is told, because a loan changes what an agent sees."""
+    """The loans of one constellation. `blocks` is told, because a loan changes what an agent sees."""
 
-    def __init__(self, *, database: Database, clock: Clock, seen: SeenBlocks, commit: Commit) -> None:
+    def __init__(self, *, database: Database, clock: Clock, blocks: OpenBlocks, commit: Commit) -> None:
         self._database = database
         self._clock = clock
-        self._seen = seen
+        self._blocks = blocks
         self._commit = commit
 
     async def share(
@@ -65,7 +65,7 @@ class Sharing:
             raise InvalidInput(f"a block is lent {', '.join(LENDABLE)}; not {permission.value}")
         async with given_or_alone(work, self._commit) as unit:
             visible, agent = await self._database.read(_both, agent_id, label, target)
-            _check(visible, agent, permission, is_agent=author.startswith(AGENT))
+            _check(visible, agent, permission, by_agent=is_agent(author))
             row = Attachment(
                 block_id=visible.block.id,
                 agent_id=agent.id,
@@ -74,7 +74,7 @@ class Sharing:
             )
             unit.store(block_sharing.attach, row)
             unit.event("memory.shared", {**_told(visible, agent, author), "permission": permission.value})
-            unit.when_settled(self._seen.changed)
+            unit.when_settled(self._blocks.stored)
         return Loan(agent_id=agent.id, agent=agent.name, permission=permission, attached_at=row.attached_at)
 
     async def unshare(
@@ -88,7 +88,7 @@ class Sharing:
         """
         async with given_or_alone(work, self._commit) as unit:
             visible, agent = await self._database.read(_both, agent_id, label, target)
-            if author.startswith(AGENT) and visible.via is not Via.OWN and agent.id != agent_id:
+            if is_agent(author) and visible.via is not Via.OWN and agent.id != agent_id:
                 raise PermissionDenied(
                     f"the block {label} belongs to somebody else; you can only give your own loan back"
                 )
@@ -97,7 +97,7 @@ class Sharing:
                 raise NotFound(f"the block {label} is not lent to {agent.name}")
             unit.store(block_sharing.detach, visible.block.id, agent.id)
             unit.event("memory.shared", {**_told(visible, agent, author), "permission": None})
-            unit.when_settled(self._seen.changed)
+            unit.when_settled(self._blocks.stored)
 
     async def loans(self, agent_id: str, label: str) -> Sequence[Loan]:
         """To whom the block is lent, by time.
@@ -116,11 +116,11 @@ def _both(connection: Connection, agent_id: str, label: str, target: str) -> tup
         raise NotFound(f"there is no agent {target!r} in this constellation") from None
 
 
-def _check(visible: VisibleBlock, agent: AgentRow, permission: Permission, *, is_agent: bool) -> None:
+def _check(visible: VisibleBlock, agent: AgentRow, permission: Permission, *, by_agent: bool) -> None:
     block = visible.block
     if block.agent_id == agent.id:
         raise InvalidInput(f"{agent.name} owns the block {block.label} already; name another agent")
-    if not is_agent:
+    if not by_agent:
         return
     if visible.via is not Via.OWN:
         raise PermissionDenied(f"the block {block.label} belongs to somebody else; only its owner can lend it")

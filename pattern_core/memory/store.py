@@ -10,7 +10,8 @@ this agent's own uncommitted call changed, because that prompt is stored in the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from pattern_core.approvals import Answer, Approval, Approvals
@@ -18,41 +19,46 @@ from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.ids import Ids, Randomness
 from pattern_core.limits import Limits
-from pattern_core.memory.authors import is_agent, short_name
 from pattern_core.memory.block import (
+    Attribution,
     BlockSettings,
     BlockView,
     Edited,
     NewBlock,
+    Operation,
     check_description,
     check_label,
     check_limit,
     check_metadata,
+    is_agent,
+    kind_of,
+    schema_of,
     shaped,
     shown_schema,
     view_of,
     with_schema,
 )
-from pattern_core.memory.changes import Made, archive, created, make, opened, record, told
-from pattern_core.memory.consent import Waiting, asked_note, needs_consent, question, subject_of, waiting_of
-from pattern_core.memory.document import Document
-from pattern_core.memory.edits.edit import BlockEdit, operation_of
-from pattern_core.memory.edits.plan import Content, Planned, plan, plan_schema, plan_start
+from pattern_core.memory.checkpoint import pack
+from pattern_core.memory.consent import Proposal, asked_note, needs_consent, proposal_of, question, subject_of
+from pattern_core.memory.content import entry_text, raw, value_of
+from pattern_core.memory.document import Document, Signed, packed, state_of
+from pattern_core.memory.edits.edit import BlockEdit
+from pattern_core.memory.edits.plan import Content, plan, plan_schema, plan_start
 from pattern_core.memory.edits.structured import Writer
-from pattern_core.memory.hot import Hot
-from pattern_core.memory.opened import OpenBlocks, as_is
-from pattern_core.memory.permission import Operation
-from pattern_core.memory.shapes.containers import value_of
-from pattern_core.memory.shapes.render import raw
-from pattern_core.memory.shapes.schema import LogSchema, Schema, TextSchema, kind_of, schema_of
-from pattern_core.memory.stored import distinct, resolve, store_block, store_settings
+from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks, as_is, distinct, resolve, told
+from pattern_core.memory.shapes.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_db import errors as storage
 from pattern_db.columns import Json
+from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import BlockType
-from pattern_db.tables import block_sharing, memory_blocks
+from pattern_db.enums import BlockType, HistoryKind
+from pattern_db.tables import archival, block_history, block_sharing, memory_blocks
+from pattern_db.tables.archival import ArchivalRow
+from pattern_db.tables.block_history import HistoryRow
 from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from pattern_db.tables.memory_blocks import BlockChanges, BlockRow
+from pattern_db.timestamps import canonical
 
 Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a change, as far as there were any
 
@@ -96,10 +102,12 @@ class MemoryStore:
         by = Attribution(author=author, cause=cause)
         label, limit = check_label(new.label), check_limit(new.char_limit, self._limits)
         new, schema = shaped(new)
-        planned = plan_start(new, schema, limit, _writer(by, self._clock))
-        document = Document(self.blocks.peer)
-        signed = make(document, planned.writes, by, self._clock.now_ms()) if planned.writes else None
         now = now_text(self._clock)
+        planned = plan_start(new, schema, limit, Writer(author=author, now=now, is_agent=False))
+        document, signed = Document(self.blocks.peer), None
+        if planned.writes:
+            now_ms = self._clock.now_ms()
+            signed = document.sign({}, lambda one: one.apply(planned.writes), author, cause or {}, now_ms=now_ms)
         row = BlockRow(
             id=self._ids.new("mem"),
             agent_id=owner,
@@ -116,11 +124,11 @@ class MemoryStore:
             frontier=document.frontier(),
         )
         async with given_or_alone(work, self._commit) as unit:
-            unit.store(store_block, row, document.snapshot() if signed else b"", created(row, signed, by))
+            unit.store(store_block, row, document.snapshot() if signed else b"", _first_line(row, signed, by))
             if isinstance(schema, LogSchema):
                 archive(row, schema, planned.moved, self._ids, unit)
             unit.event("memory.changed", told(row, by))
-            unit.when_settled(self.blocks.seen.changed)
+            unit.when_settled(self.blocks.stored)
         return view_of(VisibleBlock(block=row, via=Via.OWN, permission=row.permission))
 
     async def view(self, agent_id: str, label: str) -> BlockView:
@@ -158,8 +166,8 @@ class MemoryStore:
         schema = shown_schema(view.metadata)
         if isinstance(schema, TextSchema):
             return view.content
-        document = await self.blocks.to_read(view.id, view.label, view.version)
-        return raw(value_of(document, schema), schema)
+        state = await self.blocks.to_read(view.id, view.label, view.version)
+        return raw(value_of(state, schema), schema)
 
     async def edit(
         self,
@@ -185,33 +193,22 @@ class MemoryStore:
         """
         by = Attribution(author=author, cause=cause)
         async with given_or_alone(work, self._commit) as unit:
-            return await self._edit(agent_id, label, edit, by, expected_version, unit)
-
-    async def _edit(
-        self, agent_id: str, label: str, edit: BlockEdit, by: Attribution, expected: int | None, work: UnitOfWork
-    ) -> Edited:
-        refusal = None
-        try:
-            visible, hot = await self.blocks.hold(agent_id, label, by, operation_of(edit), work)
-        except PermissionDenied as error:
-            if self._consent is None or not needs_consent(error):
-                raise
-            refusal = error
-            visible, hot = await self.blocks.hold(agent_id, label, by, Operation.READ, work)
-        row = visible.block
-        if expected is not None and expected != row.last_seq:
-            raise Conflict(
-                f"the block {row.label} is at version {row.last_seq}, not {expected}; read it again",
-                version=row.last_seq,
-            )
-        planned = await self._planned(visible, hot, edit, by)
-        if refusal is None or self._consent is None or not planned.writes:
-            return self._made(visible, hot, planned, by, work)
-        waiting = Waiting(agent_id=agent_id, label=label, block_id=row.id, edit=edit, by=by)
-        if await self._consent.grants.covers(subject_of(waiting)):
-            return self._made(visible, hot, planned, by, work)
-        approval_id = await self._consent.ask(question(waiting, refusal), work)
-        return Edited(block=view_of(visible), note=asked_note(row, approval_id), is_changed=False)
+            refusal = None
+            try:
+                visible, hot = await self.blocks.hold(agent_id, label, by, edit.operation, unit)
+            except PermissionDenied as error:
+                if self._consent is None or not needs_consent(error):
+                    raise
+                refusal = error
+                visible, hot = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
+            row = visible.block
+            if expected_version is not None and expected_version != row.last_seq:
+                raise Conflict(
+                    f"the block {row.label} is at version {row.last_seq}, not {expected_version}; read it again",
+                    version=row.last_seq,
+                )
+            proposal = Proposal(agent_id=agent_id, label=label, block_id=row.id, edit=edit, by=by)
+            return await self._carry_out(visible, hot, proposal, unit, refusal)
 
     async def grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
         """Make the edit that a person agreed to, within `work`, which also stores the answer.
@@ -223,41 +220,43 @@ class MemoryStore:
         """
         if answer.arguments is not None:
             raise InvalidInput("an edit is made as it was asked for; deny it and edit the block yourself instead")
-        waiting = waiting_of(approval.request, approval.id, answer.by)
+        proposal = proposal_of(approval.request, approval.id, answer.by)
         person = Attribution(author=answer.by)
-        visible, hot = await self.blocks.hold(waiting.agent_id, waiting.label, person, Operation.READ, work)
-        if visible.block.id != waiting.block_id:
+        visible, hot = await self.blocks.hold(proposal.agent_id, proposal.label, person, Operation.READ, work)
+        if visible.block.id != proposal.block_id:
             raise NotFound(
-                f"the block {waiting.label} that was asked about is gone; deny this, and ask the agent again"
+                f"the block {proposal.label} that was asked about is gone; deny this, and ask the agent again"
             )
-        return self._made(
-            visible, hot, await self._planned(visible, hot, waiting.edit, waiting.by), waiting.by, work
-        ).note
+        return (await self._carry_out(visible, hot, proposal, work)).note
 
-    async def _planned(self, visible: VisibleBlock, hot: Hot, edit: BlockEdit, by: Attribution) -> Planned:
-        row = visible.block
+    async def _carry_out(
+        self,
+        visible: VisibleBlock,
+        hot: Hot,
+        asked: Proposal,
+        work: UnitOfWork,
+        refusal: PermissionDenied | None = None,
+    ) -> Edited:
+        """Make the edit in the block that is held; after a `refusal` only if a person agreed to it, else ask one."""
+        row, by = visible.block, asked.by
         schema = schema_of(row.metadata)
-        document = await self.blocks.document(hot, row)
-        content = Content(label=row.label, schema=schema, value=value_of(document, schema), limit=row.char_limit)
-        return await plan(content, edit, _writer(by, self._clock))
-
-    def _made(self, visible: VisibleBlock, hot: Hot, planned: Planned, by: Attribution, work: UnitOfWork) -> Edited:
+        before = state_of(await self.blocks.document(hot, row))
+        content = Content(label=row.label, schema=schema, value=value_of(before, schema), limit=row.char_limit)
+        writer = Writer(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
+        planned = await plan(content, asked.edit, writer)
         if not planned.writes:
             return Edited(block=view_of(visible), note=planned.note, is_changed=False)
-        changed = self._applied(visible, hot, planned, by, work)
-        schema = schema_of(changed.block.metadata)
+        consent = self._consent
+        if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
+            approval_id = await consent.ask(question(asked, refusal), work)
+            return Edited(block=view_of(visible), note=asked_note(row, approval_id), is_changed=False)
+        change = DocumentChange(
+            before=before, edit=lambda one: one.apply(planned.writes), plain=planned.plain, note=planned.note
+        )
+        changed = self.blocks.change(visible, hot, change, by, work)
         if isinstance(schema, LogSchema):
             archive(changed.block, schema, planned.moved, self._ids, work)
         return Edited(block=view_of(changed), note=planned.note, is_changed=True)
-
-    def _applied(
-        self, visible: VisibleBlock, hot: Hot, planned: Planned, by: Attribution, work: UnitOfWork
-    ) -> VisibleBlock:
-        """From here to the end nothing waits: the document and the unit of work change together."""
-        now_ms = self._clock.now_ms()
-        hot.is_changed, hot.author = True, by.author  # first, so that a document that fails half way is dropped
-        signed = make(opened(hot), planned.writes, by, now_ms)
-        return record(visible, hot, Made(signed=signed, plain=planned.plain, note=planned.note), by, now_ms, work)
 
     async def set_metadata(
         self,
@@ -306,11 +305,14 @@ class MemoryStore:
         row, old = visible.block, shown_schema(visible.block.metadata)
         if schema == old:
             return visible
-        document = await self.blocks.document(hot, row)
-        content = Content(label=row.label, schema=old, value=value_of(document, old), limit=row.char_limit)
-        planned = plan_schema(content, schema, value_of(document, schema))
+        state = state_of(await self.blocks.document(hot, row))
+        content = Content(label=row.label, schema=old, value=value_of(state, old), limit=row.char_limit)
+        planned = plan_schema(content, schema, value_of(state, schema))
         if planned.writes:
-            return self._applied(visible, hot, planned, by, work)
+            change = DocumentChange(
+                before=state, edit=lambda one: one.apply(planned.writes), plain=planned.plain, note=planned.note
+            )
+            return self.blocks.change(visible, hot, change, by, work)
         if planned.plain != row.content_preview:
             work.store(memory_blocks.update_content, row.id, planned.plain, row.frontier, now_text(self._clock))
         return replace(visible, block=replace(row, content_preview=planned.plain))
@@ -339,9 +341,9 @@ class MemoryStore:
         """Merge updates into checkpoints whenever it is time, until cancelled.
 
         Raises:
-            StorageFailed: the disk failed; the file must be opened anew.
+            StorageFailed: the disk failed; the file must be opened again.
         """
-        await self.blocks.consolidator.run()
+        await self.blocks.run()
 
     async def consolidate(self, block_id: str) -> bool:
         """Merge a block's stored updates into a checkpoint, now; return whether there were any.
@@ -351,10 +353,6 @@ class MemoryStore:
             DocumentDamaged: the stored document cannot be opened; nothing is changed.
         """
         return await self.blocks.consolidator.consolidate(block_id)
-
-
-def _writer(by: Attribution, clock: Clock) -> Writer:
-    return Writer(name=short_name(by.author), now=now_text(clock), is_agent=is_agent(by.author))
 
 
 _SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned", "metadata", "embedding_model")
@@ -382,3 +380,70 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
     settings = replace(settings, metadata=with_schema(settings.metadata, schema))
     check_metadata(settings.metadata)
     return settings
+
+
+def archive(row: BlockRow, schema: LogSchema, entries: Sequence[Json], ids: Ids, work: UnitOfWork) -> None:
+    """Have `work` keep entries that a log has no room for in its owner's archive, where search finds them."""
+    for entry in entries:
+        kept = ArchivalRow(
+            id=ids.new("arch"),
+            agent_id=row.agent_id,
+            content=entry_text(entry, schema),
+            created_at=_time_of(entry) or row.updated_at,
+            metadata={"from_block": row.label, "block_id": row.id},
+        )
+        work.store(archival.insert, kept)
+
+
+def _time_of(entry: Json) -> str | None:
+    """The stored time of an entry; None for one without, or with something else in its place."""
+    try:
+        return canonical(entry[TIMESTAMP])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _first_line(row: BlockRow, signed: Signed | None, by: Attribution) -> HistoryRow:
+    """The first line of a block's history; `signed` is what it began with, if anything."""
+    return HistoryRow(
+        block_id=row.id,
+        seq=0,
+        frontiers=None if row.frontier is None else row.frontier.hex(),
+        changed_by=by.author,
+        timestamp=row.created_at,
+        change_summary="Created",
+        cause=by.cause,
+        kind=HistoryKind.CREATE,
+        change=packed({}) if signed is None else packed(signed.change),
+    )
+
+
+def store_block(connection: Connection, row: BlockRow, snapshot: bytes, line: HistoryRow) -> None:
+    """Add a block and its first line of history; empty bytes for one whose first write will be an update.
+
+    Raises:
+        Conflict: (of storage) the owner has an active block of that label.
+    """
+    data, encoding = pack(snapshot)
+    with _label_taken(row.label), storage.translated():
+        memory_blocks.create(connection, row, data, encoding=encoding)
+    block_history.append(connection, line)
+
+
+def store_settings(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:
+    """Change a block's settings.
+
+    Raises:
+        NotFound: (of storage) the block was deleted meanwhile.
+        Conflict: (of storage) the owner has another active block of the new label.
+    """
+    with _label_taken(changes.label), storage.translated():
+        memory_blocks.update_config(connection, block_id, changes, updated_at)
+
+
+@contextmanager
+def _label_taken(label: str | None) -> Iterator[None]:
+    try:
+        yield
+    except storage.Conflict as error:
+        raise storage.Conflict(f"there is a block {label!r} already; edit it or choose another label") from error

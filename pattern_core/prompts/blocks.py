@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pattern_core.again import Again
-from pattern_core.memory.block import shown_schema, view_of
-from pattern_core.memory.shapes.render import PromptBlock, prompt
+from pattern_core.memory.content import prompt
 from pattern_core.memory.store import MemoryStore
-from pattern_core.memory.stored import distinct
 from pattern_core.prompts.parts import Kind, Part
 from pattern_db.enums import BlockType
 from pattern_db.tables.block_sharing import Via, VisibleBlock
@@ -36,18 +34,18 @@ async def block_parts(memory: MemoryStore, agent_id: str, words: str, again: Aga
     What the agent's own call under way has changed is shown as changed: that prompt is stored in one transaction with
     it.
     """
-    visible, names = await memory.blocks.seen.by(agent_id)
-    changed = [memory.blocks.as_changed(one, agent_id) for one in visible]
-    there = distinct([one for one in changed if one.block.is_active])
+    there, names = await memory.blocks.seen_by(agent_id)
     return again(parts_of, there, [kind_of(one, words) for one in there], names)
 
 
 def parts_of(there: Sequence[VisibleBlock], kinds: Sequence[Kind | None], owners: Mapping[str, str]) -> BlockParts:
-    """The parts of these blocks, each as what its kind says; None is not shown. `owners` as in `rendered`."""
+    """The parts of these blocks, each as what its kind says; None is not shown. `owners` are the names of those
+    who lend blocks, by id.
+    """
     parts = [
         Part(
             kind=kind,
-            text=rendered(one, owners),
+            text=prompt(one, owners.get(one.block.agent_id)),
             reason=_reason(kind, one),
             ref=one.block.id,
             version=one.block.last_seq,
@@ -83,22 +81,6 @@ def is_named(label: str, words: str) -> bool:
     if len(label) < LABEL_CHARS_MIN:
         return False
     return re.search(rf"(?<!\w){re.escape(label)}(?!\w)", words, re.IGNORECASE) is not None
-
-
-def rendered(visible: VisibleBlock, owners: Mapping[str, str]) -> str:
-    """The block between its tags; `owners` are the names of those who lend blocks, by id."""
-    view = view_of(visible)
-    return prompt(
-        PromptBlock(
-            label=view.label,
-            permission=view.permission.value,
-            content=view.content,
-            char_limit=view.char_limit,
-            description=view.description,
-            owner=owners.get(view.agent_id),
-            schema=shown_schema(view.metadata),
-        )
-    )
 
 
 def _reason(kind: Kind, visible: VisibleBlock) -> str:

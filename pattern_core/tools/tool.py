@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pattern_core.clock import Clock
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, message_id
-from pattern_core.memory.authors import agent_author
+from pattern_core.memory.block import agent_author
 from pattern_core.models.model import ToolSpec
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import trio
 
 from pattern_core.ids import seeded_randomness
-from pattern_core.memory.checkpoint import UPDATES_MAX, open_document
-from pattern_core.memory.consolidation import Consolidator
+from pattern_core.memory.checkpoint import Consolidator, open_document
 from pattern_core.memory.document import Document, state_of
+from pattern_core.memory.opened import UPDATES_MAX
 from pattern_core.memory.past.history import BlockHistory
 from pattern_core.memory.past.undo import plan_undo
 from pattern_core.testing.clock import StoppedClock
@@ -106,10 +106,10 @@ async def _past(database: Database, life: Life) -> list[Figure]:
     near, far, blame = list[float](), list[float](), list[float]()
     for _ in range(RUNS):
         start = time.perf_counter()
-        await history.at(life.block_id, life.version - 500)
+        await history.state_at(life.block_id, life.version - 500)
         near.append((time.perf_counter() - start) * 1000)
     start = time.perf_counter()
-    await history.at(life.block_id, life.version // 2)
+    await history.state_at(life.block_id, life.version // 2)
     far.append((time.perf_counter() - start) * 1000)
     start = time.perf_counter()
     await history.blame(life.block_id)

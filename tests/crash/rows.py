@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from pattern_core.events import TERMINAL, read
 from pattern_core.memory.checkpoint import open_document
-from pattern_core.memory.stored import load
+from pattern_core.memory.opened import load
 from pattern_core.turns.calls import IN_DOUBT
 from pattern_db.connection import Connection
 from tests.crash.moments import line_of

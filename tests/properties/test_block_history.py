@@ -9,12 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import PatternError
-from pattern_core.memory.checkpoint import Retention, open_document
-from pattern_core.memory.consolidation import Consolidator
-from pattern_core.memory.delta import State
-from pattern_core.memory.document import Document, document_at, state_of
+from pattern_core.memory.checkpoint import Consolidator, Retention, open_document, whole_document
+from pattern_core.memory.document import Document, State, document_at, state_of
 from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.segments import whole_document
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
@@ -101,7 +98,7 @@ def _write(what: str, place: int, text: str) -> Callable[[Document], None]:
             case "field":
                 document.put_field("fields", "xyz"[place % 3], [text, place % 2 == 0] if text else None)
             case "item":
-                items = len(document.items_in("items"))
+                items = len(state_of(document).get("items", []))
                 at = items * place // 1000
                 document.splice_items("items", at, min(place % 2, items - at), [text] if text else [])
             case _:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.document import Document
+from pattern_core.memory.content import editing, parse_editing, plain, prompt_content, value_of, writes_between
+from pattern_core.memory.document import Document, state_of
 from pattern_core.memory.edits.edit import (
     AppendEntry,
     AppendText,
@@ -29,9 +30,7 @@ from pattern_core.memory.edits.edit import (
 )
 from pattern_core.memory.edits.plan import Content, plan
 from pattern_core.memory.edits.structured import Writer
-from pattern_core.memory.shapes.containers import apply, empty_value, value_of, writes_between
-from pattern_core.memory.shapes.fields import fit
-from pattern_core.memory.shapes.render import editing, parse_editing, plain, prompt_content
+from pattern_core.memory.shapes.fields import empty_value, fit
 from pattern_core.memory.shapes.schema import Schema, parse_schema, to_metadata
 
 FIELDS = [
@@ -56,7 +55,7 @@ SCHEMAS: dict[str, Schema] = {
     "log": parse_schema({"Log": {"display_limit": 2}}),
     "composite": parse_schema({"Composite": {"sections": SECTIONS}}),
 }
-PERSON = Writer(name="user:usr_1", now="2026-11-21T22:24:40.123Z", is_agent=False)
+PERSON = Writer(author="user:usr_1", now="2026-11-21T22:24:40.123Z", is_agent=False)
 LIMIT = 100_000
 
 words = st.text(alphabet="ab\n🌍: ={", max_size=5)
@@ -137,21 +136,21 @@ edits: dict[str, st.SearchStrategy[BlockEdit]] = {
 
 def do(document: Document, schema: Schema, edit: BlockEdit) -> None:
     """One edit, as the store makes it: what was planned is what the document holds afterwards."""
-    content = Content(label="x", schema=schema, value=value_of(document, schema), limit=LIMIT)
+    content = Content(label="x", schema=schema, value=value_of(state_of(document), schema), limit=LIMIT)
     try:
         planned = trio.run(plan, content, edit, PERSON)
     except InvalidInput:
         return
-    apply(document, planned.writes)
-    document.commit(PERSON.name, {}, now_ms=0)
-    assert value_of(document, schema) == planned.value
+    document.apply(planned.writes)
+    document.commit(PERSON.author, {}, now_ms=0)
+    assert value_of(state_of(document), schema) == planned.value
     if planned.writes:
         assert plain(planned.value, schema) == planned.plain
 
 
 def started(schema: Schema, value: object) -> Document:
     document = Document(1)
-    apply(document, writes_between(schema, empty_value(schema), fit(schema, value)))
+    document.apply(writes_between(schema, empty_value(schema), fit(schema, value)))
     document.commit("user:usr_1", {}, now_ms=0)
     return document
 
@@ -172,11 +171,11 @@ def test_peers_that_edit_apart_and_merge_in_any_order_hold_the_same(kind: str, d
     for peer in peers:
         for update in data.draw(st.permutations(updates)):
             peer.import_update(update)
-    values = [value_of(peer, schema) for peer in peers]
+    values = [value_of(state_of(peer), schema) for peer in peers]
     assert values[0] == values[1] == values[2]
     assert len({plain(value, schema) for value in values}) == 1
     assert len({editing(value, schema) for value in values}) == 1
-    assert value_of(Document.load(peers[0].snapshot(), peer=4), schema) == values[0]
+    assert value_of(state_of(Document.load(peers[0].snapshot(), peer=4)), schema) == values[0]
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
@@ -185,7 +184,7 @@ def test_peers_that_edit_apart_and_merge_in_any_order_hold_the_same(kind: str, d
 def test_what_an_editor_shows_is_read_back_and_saving_it_changes_nothing(kind: str, data: st.DataObject) -> None:
     schema = SCHEMAS[kind]
     document = started(schema, data.draw(contents[kind]))
-    value = value_of(document, schema)
+    value = value_of(state_of(document), schema)
     shown = editing(value, schema)
     assert parse_editing(shown, schema) == value
     assert fit(schema, value) == value
@@ -202,7 +201,7 @@ def test_setting_the_whole_content_sets_it(kind: str, data: st.DataObject) -> No
     document = started(schema, data.draw(contents[kind]))
     wanted = data.draw(contents[kind])
     do(document, schema, SetValue(value=wanted))
-    assert value_of(document, schema) == fit(schema, wanted)
+    assert value_of(state_of(document), schema) == fit(schema, wanted)
 
 
 @settings(max_examples=60)
@@ -214,15 +213,15 @@ def test_setting_the_whole_content_leaves_what_is_the_same_to_others(
     schema = SCHEMAS["map"]
     mine = started(schema, start)
     theirs = Document.load(mine.snapshot(), peer=2)
-    before = value_of(mine, schema)
+    before = value_of(state_of(mine), schema)
     new = data.draw(maps)
     do(mine, schema, SetValue(value={**before, changed: fit(schema, new)[changed]}))
     for edit in data.draw(st.lists(map_edits(None), max_size=3)):
         do(theirs, schema, edit)
-    others = value_of(theirs, schema)
+    others = value_of(state_of(theirs), schema)
     base = mine.version()
     theirs.import_update(mine.export_since(Document.load(None, peer=9).version()))
-    merged = value_of(theirs, schema)
+    merged = value_of(state_of(theirs), schema)
     assert {name: merged[name] for name in merged if name != changed} == {
         name: others[name] for name in others if name != changed
     }

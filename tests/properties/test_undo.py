@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.delta import State
-from pattern_core.memory.document import Document, state_of
+from pattern_core.memory.document import Document, State, state_of
 from pattern_db.columns import to_json
 from tests.pattern_core.memory.life import Life, create
 from tests.pattern_core.memory.rig import constellation

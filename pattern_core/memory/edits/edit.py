@@ -1,31 +1,42 @@
-"""Edits: what can be asked for, and what comes of it for a text. Pure, but for the regular expression's own process.
+"""Edits: what can be asked for, and how an edit that a person must agree to waits as JSON. Pure.
 
 Positions are Unicode code points. Lines end with a line feed; a carriage return before it belongs to the ending. Lines
-and items are counted from 1. What edits come to in blocks of other shapes is `memory.edits.plan`'s.
+and items are counted from 1. What an edit comes to in a block is said by `memory.edits.plan`.
 
 Every edit may name a section of a composite; without one it means the whole block. Where a value is asked for,
-`fields.Written` stands for one that somebody wrote down.
+`fields.Written` stands for one that was written down as text.
+
+As JSON an edit is `{"edit": "ReplaceText", "old": …, "new": …, …}`: the class and its fields. A `Written` stands under
+the field's name with a tilde: `"~value"`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal, assert_never
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, get_args
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.edits.patch import apply_patch, lines_of, with_endings
-from pattern_core.memory.edits.regex import replace_first_match
-from pattern_core.memory.permission import Operation
-from pattern_core.memory.shapes.values import check_text
+from pattern_core.memory.block import Operation
+from pattern_core.memory.shapes.fields import Written
 from pattern_db.columns import Json
 
 ReplaceMode = Literal["first", "all", "nth", "regex"]
-SPLICES_MAX = 1_000  # beyond this the document finds the difference itself: one slow edit is better than a stall
+
+
+class _Adding:
+    operation: ClassVar = Operation.APPEND  # what the edit does, as permissions see it
+    __slots__ = ()
+
+
+class _Overwriting:
+    operation: ClassVar = Operation.OVERWRITE
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendText:
+class AppendText(_Adding):
     """Add at the end, as it is: no line end is added. In a list it is a new item, in a log a new entry."""
 
     text: str
@@ -33,7 +44,7 @@ class AppendText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceText:
+class ReplaceText(_Overwriting):
     r"""Replace `old` by `new`.
 
     `first`, `all`: as plain text. `nth`: `old` is `"N: text"` (or `"N text"`), N from 1. `regex`: `old` is a pattern
@@ -47,7 +58,7 @@ class ReplaceText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetText:
+class SetText(_Overwriting):
     """Make the whole text this one, by the fewest changes; for other shapes it is what an editor shows (JSON)."""
 
     text: str
@@ -55,7 +66,7 @@ class SetText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditRange:
+class EditRange(_Overwriting):
     """Replace lines `first` to `last` (from 1, inclusive) by `text`; an empty text deletes them."""
 
     first: int
@@ -65,7 +76,7 @@ class EditRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patch:
+class Patch(_Overwriting):
     """Apply a unified diff."""
 
     patch: str
@@ -73,7 +84,7 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetField:
+class SetField(_Overwriting):
     """Set a field of a map; None takes its value away."""
 
     field: str
@@ -82,7 +93,7 @@ class SetField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListAppend:
+class ListAppend(_Adding):
     """Add an item at the end of a list field."""
 
     field: str
@@ -91,7 +102,7 @@ class ListAppend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListRemove:
+class ListRemove(_Overwriting):
     """Remove the first item of a list field that is `value`."""
 
     field: str
@@ -100,7 +111,7 @@ class ListRemove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Increment:
+class Increment(_Overwriting):
     """Add to a counter field; below 0 takes away."""
 
     field: str
@@ -109,7 +120,7 @@ class Increment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushItem:
+class PushItem(_Adding):
     """Add an item at the end of a list."""
 
     value: Json
@@ -117,7 +128,7 @@ class PushItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsertItem:
+class InsertItem(_Adding):
     """Put an item into a list, so that it becomes number `number`."""
 
     number: int
@@ -126,7 +137,7 @@ class InsertItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetItem:
+class SetItem(_Overwriting):
     """Replace item `number` of a list."""
 
     number: int
@@ -135,7 +146,7 @@ class SetItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteItem:
+class DeleteItem(_Overwriting):
     """Remove item `number` of a list."""
 
     number: int
@@ -143,7 +154,7 @@ class DeleteItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntry:
+class AppendEntry(_Adding):
     """Add an entry to a log; the system stamps it."""
 
     value: Json
@@ -151,7 +162,7 @@ class AppendEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetValue:
+class SetValue(_Overwriting):
     """Make the whole content, or that of a section, this value, by the fewest changes."""
 
     value: Json
@@ -162,60 +173,8 @@ TextEdit = AppendText | ReplaceText | SetText | EditRange | Patch
 FieldEdit = SetField | ListAppend | ListRemove | Increment
 ItemEdit = PushItem | InsertItem | SetItem | DeleteItem
 BlockEdit = TextEdit | FieldEdit | ItemEdit | AppendEntry | SetValue
-_ADDING = (AppendText, ListAppend, PushItem, InsertItem, AppendEntry)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Splice:
-    """Replace `delete` code points from `at` on by `insert`."""
-
-    at: int
-    delete: int
-    insert: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What an edit comes to: the text after it, words about it, and the splices from the last place to the first.
-
-    Without splices (None) the document finds the smallest difference itself.
-    """
-
-    after: str
-    note: str
-    splices: tuple[Splice, ...] | None = None
-
-
-def operation_of(edit: BlockEdit) -> Operation:
-    """What the edit does, as permissions see it."""
-    return Operation.APPEND if isinstance(edit, _ADDING) else Operation.OVERWRITE
-
-
-async def change_of(text: str, edit: TextEdit) -> Change:
-    """What `edit` makes of `text`.
-
-    Raises:
-        InvalidInput: the edit does not fit this text; the message says what does.
-    """
-    match edit:
-        case AppendText():
-            check_text(edit.text)
-            note = f"Appended {len(edit.text)} characters"
-            return Change(
-                after=text + edit.text, note=note, splices=(Splice(at=len(text), delete=0, insert=edit.text),)
-            )
-        case ReplaceText():
-            check_text(edit.new)
-            return await _replace(text, edit)
-        case SetText():
-            return Change(after=check_text(edit.text), note=f"Set the text to {len(edit.text)} characters")
-        case EditRange():
-            return _edit_range(text, edit)
-        case Patch():
-            after, note = apply_patch(text, check_text(edit.patch))
-            return Change(after=after, note=note)
-        case _:
-            assert_never(edit)
+_EDITS: Mapping[str, type[BlockEdit]] = {edit.__name__: edit for edit in get_args(BlockEdit)}
+_WRITTEN = "~"
 
 
 _RANGE = re.compile(r"\s*(\d{1,9})(?:\s*(?:-|\.\.)\s*(\d{1,9}))?[ \t]*(?:\r?\n|:(?:[ \t]*\r?\n| )?)(.*)", re.DOTALL)
@@ -236,69 +195,29 @@ def parse_range(content: str) -> EditRange:
     return EditRange(first=first, last=int(found[2] or first), text=found[3])
 
 
-async def _replace(text: str, edit: ReplaceText) -> Change:
-    if not edit.old:
-        raise InvalidInput("say in `old` which text to replace")
-    if edit.mode == "regex":
-        match = await replace_first_match(edit.old, edit.new, text)
-        if match is None:
-            raise InvalidInput(f"the pattern {edit.old!r} matches nothing in the block")
-        return _spliced(text, [(match.start, match.end, check_text(match.text))], "Replaced the first match")
-    number, old = _numbered(edit.old) if edit.mode == "nth" else (1, edit.old)
-    places = _occurrences(text, old)
-    if not places:
-        raise InvalidInput(f"{_quoted(old)} is not in the block; load it and copy the text exactly")
-    if edit.mode == "all":
-        chosen, note = places, f"Replaced {len(places)} occurrence{'s' if len(places) > 1 else ''}"
-    elif number <= len(places):
-        chosen = [places[number - 1]]
-        note = f"Replaced occurrence #{number} of {len(places)}" if len(places) > 1 else "Replaced the one occurrence"
-    else:
-        raise InvalidInput(f"{_quoted(old)} is in the block {len(places)} times, so there is no #{number}")
-    return _spliced(text, [(at, at + len(old), edit.new) for at in chosen], note)
+def to_json_value(edit: BlockEdit) -> dict[str, Json]:
+    """The edit as a JSON object, for `from_json_value`."""
+    found: dict[str, Json] = {"edit": type(edit).__name__}
+    for field in fields(edit):
+        value = getattr(edit, field.name)
+        if isinstance(value, Written):
+            found[_WRITTEN + field.name] = value.text
+        elif value != field.default:
+            found[field.name] = value
+    return found
 
 
-def _numbered(old: str) -> tuple[int, str]:
-    found = re.fullmatch(r"\s*(\d{1,9})(?::[ ]?|\s)(.+)", old, re.DOTALL)
-    if found is None or int(found[1]) < 1:
-        raise InvalidInput("for mode nth write `old` as `N: text`, with N from 1, as in `2: foo`")
-    return int(found[1]), found[2]
+def from_json_value(stored: Mapping[str, Json]) -> BlockEdit:
+    """The edit that `to_json_value` wrote.
 
-
-def _occurrences(text: str, old: str) -> list[int]:
-    places, at = [], text.find(old)
-    while at >= 0:
-        places.append(at)
-        at = text.find(old, at + len(old))
-    return places
-
-
-def _spliced(text: str, ranges: list[tuple[int, int, str]], note: str) -> Change:
-    """Replace the ranges (ascending, apart) of `text`."""
-    pieces, done = [], 0
-    for start, end, new in ranges:
-        pieces += [text[done:start], new]
-        done = end
-    splices = tuple(Splice(at=start, delete=end - start, insert=new) for start, end, new in reversed(ranges))
-    after = "".join([*pieces, text[done:]])
-    return Change(after=after, note=note, splices=splices if len(splices) <= SPLICES_MAX else None)
-
-
-def _edit_range(text: str, edit: EditRange) -> Change:
-    lines = lines_of(text) or [""]
-    if not 1 <= edit.first <= edit.last:
-        raise InvalidInput(f"the lines {edit.first}-{edit.last} are no range: count from 1, the smaller number first")
-    if edit.first > len(lines):
-        raise InvalidInput(
-            f"the block has {len(lines)} line{'s' if len(lines) > 1 else ''}; line {edit.first} is past the end"
-        )
-    last = min(edit.last, len(lines))
-    start = sum(len(line) for line in lines[: edit.first - 1])
-    end = start + sum(len(line) for line in lines[edit.first - 1 : last])
-    new = with_endings(check_text(edit.text), like=lines[edit.first - 1 : last])
-    note = f"Replaced lines {edit.first}-{last}" if last > edit.first else f"Replaced line {last}"
-    return _spliced(text, [(start, end, new)], note if new else note.replace("Replaced", "Deleted"))
-
-
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:80] + "…")
+    Raises:
+        KeyError: it is of a kind that this version does not know.
+        TypeError: it lacks a field, or has one too many.
+    """
+    given: dict[str, Json] = {}
+    for name, value in stored.items():
+        if name.startswith(_WRITTEN):
+            given[name.removeprefix(_WRITTEN)] = Written(value)
+        elif name != "edit":
+            given[name] = value
+    return _EDITS[stored["edit"]](**given)

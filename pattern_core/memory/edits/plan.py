@@ -1,51 +1,42 @@
-"""What an edit comes to in a block: the one place where schema, read-only parts and the limit are looked at. Pure.
+"""What an edit comes to in a block: the one place where schema, read-only parts and the limit are looked at. Pure, but
+for the regular expression's own process.
 
-The block's permission was looked at before (`memory.permission`); what binds agents here does not bind people and the
+The block's permission was looked at before (`block.require`); what binds agents here does not bind people and the
 system.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.edits import structured
-from pattern_core.memory.edits.edit import (
-    AppendEntry,
-    AppendText,
-    BlockEdit,
-    Change,
-    DeleteItem,
-    EditRange,
-    Increment,
-    InsertItem,
-    ListAppend,
-    ListRemove,
-    Patch,
-    PushItem,
-    ReplaceText,
-    SetField,
-    SetItem,
-    SetText,
-    SetValue,
-    change_of,
-)
-from pattern_core.memory.edits.structured import Outcome, Writer
-from pattern_core.memory.shapes.containers import (
+from pattern_core.memory.content import (
     ENTRIES,
-    SpliceItems,
-    SpliceText,
-    UpdateText,
-    Write,
-    empty_value,
-    text_name,
+    fitted,
+    parse_editing,
+    plain,
+    prefix_of,
     writes_between,
 )
-from pattern_core.memory.shapes.fields import Written, fit, section_named
-from pattern_core.memory.shapes.log import fitted
-from pattern_core.memory.shapes.render import parse_editing, plain
+from pattern_core.memory.document import SpliceItems, SpliceText, UpdateText, Write
+from pattern_core.memory.edits import structured
+from pattern_core.memory.edits.edit import (
+    AppendText,
+    BlockEdit,
+    EditRange,
+    Patch,
+    ReplaceText,
+    SetText,
+    SetValue,
+    TextEdit,
+)
+from pattern_core.memory.edits.patch import apply_patch, lines_of, with_endings
+from pattern_core.memory.edits.regex import replace_first_match
+from pattern_core.memory.edits.structured import Outcome, Writer
+from pattern_core.memory.shapes.fields import Written, empty_value, fit, section_named
 from pattern_core.memory.shapes.schema import (
     CompositeSchema,
     ListSchema,
@@ -53,10 +44,12 @@ from pattern_core.memory.shapes.schema import (
     MapSchema,
     Schema,
     TextSchema,
-    check_size,
 )
-from pattern_core.memory.shapes.values import same
+from pattern_core.memory.shapes.values import check_text, same
 from pattern_db.columns import Json
+
+SPLICES_MAX = 1_000  # beyond this the document finds the difference itself: one slow edit is better than a stall
+_Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and apart, and what replaces it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +83,65 @@ async def plan(content: Content, edit: BlockEdit, writer: Writer) -> Planned:
         InvalidInput: the edit does not fit the content or the schema, or the result not the limit.
         PermissionDenied: an agent would change what is read-only.
     """
-    schema, before = content.schema, content.value
-    if edit.section is None:
-        outcome = await _outcome(schema, before, edit, writer, f"the block {content.label}")
-        after = outcome.after
-    else:
+    schema, before, prefix, what = content.schema, content.value, "", f"the block {content.label}"
+    section = None
+    if edit.section is not None:
         if not isinstance(schema, CompositeSchema):
             raise InvalidInput(f"the block {content.label} is a {schema.kind.value} without sections; name none")
         section = section_named(schema, edit.section)
         if section.read_only and writer.is_agent:
             raise PermissionDenied(f"the section {section.name} of {content.label} is read-only", section=section.name)
-        part = f"the section {section.name}"
-        outcome = await _outcome(section.schema, before[section.name], edit, writer, part)
-        after = before | {section.name: outcome.after}
+        schema, before, prefix = section.schema, before[section.name], prefix_of(section.name)
+        what = f"the section {section.name}"
+    if isinstance(schema, TextSchema) and isinstance(edit, TextEdit | SetValue):
+        outcome = await text_outcome(before, edit, prefix, what)
+    else:
+        outcome = structured.outcome(schema, before, edit, writer, prefix, what)
+    after = outcome.after if section is None else content.value | {section.name: outcome.after}
     return _within_limit(content, after, outcome)
+
+
+async def text_outcome(before: str, edit: TextEdit | SetValue, prefix: str = "", what: str = "the block") -> Outcome:
+    """What an edit of the text `before` comes to. What it replaces is changed alone, so that other edits merge; where
+    it says only what the text shall be, or replaces very much, the document finds the smallest difference itself.
+
+    Raises:
+        InvalidInput: the edit does not fit this text; the message says what does.
+    """
+    ranges: _Ranges | None = None
+    after: Json = None
+    match edit:
+        case AppendText():
+            ranges, note = [(len(before), len(before), check_text(edit.text))], f"Appended {len(edit.text)} characters"
+        case ReplaceText():
+            ranges, note = await _replaced(before, edit)
+        case EditRange():
+            ranges, note = _line_range(before, edit)
+        case Patch():
+            after, note = apply_patch(before, check_text(edit.patch))
+        case SetText(text=after) | SetValue(value=after):
+            if not isinstance(after, str):
+                raise InvalidInput(f"{what} is text; give its whole text")
+            note = f"Set the text to {len(check_text(after))} characters"
+        case _:
+            assert_never(edit)
+    if ranges is not None:
+        pieces, done = [], 0
+        for start, end, new in ranges:
+            pieces += [before[done:start], new]
+            done = end
+        after = "".join([*pieces, before[done:]])
+    container = f"{prefix}content"
+    if after == before:
+        writes: list[Write] = []
+    elif ranges is None or len(ranges) > SPLICES_MAX:
+        writes = [UpdateText(container=container, text=after)]
+    else:
+        writes = [
+            SpliceText(container=container, at=start, delete=end - start, insert=new)
+            for start, end, new in reversed(ranges)
+        ]
+    return Outcome(after, note, tuple(writes))
 
 
 def plan_start(new: NewBlock, schema: Schema, limit: int, writer: Writer) -> Planned:
@@ -114,7 +152,7 @@ def plan_start(new: NewBlock, schema: Schema, limit: int, writer: Writer) -> Pla
     """
     before = empty_value(schema)
     value = _starting(new.content, schema) if new.value is None else new.value
-    start = structured.set_value(schema, before, SetValue(value=value), replace(writer, is_agent=False))
+    start = structured.set_value(schema, before, value, replace(writer, is_agent=False))
     content = Content(label=new.label, schema=schema, value=before, limit=limit)
     if not start.writes:
         return Planned(value=before, plain=plain(before, schema), note="", writes=())
@@ -174,72 +212,82 @@ def _within_limit(content: Content, after: Json, outcome: Outcome) -> Planned:
             note += f"; moved the oldest {'entry' if count == 1 else f'{count} entries'} to the archive"
     else:
         text = plain(after, schema)
-    size_before = len(plain(content.value, schema)) if len(text) > content.limit else 0
-    check_size(content.label, size=len(text), before=size_before, limit=content.limit)
+    if len(text) > content.limit:
+        check_size(content.label, size=len(text), before=len(plain(content.value, schema)), limit=content.limit)
     return Planned(value=after, plain=text, note=note, writes=writes, moved=moved)
 
 
-async def _outcome(schema: Schema, before: Json, edit: BlockEdit, writer: Writer, what: str) -> Outcome:
-    """What the edit makes of a whole block or of one section."""
-    match edit:
-        case SetText() if not isinstance(schema, TextSchema):
-            value = parse_editing(edit.text, schema)
-            return structured.set_value(schema, before, SetValue(value=value, section=edit.section), writer)
-        case SetValue() if isinstance(schema, TextSchema):
-            if not isinstance(edit.value, str):
-                raise InvalidInput(f"{what} is text; give its whole text")
-            return _written(before, await change_of(before, SetText(text=edit.value)), edit.section)
-        case SetValue():
-            return structured.set_value(schema, before, edit, writer)
-        case AppendText() if isinstance(schema, ListSchema):
-            return structured.item(schema, before, PushItem(value=Written(edit.text), section=edit.section), writer)
-        case AppendText() if isinstance(schema, LogSchema):
-            return structured.entry(schema, before, AppendEntry(value=Written(edit.text)), writer)
-        case AppendText() | ReplaceText() | SetText() | EditRange() | Patch():
-            if not isinstance(schema, TextSchema):
-                raise InvalidInput(f"{what} is {_instead(schema)}")
-            return _written(before, await change_of(before, edit), edit.section)
-        case SetField() | ListAppend() | ListRemove() | Increment():
-            if not isinstance(schema, MapSchema):
-                raise InvalidInput(f"{what} has no fields: it is {_instead(schema)}")
-            return structured.field(schema, before, edit, writer)
-        case PushItem() | InsertItem() | SetItem() | DeleteItem():
-            if not isinstance(schema, ListSchema):
-                raise InvalidInput(f"{what} has no items: it is {_instead(schema)}")
-            return structured.item(schema, before, edit, writer)
-        case AppendEntry():
-            if not isinstance(schema, LogSchema):
-                raise InvalidInput(f"{what} is no log: it is {_instead(schema)}")
-            return structured.entry(schema, before, edit, writer)
+def check_size(label: str, *, size: int, before: int, limit: int) -> None:
+    """Refuse what would not fit. Sizes and `limit` are Unicode code points.
+
+    A block that is over its limit already (the limit was lowered) may shrink step by step.
+
+    Raises:
+        InvalidInput: `size` is above `limit` and not below `before`; the message names all three.
+    """
+    if size > limit and size >= before:
+        raise InvalidInput(
+            f"the block {label} holds at most {limit} characters; it has {before} and would have {size}. "
+            "Shorten it first, or store the details with recall",
+            limit=limit,
+            size=before,
+            wanted=size,
+        )
 
 
-def _written(before: str, change: Change, section: str | None) -> Outcome:
-    if change.after == before:
-        return Outcome(before, change.note, ())
-    container = text_name(section)
-    if change.splices is None:
-        return Outcome(change.after, change.note, (UpdateText(container=container, text=change.after),))
-    writes = [
-        SpliceText(container=container, at=splice.at, delete=splice.delete, insert=splice.insert)
-        for splice in change.splices
-    ]
-    return Outcome(change.after, change.note, tuple(writes))
+async def _replaced(text: str, edit: ReplaceText) -> tuple[_Ranges, str]:
+    check_text(edit.new)
+    if not edit.old:
+        raise InvalidInput("say in `old` which text to replace")
+    if edit.mode == "regex":
+        match = await replace_first_match(edit.old, edit.new, text)
+        if match is None:
+            raise InvalidInput(f"the pattern {edit.old!r} matches nothing in the block")
+        return [(match.start, match.end, check_text(match.text))], "Replaced the first match"
+    number, old = _numbered(edit.old) if edit.mode == "nth" else (1, edit.old)
+    places = _occurrences(text, old)
+    if not places:
+        raise InvalidInput(f"{_quoted(old)} is not in the block; load it and copy the text exactly")
+    if edit.mode == "all":
+        chosen, note = places, f"Replaced {len(places)} occurrence{'s' if len(places) > 1 else ''}"
+    elif number <= len(places):
+        chosen = [places[number - 1]]
+        note = f"Replaced occurrence #{number} of {len(places)}" if len(places) > 1 else "Replaced the one occurrence"
+    else:
+        raise InvalidInput(f"{_quoted(old)} is in the block {len(places)} times, so there is no #{number}")
+    return [(at, at + len(old), edit.new) for at in chosen], note
 
 
-def _instead(schema: Schema) -> str:
-    """What a shape is, and how it is edited."""
-    match schema:
-        case TextSchema():
-            return "text; use append, replace, patch or edit_range"
-        case MapSchema():
-            return f"a Map; use set_field with one of {_names([field.name for field in schema.fields])}"
-        case ListSchema():
-            return "a List; use append, insert_item, set_item or delete_item"
-        case LogSchema():
-            return "a Log, whose entries stay; use append to add one"
-        case CompositeSchema():
-            return f"a Composite; name one of its sections: {_names([one.name for one in schema.sections])}"
+def _numbered(old: str) -> tuple[int, str]:
+    found = re.fullmatch(r"\s*(\d{1,9})(?::[ ]?|\s)(.+)", old, re.DOTALL)
+    if found is None or int(found[1]) < 1:
+        raise InvalidInput("for mode nth write `old` as `N: text`, with N from 1, as in `2: foo`")
+    return int(found[1]), found[2]
 
 
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(names)
+def _occurrences(text: str, old: str) -> list[int]:
+    places, at = [], text.find(old)
+    while at >= 0:
+        places.append(at)
+        at = text.find(old, at + len(old))
+    return places
+
+
+def _line_range(text: str, edit: EditRange) -> tuple[_Ranges, str]:
+    lines = lines_of(text) or [""]
+    if not 1 <= edit.first <= edit.last:
+        raise InvalidInput(f"the lines {edit.first}-{edit.last} are no range: count from 1, the smaller number first")
+    if edit.first > len(lines):
+        raise InvalidInput(
+            f"the block has {len(lines)} line{'s' if len(lines) > 1 else ''}; line {edit.first} is past the end"
+        )
+    last = min(edit.last, len(lines))
+    start = sum(len(line) for line in lines[: edit.first - 1])
+    end = start + sum(len(line) for line in lines[edit.first - 1 : last])
+    new = with_endings(check_text(edit.text), like=lines[edit.first - 1 : last])
+    note = f"Replaced lines {edit.first}-{last}" if last > edit.first else f"Replaced line {last}"
+    return [(start, end, new)], note if new else note.replace("Replaced", "Deleted")
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:80] + "…")

@@ -1,7 +1,7 @@
 """Edits of maps, lists and logs: what they make of a value, and the changes in the document. Pure.
 
 Changes name only what is edited, so that edits of different fields and items merge. Permissions of blocks and sections,
-and limits, are `memory.edits.plan`'s; read-only fields are looked at here.
+and limits, are looked at in `memory.edits.plan`; read-only fields here.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.memory.block import short_name
+from pattern_core.memory.content import ENTRIES, field_writes, parse_editing, writes_between
+from pattern_core.memory.document import AddCount, SpliceItems, Write
 from pattern_core.memory.edits.edit import (
     AppendEntry,
+    AppendText,
+    BlockEdit,
     DeleteItem,
     FieldEdit,
     Increment,
@@ -23,18 +28,8 @@ from pattern_core.memory.edits.edit import (
     PushItem,
     SetField,
     SetItem,
+    SetText,
     SetValue,
-)
-from pattern_core.memory.shapes.containers import (
-    ENTRIES,
-    AddCount,
-    SpliceItems,
-    Write,
-    counter_name,
-    field_writes,
-    items_name,
-    list_name,
-    writes_between,
 )
 from pattern_core.memory.shapes.fields import (
     Written,
@@ -55,6 +50,7 @@ from pattern_core.memory.shapes.schema import (
     LogSchema,
     MapSchema,
     Schema,
+    TextSchema,
 )
 from pattern_core.memory.shapes.values import FieldType, canonical, excerpt, of_type, same, typed
 from pattern_db.columns import Json, to_json
@@ -62,9 +58,9 @@ from pattern_db.columns import Json, to_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Who edits, and when: `name` is an agent's id or an author, `now` a stored time."""
+    """Who edits, and when: `author` as it is stored, `now` a stored time. Not `is_agent`: nothing is read-only."""
 
-    name: str
+    author: str
     now: str
     is_agent: bool
 
@@ -78,7 +74,38 @@ class Outcome:
     writes: tuple[Write, ...]
 
 
-def field(schema: MapSchema, before: Json, edit: FieldEdit, writer: Writer) -> Outcome:
+def outcome(schema: Schema, before: Json, edit: BlockEdit, writer: Writer, prefix: str, what: str) -> Outcome:
+    """What the edit makes of a whole block or of one section, whose containers' names begin with `prefix`.
+
+    Raises:
+        InvalidInput: it does not fit the shape, or the content; the message says what to do instead with `what`.
+        PermissionDenied: an agent would change what is read-only.
+    """
+    match edit, schema:
+        case SetValue(), _:
+            return set_value(schema, before, edit.value, writer, prefix)
+        case SetText(), _:
+            return set_value(schema, before, parse_editing(edit.text, schema), writer, prefix)
+        case AppendText(), ListSchema():
+            return item(schema, before, PushItem(value=Written(edit.text)), writer, prefix)
+        case AppendText(), LogSchema():
+            return entry(schema, before, AppendEntry(value=Written(edit.text)), writer)
+        case SetField() | ListAppend() | ListRemove() | Increment(), _:
+            if isinstance(schema, MapSchema):
+                return field(schema, before, edit, writer, prefix)
+            what += " has no fields: it"
+        case PushItem() | InsertItem() | SetItem() | DeleteItem(), _:
+            if isinstance(schema, ListSchema):
+                return item(schema, before, edit, writer, prefix)
+            what += " has no items: it"
+        case AppendEntry(), _:
+            if isinstance(schema, LogSchema):
+                return entry(schema, before, edit, writer)
+            what += " is no log: it"
+    raise InvalidInput(f"{what} is {_instead(schema)}")
+
+
+def field(schema: MapSchema, before: Json, edit: FieldEdit, writer: Writer, prefix: str = "") -> Outcome:
     """What an edit of one field makes of the map `before`.
 
     Raises:
@@ -93,36 +120,36 @@ def field(schema: MapSchema, before: Json, edit: FieldEdit, writer: Writer) -> O
         case SetField():
             new = fit_field(one, edit.value)
             note = f"Set {one.name}"
-            writes: Sequence[Write] = field_writes(one, held, new, edit.section)
+            writes: Sequence[Write] = field_writes(one, held, new, prefix)
         case ListAppend():
             _demand(one, FieldType.LIST)
             item = _loose(edit.value)
             new, note = [*_list(held), item], f"Added to {one.name}"
-            writes = [SpliceItems(container=list_name(one, edit.section), at=len(new) - 1, delete=0, insert=(item,))]
+            writes = [SpliceItems(container=f"{prefix}list_{one.name}", at=len(new) - 1, delete=0, insert=(item,))]
         case ListRemove():
             _demand(one, FieldType.LIST)
             at = _place(one, _list(held), edit.value)
             new, note = [*held[:at], *held[at + 1 :]], f"Removed from {one.name}"
-            writes = [SpliceItems(container=list_name(one, edit.section), at=at, delete=1, insert=())]
+            writes = [SpliceItems(container=f"{prefix}list_{one.name}", at=at, delete=1, insert=())]
         case Increment():
             _demand(one, FieldType.COUNTER)
             delta = _delta(edit.delta)
             new = of_type(held + delta, FieldType.COUNTER)
             note = f"{one.name} is {new} now"
-            writes = [AddCount(container=counter_name(one, edit.section), delta=delta)] if delta else []
+            writes = [AddCount(container=f"{prefix}counter_{one.name}", delta=delta)] if delta else []
         case _:
             assert_never(edit)
     return Outcome(before | {one.name: new}, note, tuple(writes))
 
 
-def item(schema: ListSchema, before: Sequence[Json], edit: ItemEdit, writer: Writer) -> Outcome:
+def item(schema: ListSchema, before: Sequence[Json], edit: ItemEdit, writer: Writer, prefix: str = "") -> Outcome:
     """What an edit of one item makes of the list `before`.
 
     Raises:
         InvalidInput: there is no such item, the new one does not fit, or the list is full.
         PermissionDenied: an agent may not set one of the item's fields.
     """
-    container, count = items_name(edit.section), len(before)
+    container, count = f"{prefix}items", len(before)
     match edit:
         case PushItem():
             at, deleted, note = count, 0, f"Added item {count + 1}"
@@ -154,14 +181,14 @@ def entry(schema: LogSchema, before: Sequence[Json], edit: AppendEntry, writer: 
         InvalidInput: the entry does not fit.
         PermissionDenied: an agent may not set one of its fields.
     """
-    new = fit_entry(schema, edit.value, now=writer.now, agent=writer.name)
+    new = fit_entry(schema, edit.value, now=writer.now, agent=short_name(writer.author))
     _guard(schema.fields, None, new, writer)
     writes = (SpliceItems(container=ENTRIES, at=len(before), delete=0, insert=(new,)),)
     return Outcome([*before, new], "Added an entry", writes)
 
 
-def set_value(schema: Schema, before: Json, edit: SetValue, writer: Writer) -> Outcome:
-    """What replaces the whole content `before` of a block or section that is not text, by the fewest changes.
+def set_value(schema: Schema, before: Json, value: Json, writer: Writer, prefix: str = "") -> Outcome:
+    """What makes `value` of the whole content `before` of a block or section, by the fewest changes.
 
     What an agent leaves out stays as it is where it is read-only; everything else that is left out is emptied.
 
@@ -169,7 +196,7 @@ def set_value(schema: Schema, before: Json, edit: SetValue, writer: Writer) -> O
         InvalidInput: the value does not fit the schema.
         PermissionDenied: an agent would change what is read-only, or rewrite a log.
     """
-    value = guessed(edit.value) if isinstance(edit.value, Written) else edit.value
+    value = guessed(value) if isinstance(value, Written) else value
     if writer.is_agent:
         value = _kept(schema, before, value)
     after = fit(schema, value)
@@ -179,7 +206,7 @@ def set_value(schema: Schema, before: Json, edit: SetValue, writer: Writer) -> O
         after = _stamped(schema, before, after, writer)
     if writer.is_agent:
         _guard_all(schema, before, after, writer)
-    return Outcome(after, "Set the content", tuple(writes_between(schema, before, after, edit.section)))
+    return Outcome(after, "Set the content", tuple(writes_between(schema, before, after, prefix)))
 
 
 def _demand(one: Field, kind: FieldType) -> None:
@@ -271,5 +298,20 @@ def _stamped(schema: LogSchema, before: Sequence[Json], after: Sequence[Json], w
     if schema.has_timestamp:
         stamps[TIMESTAMP] = writer.now
     if schema.has_agent:
-        stamps[AGENT_ID] = writer.name
+        stamps[AGENT_ID] = short_name(writer.author)
     return [each if to_json(each) in known else canonical(stamps | each) for each in after]
+
+
+def _instead(schema: Schema) -> str:
+    """What a shape is, and how it is edited."""
+    match schema:
+        case TextSchema():
+            return "text; use append, replace, patch or edit_range"
+        case MapSchema():
+            return f"a Map; use set_field with one of {', '.join(field.name for field in schema.fields)}"
+        case ListSchema():
+            return "a List; use append, insert_item, set_item or delete_item"
+        case LogSchema():
+            return "a Log, whose entries stay; use append to add one"
+        case CompositeSchema():
+            return f"a Composite; name one of its sections: {', '.join(one.name for one in schema.sections)}"

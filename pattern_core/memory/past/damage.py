@@ -1,4 +1,4 @@
-"""Blocks whose stored documents cannot be opened: found in a child process, and repaired without losing what is known.
+"""Blocks whose stored documents cannot be opened: found in a child process, and repaired when a person asks for it.
 
 A repair starts from the newest part that opens and goes on with the recorded changes of the history; for a text block
 the text that lists and search show decides. What could not be read is put aside, never thrown away.
@@ -9,21 +9,34 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import trio
 
+from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict
-from pattern_core.memory.checkpoint import pack, unpack
-from pattern_core.memory.delta import HistoryDamaged, State, applied, packed, unpacked
-from pattern_core.memory.document import TEXT, Document, DocumentDamaged, state_of, state_snapshot
+from pattern_core.ids import Randomness
+from pattern_core.memory.block import Operation, kind_of, schema_of
+from pattern_core.memory.checkpoint import pack, segment_of, unpack
+from pattern_core.memory.content import plain, value_of
+from pattern_core.memory.document import (
+    TEXT,
+    Document,
+    DocumentDamaged,
+    HistoryDamaged,
+    State,
+    new_peer,
+    packed,
+    state_of,
+    state_snapshot,
+    unpacked,
+)
+from pattern_core.memory.opened import OpenBlocks, told
 from pattern_core.memory.past.block_check import frame
-from pattern_core.memory.past.versions import write_state
-from pattern_core.memory.segments import segment_of
-from pattern_core.memory.shapes.containers import value_of
-from pattern_core.memory.shapes.render import plain
-from pattern_core.memory.shapes.schema import SchemaKind, kind_of, schema_of
+from pattern_core.memory.past.changes import applied, write_state
+from pattern_core.memory.shapes.schema import SchemaKind
+from pattern_core.unit_of_work import Commit, given_or_alone
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -208,27 +221,25 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
     based = document.version()
     for part in parts[1:]:
         document.import_update(part)
-    version = document.version()
-    state, is_exact = _last_known(connection, row, state_of(document) if sound else {}, at)
-    write_state(document, state)
-    document.commit(_BY, {}, now_ms=0)
-    update = document.export_since(version)
+    held = state_of(document)
+    state, is_exact = _last_known(connection, row, held if sound else {}, at)
+    signed = document.sign(held, lambda one: write_state(one, state), _BY, {}, now_ms=0)
     block_damage.put_aside(connection, row.id, at, now, damage.reason)
     seq = block_updates.store_update(
-        connection, row.id, update, UpdateSource.MIGRATION, now, document.frontier(), Attribution(author=_BY)
+        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, Attribution(author=_BY)
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     segment = segment_of(row.id, document, base, based, seq, now)
     data, encoding = pack(state_snapshot(document))
-    block_checkpoints.consolidate_checkpoint(connection, row.id, data, document.frontier(), seq, now, encoding)
+    block_checkpoints.consolidate_checkpoint(connection, row.id, data, signed.frontier, seq, now, encoding)
     block_segments.add(connection, segment)
     schema = schema_of(row.metadata)
-    shown = plain(value_of(document, schema), schema)
-    memory_blocks.update_content(connection, row.id, shown, document.frontier(), now)
+    shown = plain(value_of(state_of(document), schema), schema)
+    memory_blocks.update_content(connection, row.id, shown, signed.frontier, now)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
     line = HistoryRow(
         block_id=row.id,
-        frontiers=document.frontier().hex(),
+        frontiers=signed.frontier.hex(),
         changed_by=_BY,
         timestamp=now,
         seq=seq,
@@ -255,3 +266,36 @@ def _last_known(connection: Connection, row: BlockRow, state: State, at: int) ->
         rest = {name: value for name, value in state.items() if name != TEXT}
         state = {**rest, TEXT: row.content_preview} if row.content_preview else rest
     return state, is_exact
+
+
+class Repairs:
+    """Repair, over the blocks that a `MemoryStore` works on."""
+
+    def __init__(
+        self, *, database: Database, clock: Clock, randomness: Randomness, blocks: OpenBlocks, commit: Commit
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._randomness = randomness
+        self._blocks = blocks
+        self._commit = commit
+
+    async def repair(self, agent_id: str, label: str, by: Attribution) -> Repaired:
+        """Make a damaged block one that opens, from what is known of it, as a new version; what cannot be read is put
+        aside in the same transaction.
+
+        Raises:
+            NotFound: there is no such block.
+            PermissionDenied: the permission does not let an agent overwrite.
+            Conflict: the block can be opened; there is nothing to repair.
+        """
+        async with given_or_alone(None, self._commit) as unit:
+            visible, hot = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
+            mending = await prepare(self._database, visible.block.id)
+            hot.is_changed, hot.author = True, by.author
+            now, peer = now_text(self._clock), new_peer(self._randomness)
+            done: list[Repaired] = []
+            unit.store(lambda connection: done.append(mend(connection, mending, now, peer)))
+            row = replace(visible.block, last_seq=visible.block.last_seq + 1)
+            unit.event("memory.changed", {**told(row, by), "repaired": True})
+        return done[-1]

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pattern_core.errors import Conflict, NotFound
-from pattern_core.memory.checkpoint import open_document, unpack
-from pattern_core.memory.delta import Change, State, applied, inverse, unpacked
-from pattern_core.memory.document import READER_PEER, TEXT, Document, document_at, state_of
+from pattern_core.memory.block import schema_of
+from pattern_core.memory.checkpoint import open_document, unpack, whole_document
+from pattern_core.memory.content import plain, raw, value_of
+from pattern_core.memory.document import READER_PEER, TEXT, Change, Document, State, document_at, state_of, unpacked
+from pattern_core.memory.past.changes import applied, inverse
 from pattern_core.memory.past.undo import UNDO_REACH
-from pattern_core.memory.past.versions import document_of
 from pattern_core.memory.past.whose import Origin, lines_by, lines_by_rendering
-from pattern_core.memory.segments import whole_document
-from pattern_core.memory.shapes.containers import value_of
-from pattern_core.memory.shapes.render import plain, raw
-from pattern_core.memory.shapes.schema import schema_of
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -31,7 +28,7 @@ from pattern_db.tables import block_checkpoints, block_history, memory_blocks
 from pattern_db.tables.block_history import HistoryRow
 from pattern_db.tables.memory_blocks import BlockRow
 
-Plain = Callable[[BlockRow, Document], str]  # a document as text for people; its lines are what is compared and blamed
+Plain = Callable[[BlockRow, State], str]  # a state as text for people; its lines are what is compared and blamed
 RENDERED_MAX = 2_000  # versions that blame renders of a block that is no text; what is older counts as the oldest
 
 
@@ -63,14 +60,14 @@ class Blamed:
     created_at: str
 
 
-def plain_of(row: BlockRow, document: Document) -> str:
-    """The plain rendering of a document by its block's schema.
+def plain_of(row: BlockRow, state: State) -> str:
+    """The plain rendering of what a document holds, by its block's schema.
 
     Raises:
         InvalidInput: the block's metadata names no schema that there is.
     """
     schema = schema_of(row.metadata)
-    return plain(value_of(document, schema), schema)
+    return plain(value_of(state, schema), schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ class Past:
 
 
 class BlockHistory:
-    """The past of one constellation's blocks. `plain` renders a document of any schema."""
+    """The past of one constellation's blocks. `plain` renders what a document of any schema holds."""
 
     def __init__(self, database: Database, plain: Plain = plain_of) -> None:
         self._database = database
@@ -106,23 +103,13 @@ class BlockHistory:
             for row in rows
         ]
 
-    async def at(self, block_id: str, version: int) -> Document:
-        """The block's content at `version`, as a document of its own without history.
+    async def state_at(self, block_id: str, version: int) -> State:
+        """What the block's document held at `version`: a value per container.
 
         Raises:
             NotFound: there is no such version, or nobody knows any more what it was.
             HistoryDamaged: a recorded change cannot be read.
             DocumentDamaged: the stored document cannot be opened.
-        """
-        return document_of(await self.state_at(block_id, version))
-
-    async def state_at(self, block_id: str, version: int) -> State:
-        """The same as values, one per container.
-
-        Raises:
-            NotFound: as `at`.
-            HistoryDamaged: as `at`.
-            DocumentDamaged: as `at`.
         """
         return await self._database.read_aside(_state_at, block_id, version)
 
@@ -130,9 +117,9 @@ class BlockHistory:
         """What the block held at `version`, as its schema of today shows it.
 
         Raises:
-            NotFound: as `at`.
-            HistoryDamaged: as `at`.
-            DocumentDamaged: as `at`.
+            NotFound: as `state_at`.
+            HistoryDamaged: as `state_at`.
+            DocumentDamaged: as `state_at`.
         """
         return await self._database.read_aside(_content_at, block_id, version)
 
@@ -140,9 +127,9 @@ class BlockHistory:
         """What differs between two versions, as a unified diff of the plain renderings; empty if nothing does.
 
         Raises:
-            NotFound: as `at`.
-            HistoryDamaged: as `at`.
-            DocumentDamaged: as `at`.
+            NotFound: as `state_at`.
+            HistoryDamaged: as `state_at`.
+            DocumentDamaged: as `state_at`.
         """
         return await self._database.read_aside(_diff, block_id, (before, after), self._plain)
 
@@ -151,8 +138,8 @@ class BlockHistory:
 
         Raises:
             NotFound: there is no such block.
-            HistoryDamaged: as `at`.
-            DocumentDamaged: as `at`.
+            HistoryDamaged: as `state_at`.
+            DocumentDamaged: as `state_at`.
         """
         return await self._database.read_aside(_blame, block_id, self._plain)
 
@@ -219,15 +206,13 @@ def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> Sta
 def _content_at(connection: Connection, block_id: str, version: int) -> Past:
     row = memory_blocks.get(connection, block_id)
     schema = schema_of(row.metadata)
-    value = value_of(document_of(_state_at(connection, block_id, version)), schema)
+    value = value_of(_state_at(connection, block_id, version), schema)
     return Past(content=plain(value, schema), value=raw(value, schema))
 
 
 def _diff(connection: Connection, block_id: str, versions: tuple[int, int], rendered: Plain) -> str:
     row = memory_blocks.get(connection, block_id)
-    before, after = (
-        rendered(row, document_of(_state_at(connection, block_id, version))).splitlines() for version in versions
-    )
+    before, after = (rendered(row, _state_at(connection, block_id, version)).splitlines() for version in versions)
     lines = difflib.unified_diff(before, after, f"version {versions[0]}", f"version {versions[1]}", lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
@@ -235,15 +220,13 @@ def _diff(connection: Connection, block_id: str, versions: tuple[int, int], rend
 def _blame(connection: Connection, block_id: str, rendered: Plain) -> list[Blamed]:
     row = memory_blocks.get(connection, block_id)
     state = _now(connection, block_id)
-    shown = rendered(row, document_of(state))
+    shown = rendered(row, state)
     stored = block_history.changes(connection, block_id, 0, row.last_seq, newest_first=True)
     past = _unpacked(stored, row.last_seq)
     if shown == state.get(TEXT, ""):
         origins = lines_by(shown, past, row.last_seq)
     else:
-        origins = lines_by_rendering(
-            state, islice(past, RENDERED_MAX), row.last_seq, lambda then: rendered(row, document_of(then))
-        )
+        origins = lines_by_rendering(state, islice(past, RENDERED_MAX), row.last_seq, lambda then: rendered(row, then))
     known = {version: block_history.get(connection, block_id, version) for version in {one.version for one in origins}}
     return [_blamed(number, one, known[one.version]) for number, one in enumerate(origins, 1)]
 

@@ -11,22 +11,17 @@ from dataclasses import dataclass
 
 from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict
-from pattern_core.memory.authors import is_agent, short_name
-from pattern_core.memory.block import BlockView, view_of
-from pattern_core.memory.changes import Made, opened, record, sign
-from pattern_core.memory.document import Document, state_of
+from pattern_core.memory.block import BlockView, Operation, is_agent, schema_of, view_of
+from pattern_core.memory.content import plain, value_of, writes_between
+from pattern_core.memory.document import State, state_of
 from pattern_core.memory.edits.edit import SetText, SetValue
-from pattern_core.memory.edits.plan import Content, plan
+from pattern_core.memory.edits.plan import Content, check_size, plan
 from pattern_core.memory.edits.structured import Writer
-from pattern_core.memory.hot import Hot
-from pattern_core.memory.opened import OpenBlocks
+from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks
+from pattern_core.memory.past.changes import applied, apply_change
 from pattern_core.memory.past.history import BlockHistory, lines_since, newest_lines
 from pattern_core.memory.past.undo import Plan, plan_merge, plan_redo, plan_rollback, plan_undo
-from pattern_core.memory.past.versions import apply_change, preview
-from pattern_core.memory.permission import Operation
-from pattern_core.memory.shapes.containers import apply, value_of, writes_between
-from pattern_core.memory.shapes.render import plain
-from pattern_core.memory.shapes.schema import LogSchema, Schema, check_size, schema_of
+from pattern_core.memory.shapes.schema import LogSchema, Schema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.database import Database
 from pattern_db.tables.block_history import HistoryRow
@@ -67,7 +62,7 @@ class Revisions:
             InvalidInput: there is nothing to undo, or the block would not fit its limit or schema.
             Conflict: it was changed within the same unit of work.
         """
-        return await self._revised(agent_id, label, by, lambda rows, _now: plan_undo(rows, of or by.author), work)
+        return await self._revised(agent_id, label, by, lambda rows: plan_undo(rows, of or by.author), work)
 
     async def redo(
         self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
@@ -77,7 +72,7 @@ class Revisions:
         Raises:
             InvalidInput: there is nothing to redo; else as `undo`.
         """
-        return await self._revised(agent_id, label, by, lambda rows, _now: plan_redo(rows, of or by.author), work)
+        return await self._revised(agent_id, label, by, lambda rows: plan_redo(rows, of or by.author), work)
 
     async def rollback(
         self, agent_id: str, label: str, by: Attribution, *, version: int, work: UnitOfWork | None = None
@@ -89,11 +84,9 @@ class Revisions:
             InvalidInput: it is so already; else as `undo`.
         """
         async with given_or_alone(work, self._commit) as unit:
-            visible, hot = await self._held(agent_id, label, by, unit)
+            visible, hot, now = await self._opened(agent_id, label, by, unit)
             then = await self._history.state_at(visible.block.id, version)
-            document = await self._blocks.document(hot, visible.block)
-            planned = plan_rollback(state_of(document), then, version)
-            return await self._carried_out(visible, hot, planned, by, unit)
+            return await self._carried_out(visible, hot, now, plan_rollback(now, then, version), by, unit)
 
     async def merge(
         self,
@@ -113,59 +106,52 @@ class Revisions:
             InvalidInput: the content does not fit; else as `undo`.
         """
         async with given_or_alone(work, self._commit) as unit:
-            visible, hot = await self._held(agent_id, label, by, unit)
+            visible, hot, now = await self._opened(agent_id, label, by, unit)
             row = visible.block
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
-            document = await self._blocks.document(hot, row)
-            schema = schema_of(row.metadata)
-            then = await self._history.at(row.id, base)
-            written = await plan(_content(row, schema, then), edit, self._writer(by))
-            writes = written.writes
+            then = await self._history.state_at(row.id, base)
+            written = await plan(_content(row, schema_of(row.metadata), then), edit, self._writer(by))
             rows = await self._database.read(lines_since, row.id, base, row.last_seq)
-            planned = plan_merge(
-                rows, state_of(document), lambda scratch: apply(scratch, writes), base=base, note=written.note
-            )
+            planned = plan_merge(rows, now, lambda then: then.apply(written.writes), base=base, note=written.note)
             if not planned.change:
                 return Revised(block=view_of(visible), note="Nothing changed", undo_remaining=0, redo_remaining=0)
-            return await self._carried_out(visible, hot, planned, by, unit)
+            return await self._carried_out(visible, hot, now, planned, by, unit)
 
     async def _revised(
         self,
         agent_id: str,
         label: str,
         by: Attribution,
-        make_plan: Callable[[Sequence[HistoryRow], Document], Plan],
+        make_plan: Callable[[Sequence[HistoryRow]], Plan],
         work: UnitOfWork | None,
     ) -> Revised:
         async with given_or_alone(work, self._commit) as unit:
-            visible, hot = await self._held(agent_id, label, by, unit)
-            document = await self._blocks.document(hot, visible.block)
+            visible, hot, now = await self._opened(agent_id, label, by, unit)
             rows = await self._database.read(newest_lines, visible.block.id, visible.block.last_seq)
-            return await self._carried_out(visible, hot, make_plan(rows, document), by, unit)
+            return await self._carried_out(visible, hot, now, make_plan(rows), by, unit)
 
-    async def _held(self, agent_id: str, label: str, by: Attribution, work: UnitOfWork) -> tuple[VisibleBlock, Hot]:
-        return await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
+    async def _opened(
+        self, agent_id: str, label: str, by: Attribution, work: UnitOfWork
+    ) -> tuple[VisibleBlock, Hot, State]:
+        """The block, held and opened, and what its document holds."""
+        visible, hot = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
+        return visible, hot, state_of(await self._blocks.document(hot, visible.block))
 
     async def _carried_out(
-        self, visible: VisibleBlock, hot: Hot, planned: Plan, by: Attribution, work: UnitOfWork
+        self, visible: VisibleBlock, hot: Hot, now: State, planned: Plan, by: Attribution, work: UnitOfWork
     ) -> Revised:
-        """Look at the outcome on a copy; then the document and the unit of work change together, without a wait."""
-        row, schema = visible.block, schema_of(visible.block.metadata)
-        document = opened(hot)
-        text = await self._fitting(row, schema, document, preview(document, planned.change), by)
-        now_ms = self._clock.now_ms()
-        hot.is_changed, hot.author = True, by.author  # first, so that a document that fails half way is dropped
-        signed = sign(document, lambda one: apply_change(one, planned.change), by, now_ms)
-        made = Made(
-            signed=signed,
-            plain=text,
+        """Check what would come of the plan, then make it."""
+        change = DocumentChange(
+            before=now,
+            edit=lambda document: apply_change(document, planned.change),
+            plain=await self._fitting(visible.block, now, applied(now, planned.change), by),
             note=planned.note,
             kind=planned.kind,
             stack=planned.stack,
             reverts=planned.reverts,
         )
-        changed = record(visible, hot, made, by, now_ms, work)
+        changed = self._blocks.change(visible, hot, change, by, work)
         return Revised(
             block=view_of(changed),
             note=planned.note,
@@ -173,25 +159,26 @@ class Revisions:
             redo_remaining=planned.redo_remaining,
         )
 
-    async def _fitting(self, row: BlockRow, schema: Schema, before: Document, after: Document, by: Attribution) -> str:
+    async def _fitting(self, row: BlockRow, before: State, after: State, by: Attribution) -> str:
         """The plain rendering after the change.
 
         Raises:
             InvalidInput: it does not fit the block's schema or limit any more.
             PermissionDenied: an agent would change what is read-only.
         """
+        schema = schema_of(row.metadata)
         content, value = _content(row, schema, before), value_of(after, schema)
         if not writes_between(schema, content.value, value):
             return row.content_preview or ""
         if not isinstance(schema, LogSchema):
             return (await plan(content, SetValue(value=value), self._writer(by))).plain
-        text = plain(value, schema)  # entries keep their stamps, which writing them anew would not
+        text = plain(value, schema)  # entries keep their stamps, which writing them again would not
         check_size(row.label, size=len(text), before=len(row.content_preview or ""), limit=row.char_limit)
         return text
 
     def _writer(self, by: Attribution) -> Writer:
-        return Writer(name=short_name(by.author), now=now_text(self._clock), is_agent=is_agent(by.author))
+        return Writer(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
 
 
-def _content(row: BlockRow, schema: Schema, document: Document) -> Content:
-    return Content(label=row.label, schema=schema, value=value_of(document, schema), limit=row.char_limit)
+def _content(row: BlockRow, schema: Schema, state: State) -> Content:
+    return Content(label=row.label, schema=schema, value=value_of(state, schema), limit=row.char_limit)

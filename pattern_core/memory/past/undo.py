@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.memory.delta import Change, State, applied, carried, inverse, unpacked
-from pattern_core.memory.document import Document
-from pattern_core.memory.past.versions import change_by, change_to
+from pattern_core.memory.document import Change, Document, State, unpacked
+from pattern_core.memory.past.changes import applied, carried, change_by, change_to, inverse
 from pattern_db.enums import HistoryKind
 from pattern_db.tables.block_history import HistoryRow
 

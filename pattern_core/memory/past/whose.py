@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pattern_core.memory.delta import Change, Spliced, State, applied, inverse
-from pattern_core.memory.document import TEXT
+from pattern_core.memory.document import TEXT, Change, Spliced, State
+from pattern_core.memory.past.changes import applied, inverse
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.shapes.containers import empty_value
 from pattern_core.memory.shapes.schema import (
     AGENT_ID,
     TIMESTAMP,
@@ -21,8 +20,10 @@ from pattern_core.memory.shapes.schema import (
     Section,
     TextSchema,
 )
-from pattern_core.memory.shapes.values import canonical, check_text, excerpt, of_type, typed
+from pattern_core.memory.shapes.values import FieldType, canonical, check_text, excerpt, of_type, typed
 from pattern_db.columns import Json
+
+_EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,19 @@ class Written:
     """A value as somebody wrote it down: how it is read depends on what stands there. JSON, or just words."""
 
     text: str
+
+
+def empty_value(schema: Schema) -> Json:
+    """What a document without any content holds, but for defaults."""
+    match schema:
+        case TextSchema():
+            return ""
+        case MapSchema():
+            return {field.name: _EMPTY.get(field.field_type) for field in schema.fields}
+        case ListSchema() | LogSchema():
+            return []
+        case CompositeSchema():
+            return {one.name: empty_value(one.schema) for one in schema.sections}
 
 
 def fit(schema: Schema, value: Json) -> Json:

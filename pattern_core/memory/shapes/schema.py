@@ -119,25 +119,6 @@ Schema = TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema
 _WHOLE = (SchemaKind.LOG, SchemaKind.COMPOSITE)  # what stands only by itself
 
 
-def schema_of(metadata: Mapping[str, object] | None) -> Schema:
-    """The schema that a block's metadata holds; text where it holds none.
-
-    Raises:
-        InvalidInput: there is no such schema; the message says what would do.
-    """
-    stored = (metadata or {}).get("schema")
-    return TextSchema() if stored is None else parse_schema(stored)
-
-
-def kind_of(metadata: Mapping[str, object] | None) -> SchemaKind:
-    """The kind of the schema that a block's metadata holds; text where it holds none.
-
-    Raises:
-        InvalidInput: as `schema_of`.
-    """
-    return schema_of(metadata).kind
-
-
 def parse_schema(stored: Json) -> Schema:
     """The schema that `stored` describes: a tag of any case, or an object of one tag and its parameters.
 
@@ -188,24 +169,6 @@ def to_metadata(schema: Schema) -> Json:
             return {"Log": {"display_limit": schema.display_limit, "entry_schema": entry}}
         case CompositeSchema():
             return {"Composite": {"sections": [_section_json(section) for section in schema.sections]}}
-
-
-def check_size(label: str, *, size: int, before: int, limit: int) -> None:
-    """Refuse what would not fit. Sizes and `limit` are Unicode code points.
-
-    A block that is over its limit already (the limit was lowered) may shrink step by step.
-
-    Raises:
-        InvalidInput: `size` is above `limit` and not below `before`; the message names all three.
-    """
-    if size > limit and size >= before:
-        raise InvalidInput(
-            f"the block {label} holds at most {limit} characters; it has {before} and would have {size}. "
-            "Shorten it first, or store the details with recall",
-            limit=limit,
-            size=before,
-            wanted=size,
-        )
 
 
 def _tagged(stored: Json) -> tuple[SchemaKind, _Given]:

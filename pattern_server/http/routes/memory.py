@@ -14,8 +14,7 @@ from fastapi import Depends, Header, Query, Response
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.memory.authors import Attribution
-from pattern_core.memory.block import BlockView
+from pattern_core.memory.block import Attribution, BlockView
 from pattern_server.http.auth import demand
 from pattern_server.http.blocks import At, content_edit, find, new_block, settings_of, tagged, told
 from pattern_server.http.bodies import BlockPatched, BlockPut, BlockTold, Cursor, Page, PageLimit, page_of

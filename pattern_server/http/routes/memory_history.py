@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import Field
 
 from pattern_core.constellation import Constellation
-from pattern_core.memory.authors import Attribution
+from pattern_core.memory.block import Attribution
 from pattern_core.memory.past.history import Version
 from pattern_core.memory.past.revising import Revised
 from pattern_server.http.auth import demand

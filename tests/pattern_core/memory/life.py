@@ -7,10 +7,9 @@ from contextlib import suppress
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.checkpoint import open_document
-from pattern_core.memory.delta import packed
-from pattern_core.memory.document import Document, recorded, state_of
+from pattern_core.memory.document import Document, packed, state_of
+from pattern_core.memory.past.changes import apply_change
 from pattern_core.memory.past.undo import UNDO_REACH, Plan, plan_merge, plan_redo, plan_rollback, plan_undo
-from pattern_core.memory.past.versions import apply_change
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
 from pattern_db.tables import block_checkpoints, block_history, block_updates, memory_blocks
@@ -24,9 +23,7 @@ Write = Callable[[Document], None]
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
     document = Document(1)
-    with recorded(document) as recording:
-        document.append(content)
-        document.commit("user:maker", {}, now_ms=0)
+    signed = document.sign({}, lambda one: one.append(content), "user:maker", {}, now_ms=0)
     row = BlockRow(
         id=block_id,
         agent_id=ADA,
@@ -47,7 +44,7 @@ def create(connection: Connection, content: str = "", block_id: str = "mem_1") -
         seq=0,
         change_summary="Created",
         kind=HistoryKind.CREATE,
-        change=packed(recording.change),
+        change=packed(signed.change),
     )
     block_history.append(connection, line)
     return block_id
@@ -75,16 +72,13 @@ class Life:
     def edit(self, author: str, write: Write, *, note: str = "Edited", plan: Plan | None = None) -> bool:
         """Change the document and store it; return whether anything changed. `write` does not commit."""
         before = self.document.version()
-        with recorded(self.document) as recording:
-            write(self.document)
-            self.document.commit(author, {}, now_ms=0)
+        signed = self.document.sign(state_of(self.document), write, author, {}, now_ms=0)
         if self.document.is_at(before):
             return False
-        assert recording.change is not None
-        frontier, cause = self.document.frontier(), {"message": f"msg_{self.version + 1}"}
-        update = self.document.export_since(before)
+        assert signed.change is not None
+        frontier, cause = signed.frontier, {"message": f"msg_{self.version + 1}"}
         by = Attribution(author=author, cause=cause)
-        seq = block_updates.store_update(self.connection, self.block_id, update, None, NOW, frontier, by)
+        seq = block_updates.store_update(self.connection, self.block_id, signed.update, None, NOW, frontier, by)
         if self._is_indexed:
             memory_blocks.update_content(self.connection, self.block_id, self.document.text, frontier, NOW)
         line = HistoryRow(
@@ -98,7 +92,7 @@ class Life:
             kind=HistoryKind.EDIT if plan is None else plan.kind,
             stack=None if plan is None else plan.stack,
             reverts=None if plan is None else plan.reverts,
-            change=packed(recording.change),
+            change=packed(signed.change),
         )
         block_history.append(self.connection, line)
         return True

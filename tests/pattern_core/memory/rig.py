@@ -8,7 +8,9 @@ from pattern_core.again import Again
 from pattern_core.events import Draft
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
-from pattern_core.memory.block import NewBlock
+from pattern_core.memory.block import NewBlock, with_schema
+from pattern_core.memory.content import prompt
+from pattern_core.memory.shapes.schema import Schema
 from pattern_core.memory.store import MemoryStore
 from pattern_core.prompts.blocks import block_parts
 from pattern_core.testing.clock import StoppedClock
@@ -16,11 +18,13 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import CONSTELLATION_OWNER
+from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
 from pattern_db.errors import Busy
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.block_sharing import Via, VisibleBlock
+from pattern_db.tables.memory_blocks import BlockRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 ADA, BOB, ALL = "agt_ada", "agt_bob", CONSTELLATION_OWNER
@@ -99,3 +103,29 @@ class Rig:
 async def prompt_blocks(store: MemoryStore, agent_id: str) -> list[str]:
     """The blocks as a prompt of the agent shows them."""
     return [part.text for part in (await block_parts(store, agent_id, "", Again())).parts]
+
+
+def shown_block(
+    *,
+    label: str,
+    permission: str,
+    content: str,
+    char_limit: int,
+    description: str = "",
+    owner: str | None = None,
+    schema: Schema | None = None,
+) -> str:
+    """What the prompt shows of such a block."""
+    row = BlockRow(
+        id="mem_1",
+        agent_id=ADA,
+        label=label,
+        description=description,
+        block_type=BlockType.CORE,
+        created_at=NOW,
+        updated_at=NOW,
+        char_limit=char_limit,
+        content_preview=content,
+        metadata=None if schema is None else with_schema({}, schema),
+    )
+    return prompt(VisibleBlock(block=row, via=Via.OWN, permission=Permission(permission)), owner)

@@ -2,17 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.limits import Limits
 from pattern_core.memory.block import (
     DESCRIPTION_CHARS_MAX,
+    Operation,
+    agent_author,
     check_description,
     check_label,
     check_limit,
     check_metadata,
+    is_agent,
+    kind_of,
+    require,
+    schema_of,
+    short_name,
+    shown_schema,
     view_of,
+    with_schema,
 )
-from pattern_core.memory.shapes.schema import ListSchema, TextSchema
+from pattern_core.memory.shapes.schema import ListSchema, SchemaKind, TextSchema
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables.block_sharing import Via, VisibleBlock
 from pattern_db.tables.memory_blocks import BlockRow
@@ -83,3 +92,64 @@ def test_metadata() -> None:
 def test_a_view_has_the_readers_permission_and_shows_any_schema_as_text() -> None:
     view = view_of(visible(BlockType.CORE, Via.ATTACHED, metadata={"schema": {"Map": {}}}))
     assert (view.permission, view.content, view.metadata) == (Permission.APPEND, "text", {"schema": {"Map": {}}})
+
+
+def test_the_schema_that_metadata_holds() -> None:
+    stored = with_schema({"colour": "red"}, ListSchema())
+    assert stored == {"colour": "red", "schema": {"List": {}}}
+    assert schema_of(stored) == shown_schema(stored) == ListSchema()
+    assert kind_of(stored) is SchemaKind.LIST
+    assert shown_schema({"schema": "Table"}) == schema_of(None) == TextSchema()
+
+
+def test_agents_are_told_from_people_and_the_system() -> None:
+    assert agent_author("agt_1") == "agent:agt_1"
+    assert [is_agent(author) for author in ("agent:agt_1", "user:usr_1", "system")] == [True, False, False]
+    assert [short_name(author) for author in ("agent:agt_1", "user:usr_1", "system")] == [
+        "agt_1",
+        "user:usr_1",
+        "system",
+    ]
+
+
+# The table of permissions, compared cell by cell with the one in the memory design.
+
+ALLOWED = {
+    Operation.READ: set(Permission),
+    Operation.APPEND: {Permission.APPEND, Permission.READ_WRITE, Permission.ADMIN},
+    Operation.OVERWRITE: {Permission.READ_WRITE, Permission.ADMIN},
+    Operation.DELETE: {Permission.ADMIN},
+}
+WITH_CONSENT = {
+    Operation.READ: set[Permission](),
+    Operation.APPEND: {Permission.PARTNER, Permission.HUMAN},
+    Operation.OVERWRITE: {Permission.PARTNER, Permission.HUMAN},
+    Operation.DELETE: set[Permission](),
+}
+
+
+@pytest.mark.parametrize("operation", Operation)
+@pytest.mark.parametrize("permission", Permission)
+def test_every_cell(permission: Permission, operation: Operation) -> None:
+    if permission in ALLOWED[operation]:
+        require(permission, operation, "notes")
+        return
+    with pytest.raises(PermissionDenied) as refused:
+        require(permission, operation, "notes")
+    assert ("consent" in refused.value.details) == (permission in WITH_CONSENT[operation])
+
+
+def test_require_passes_what_is_allowed() -> None:
+    require(Permission.APPEND, Operation.APPEND, "notes")
+
+
+def test_a_refusal_says_what_is_allowed() -> None:
+    with pytest.raises(PermissionDenied, match="the block notes is append: you may read and append, not overwrite"):
+        require(Permission.APPEND, Operation.OVERWRITE, "notes")
+
+
+@pytest.mark.parametrize(("permission", "who"), [(Permission.PARTNER, "your partner"), (Permission.HUMAN, "a person")])
+def test_consent_names_who_must_give_it(permission: Permission, who: str) -> None:
+    with pytest.raises(PermissionDenied, match=f"needs the consent of {who}") as caught:
+        require(permission, Operation.APPEND, "notes")
+    assert caught.value.details["consent"] == permission.value

@@ -1,17 +1,45 @@
+"""The blocks that are worked on, what agents see of them, and what is stored of a change."""
+
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
+import trio
+import trio.testing
 
 from pattern_core.errors import NotFound, PermissionDenied
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory import opened
-from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.opened import OpenBlocks
-from pattern_core.memory.permission import Operation
+from pattern_core.memory.block import NewBlock, Operation
+from pattern_core.memory.document import Document, DocumentDamaged
+from pattern_core.memory.edits.edit import AppendText
+from pattern_core.memory.opened import (
+    LABELS_SHOWN_MAX,
+    DocumentChange,
+    Hot,
+    OpenBlocks,
+    Pending,
+    distinct,
+    load,
+    resolve,
+    store_edit,
+    told,
+    with_owners,
+)
+from pattern_core.memory.store import store_block, store_settings
+from pattern_core.testing.model import says
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.enums import Permission
-from pattern_db.tables.memory_blocks import Attribution
-from tests.pattern_core.memory.rig import ADA, BY_ADA, BY_USER, Rig
+from pattern_db import errors as storage
+from pattern_db.connection import Connection
+from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
+from pattern_db.tables import block_history, block_sharing, block_updates, memory_blocks
+from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.block_sharing import Attachment, Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow
+from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_USER, NOW, Rig, constellation, prompt_blocks
+from tests.support import USER, running
 
 ADA_DOES, USER_DOES = Attribution(author=BY_ADA), Attribution(author=BY_USER)
 
@@ -19,6 +47,108 @@ ADA_DOES, USER_DOES = Attribution(author=BY_ADA), Attribution(author=BY_USER)
 @pytest.fixture
 def blocks(rig: Rig) -> OpenBlocks:
     return OpenBlocks(rig.database, rig.clock, seeded_randomness(7), 4)
+
+
+async def hold(blocks: OpenBlocks, label: str, work: UnitOfWork) -> Hot:
+    return (await blocks.hold(ADA, label, USER_DOES, Operation.READ, work))[1]
+
+
+def is_open(blocks: OpenBlocks, block_id: str) -> bool:
+    return block_id in blocks._open
+
+
+async def test_a_block_is_kept_until_its_unit_of_work_is_settled(rig: Rig, blocks: OpenBlocks) -> None:
+    await rig.block("text")
+    first, second = UnitOfWork(), UnitOfWork()
+    hot = await hold(blocks, "notes", first)
+    assert await hold(blocks, "notes", first) is hot  # the same unit again, without waiting
+    with trio.move_on_after(0.01) as scope:
+        await hold(blocks, "notes", second)
+    assert scope.cancelled_caught
+    first.settle(committed=True)
+    assert (await hold(blocks, "notes", second)).holder is second
+    second.settle(committed=False)
+    assert (hot.holder, hot.users, hot.is_changed) == (None, 0, False)
+
+
+async def test_waiters_come_in_order_and_a_unit_may_be_settled_by_another_task(rig: Rig, blocks: OpenBlocks) -> None:
+    await rig.block("text")
+    order: list[int] = []
+    first = UnitOfWork()
+    await hold(blocks, "notes", first)
+
+    async def wait(number: int) -> None:
+        work = UnitOfWork()
+        await hold(blocks, "notes", work)
+        order.append(number)
+        work.settle(committed=True)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(3):
+            nursery.start_soon(wait, number)
+            await trio.testing.wait_all_tasks_blocked()
+        first.settle(committed=True)
+    assert order == [0, 1, 2]
+
+
+async def test_who_waited_sees_what_was_stored_meanwhile(rig: Rig) -> None:
+    blocks = rig.store.blocks
+    await rig.block("text")
+    first, second = UnitOfWork(), UnitOfWork()
+    await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER, work=first)
+    seen: list[BlockRow] = []
+
+    async def wait() -> None:
+        visible, _ = await blocks.hold(ADA, "notes", USER_DOES, Operation.READ, second)
+        seen.append(visible.block)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        await rig.commit(first)
+    assert [(row.content_preview, row.last_seq) for row in seen] == [("text!", 1)]
+    second.settle(committed=True)
+
+
+async def test_the_least_recently_used_is_closed_and_none_in_use(rig: Rig) -> None:
+    blocks = OpenBlocks(rig.database, rig.clock, seeded_randomness(7), 2)
+    ids = {label: await rig.block("text", label=label) for label in ("held", "a", "b", "c")}
+    held = UnitOfWork()
+    await hold(blocks, "held", held)
+    for label in ("a", "b", "a", "c"):
+        work = UnitOfWork()
+        await hold(blocks, label, work)
+        work.settle(committed=True)
+    assert [label for label in ids if is_open(blocks, ids[label])] == ["held", "c"]
+    held.settle(committed=True)
+    assert [label for label in ids if is_open(blocks, ids[label])] == ["held", "c"]
+
+
+async def test_forgetting_an_owner_closes_what_is_not_in_use(rig: Rig, blocks: OpenBlocks) -> None:
+    used, idle = await rig.block("text", label="used"), await rig.block("text", label="idle")
+    work, done = UnitOfWork(), UnitOfWork()
+    await hold(blocks, "used", work)
+    await hold(blocks, "idle", done)
+    done.settle(committed=True)
+    generation = blocks.generation
+    blocks.forget(ADA)
+    assert (is_open(blocks, used), is_open(blocks, idle)) == (True, False)
+    assert blocks.generation > generation
+    work.settle(committed=True)
+
+
+async def test_holding_can_be_cancelled_before_it_begins(rig: Rig, blocks: OpenBlocks) -> None:
+    block_id = await rig.block("text")
+    first = UnitOfWork()
+    hot = await hold(blocks, "notes", first)
+    with trio.move_on_after(0.01) as scope:
+        await hold(blocks, "notes", UnitOfWork())
+    assert scope.cancelled_caught
+    assert (hot.holder, hot.users) == (first, 1)
+    first.settle(committed=True)
+    assert (hot.holder, hot.users) == (None, 0)
+    assert is_open(blocks, block_id)
+    await hold(blocks, "notes", UnitOfWork())
 
 
 async def test_a_block_is_held_until_its_unit_is_settled(rig: Rig, blocks: OpenBlocks) -> None:
@@ -39,17 +169,17 @@ async def test_a_block_is_held_until_its_unit_is_settled(rig: Rig, blocks: OpenB
 
 async def test_edits_after_a_failure_come_from_another_peer(rig: Rig, blocks: OpenBlocks) -> None:
     await rig.block("text")
-    peer, generation = blocks.peer, blocks.seen.generation
+    peer, generation = blocks.peer, blocks.generation
     work = UnitOfWork()
     _, hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
     work.settle(committed=False)
-    assert (blocks.peer, blocks.seen.generation) == (peer, generation)  # nothing was changed
+    assert (blocks.peer, blocks.generation) == (peer, generation)  # nothing was changed
     work = UnitOfWork()
     _, hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
     hot.is_changed = True
     work.settle(committed=False)
     assert blocks.peer != peer
-    assert blocks.seen.generation > generation
+    assert blocks.generation > generation
 
 
 async def test_who_may_not_gets_no_block(rig: Rig, blocks: OpenBlocks) -> None:
@@ -68,10 +198,16 @@ async def test_only_its_own_agent_sees_what_is_not_stored(rig: Rig, blocks: Open
     await rig.block("text")
     work = UnitOfWork()
     visible, hot = await blocks.hold(ADA, "notes", ADA_DOES, Operation.READ, work)
-    assert blocks.as_changed(visible, ADA) is visible
-    hot.row, hot.author, hot.is_changed = visible.block, BY_ADA, True
-    assert blocks.as_changed(visible, ADA).block is visible.block
-    assert blocks.as_changed(visible, "agt_bob") is visible
+    await rig.block("old", owner=ALL)
+    blocks.stored(True)
+    assert [one.block for one in (await blocks.seen_by(ADA))[0]] == [visible.block]
+    hot.row, hot.author, hot.is_changed = replace(visible.block, content_preview="new"), BY_ADA, True
+    assert [one.block for one in (await blocks.seen_by(ADA))[0]] == [hot.row]
+    assert [one.block.content_preview for one in (await blocks.seen_by(BOB))[0]] == ["old"]
+    hot.row = replace(visible.block, is_active=False)
+    assert [one.block.content_preview for one in (await blocks.seen_by(ADA))[0]] == ["old"]
+    hot.author = BY_USER
+    assert [one.block for one in (await blocks.seen_by(ADA))[0]] == [visible.block]
     work.settle(committed=True)
     blocks.forget(ADA)
     assert blocks.settled_document(visible.block.id, 0) is None
@@ -99,3 +235,184 @@ async def test_only_so_many_sound_blocks_are_remembered(
     await blocks.check(second, "second", 0)
     with pytest.raises(DocumentDamaged):
         await blocks.check(first, "first", 0)
+
+
+# What agents see is read once, until something is stored.
+
+
+async def test_every_change_shows_in_the_next_prompt() -> None:
+    async with running(otherwise=says("ok")) as world:
+        ada = await world.agent()
+        memory = world.constellation.memory
+        await world.say("one")
+        await memory.create(ada.id, NewBlock(label="tea", content="green", block_type=BlockType.CORE), author=USER)
+        await world.say("two")
+        await memory.edit(ada.id, "tea", AppendText(text=" or black"), author=USER)
+        await world.say("three")
+        await memory.delete(ada.id, "tea", author=USER)
+        await world.say("four")
+        shown = ["\n".join(request.system) for request in world.provider.requests]
+        assert ["green" in text for text in shown] == [False, True, True, False]
+        assert ["green or black" in text for text in shown] == [False, False, True, False]
+
+
+async def test_nothing_is_read_again_without_a_change() -> None:
+    async with running(otherwise=says("ok")) as world:
+        ada = await world.agent()
+        memory = world.constellation.memory
+        first = await prompt_blocks(memory, ada.id)
+        await world.database.write(lambda connection: connection.execute("DELETE FROM memory_blocks").fetchall())
+        assert await prompt_blocks(memory, ada.id) == first  # nobody but the store writes blocks
+        memory.forget(ada.id)
+        assert await prompt_blocks(memory, ada.id) == []
+
+
+# What a change writes.
+
+ROW = BlockRow(
+    id="mem_1", agent_id=ADA, label="notes", description="", block_type=BlockType.CORE, created_at=NOW, updated_at=NOW
+)
+
+
+@pytest.fixture
+def db() -> Iterator[Connection]:
+    connection = constellation()
+    yield connection
+    connection.close()
+
+
+async def test_a_change_is_recorded_with_its_text_version_and_event(
+    rig: Rig, blocks: OpenBlocks, db: Connection
+) -> None:
+    memory_blocks.create(db, ROW)
+    hot = Hot(block_id="mem_1", document=Document(1), pending=Pending())
+    work, by = UnitOfWork(), Attribution(author=BY_ADA, cause={"turn": "turn_1"})
+    visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
+    change = DocumentChange(before={}, edit=lambda one: one.append("hello"), plain="hello", note="Said hello")
+    changed = blocks.change(visible, hot, change, by, work)
+    assert (changed.block.last_seq, changed.block.content_preview, hot.seq) == (1, "hello", 1)
+    assert hot.row is changed.block
+    assert hot.pending is not None
+    assert hot.pending.count == 1
+    work.run(db)
+    assert memory_blocks.get(db, "mem_1") == changed.block
+    [update] = block_updates.get_updates_since(db, "mem_1", 0)
+    assert (update.source, update.cause) == (UpdateSource.AGENT, {"turn": "turn_1"})
+    assert Document.load(None, [update.update_blob], peer=2).text == "hello"  # others can take it
+    [line] = block_history.recent(db, "mem_1", 5)
+    assert (line.change_summary, line.changed_by, line.cause) == ("Said hello", BY_ADA, {"turn": "turn_1"})
+    assert [draft.data for draft in work.drafts] == [told(changed.block, by)]
+
+
+async def test_a_block_that_was_not_opened_cannot_be_changed(blocks: OpenBlocks) -> None:
+    visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
+    change = DocumentChange(before={}, edit=lambda _: None, plain="", note="")
+    with pytest.raises(RuntimeError, match="not opened"):
+        blocks.change(visible, Hot(block_id="mem_1"), change, USER_DOES, UnitOfWork())
+
+
+def row(label: str = "notes", owner: str = ADA, number: int = 1) -> BlockRow:
+    return BlockRow(
+        id=f"mem_{owner}_{label}_{number}",
+        agent_id=owner,
+        label=label,
+        description="",
+        block_type=BlockType.CORE,
+        created_at=NOW,
+        updated_at=NOW,
+        content_preview="",
+    )
+
+
+def begun(block: BlockRow) -> HistoryRow:
+    """The first line of a block's history."""
+    return HistoryRow(
+        block_id=block.id,
+        seq=0,
+        frontiers=None,
+        changed_by="user:1",
+        timestamp=NOW,
+        kind=HistoryKind.CREATE,
+        stack="user:1",
+    )
+
+
+def edit(connection: Connection, block: BlockRow, author: str, cause: dict[str, str] | None = None) -> None:
+    """Store an edit that makes a block what it is given as."""
+    line = HistoryRow(
+        block_id=block.id,
+        seq=block.last_seq,
+        frontiers=None,
+        changed_by=author,
+        timestamp=NOW,
+        change_summary="n",
+        cause=cause,
+    )
+    store_edit(connection, block, b"bytes", line, Attribution(author=author, cause=cause))
+
+
+def test_a_block_and_its_label(db: Connection) -> None:
+    store_block(db, row(), b"", begun(row()))
+    with pytest.raises(storage.Conflict, match="there is a block 'notes' already"):
+        store_block(db, row(number=2), b"", begun(row(number=2)))
+    store_block(db, row("todo"), b"", begun(row("todo")))
+    with pytest.raises(storage.Conflict, match="there is a block 'notes' already"):
+        store_settings(db, row("todo").id, BlockChanges(label="notes"), NOW)
+    store_settings(db, row("todo").id, BlockChanges(pinned=True), NOW)
+    assert resolve(db, ADA, "todo").block.pinned
+    with pytest.raises(storage.NotFound):
+        store_settings(db, "mem_none", BlockChanges(pinned=True), NOW)
+
+
+def test_a_long_snapshot_is_stored_compressed(db: Connection) -> None:
+    store_block(db, row(), b"x" * 20_000, begun(row()))
+    checkpoint, updates, stats = load(db, row().id)
+    assert checkpoint is not None
+    assert (checkpoint.encoding, updates, stats.count) == (Encoding.ZSTD, [], 0)
+
+
+@pytest.mark.parametrize(("author", "source"), [("agent:agt_ada", UpdateSource.AGENT), ("user:1", UpdateSource.MANUAL)])
+def test_an_edit_stores_update_text_and_history(db: Connection, author: str, source: UpdateSource) -> None:
+    store_block(db, row(), b"", begun(row()))
+    document = Document(1)
+    changed = replace(row(), content_preview="hello", frontier=document.frontier(), last_seq=1)
+    edit(db, changed, author, {"turn": "t"})
+    assert resolve(db, ADA, "notes").block == changed
+    _checkpoint, [update], stats = load(db, row().id)
+    assert (update.update_blob, update.source, update.cause, stats.total_bytes) == (b"bytes", source, {"turn": "t"}, 5)
+    line, first = block_history.recent(db, row().id, 5)
+    assert first == begun(row())
+    assert (line.change_summary, line.changed_by, line.cause) == ("n", author, {"turn": "t"})
+    with pytest.raises(storage.Conflict, match="changed by another writer"):
+        edit(db, changed, author, {"turn": "t"})
+
+
+def test_an_edit_of_a_deleted_block_is_refused(db: Connection) -> None:
+    store_block(db, row(), b"", begun(row()))
+    memory_blocks.deactivate(db, row().id, NOW)
+    with pytest.raises(storage.NotFound):
+        edit(db, row(), "user:1")
+
+
+def test_a_wrong_label_is_answered_with_some_right_ones(db: Connection) -> None:
+    with pytest.raises(NotFound, match="no memory block 'x'; there are: none"):
+        resolve(db, ADA, "x")
+    for number in range(LABELS_SHOWN_MAX + 10):
+        store_block(db, row(f"n{number:03d}"), b"", begun(row(f"n{number:03d}")))
+    with pytest.raises(NotFound) as caught:
+        resolve(db, ADA, "x")
+    assert caught.value.message.count("n0") == LABELS_SHOWN_MAX
+
+
+def test_lenders_have_names_and_labels_one_meaning(db: Connection) -> None:
+    for owner, label in ((BOB, "plan"), (ALL, "plan"), ("grp_1", "log")):
+        store_block(db, row(label, owner), b"", begun(row(label, owner)))
+        if owner != ALL:
+            lent = Attachment(
+                block_id=row(label, owner).id, agent_id=ADA, permission=Permission.APPEND, attached_at=NOW
+            )
+            block_sharing.attach(db, lent)
+    visible, names = with_owners(db, ADA)
+    assert names == {BOB: "bob"}
+    assert [(one.block.agent_id, one.block.label) for one in distinct(visible)] == [("grp_1", "log"), (BOB, "plan")]
+    assert with_owners(db, BOB)[1] == {}

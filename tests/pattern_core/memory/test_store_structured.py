@@ -8,7 +8,9 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.memory.block import BlockSettings, NewBlock
+from pattern_core.memory.content import editing
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits.edit import (
     AppendEntry,
@@ -21,11 +23,12 @@ from pattern_core.memory.edits.edit import (
     SetText,
     SetValue,
 )
-from pattern_core.memory.shapes.render import editing
-from pattern_core.memory.shapes.schema import parse_schema
+from pattern_core.memory.shapes.schema import LogSchema, parse_schema
+from pattern_core.memory.store import archive
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import archival, block_updates
+from pattern_db.tables.memory_blocks import BlockRow
 from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
 
 PROFILE = {
@@ -147,6 +150,32 @@ async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig
         lambda c: c.execute("SELECT count(*) FROM archival_fts WHERE archival_fts MATCH 'event'").fetchone()
     )
     assert found == (2,)
+
+
+async def test_entries_go_to_the_archive_with_their_time_and_origin(rig: Rig) -> None:
+    work = UnitOfWork()
+    ids = Ids(rig.clock, seeded_randomness(1))
+    entries = [{"text": "a", "timestamp": "2020-01-01T00:00:00Z"}, {"text": "b", "timestamp": "junk"}, "c"]
+    row = BlockRow(
+        id="mem_1",
+        agent_id=ADA,
+        label="notes",
+        description="",
+        block_type=BlockType.LOG,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    archive(row, LogSchema(), entries, ids, work)
+    await rig.database.write(work.run)
+    kept = await rig.database.read(archival.list_for_agent, ADA, 10)
+    rows = sorted(kept, key=lambda row: row.content)
+    assert [(row.content, row.created_at) for row in rows] == [
+        ("- c", NOW),
+        ("[2020-01-01T00:00:00Z] a", "2020-01-01T00:00:00.000Z"),
+        ("[junk] b", NOW),
+    ]
+    assert all(row.id.startswith("arch_") for row in rows)
+    assert rows[0].metadata == {"from_block": "notes", "block_id": "mem_1"}
 
 
 async def test_nothing_is_archived_by_a_unit_that_is_given_up(rig: Rig) -> None:

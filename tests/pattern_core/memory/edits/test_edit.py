@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from dataclasses import MISSING, fields
+from typing import Any, get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import Operation
+from pattern_core.memory.document import Document, UpdateText, Write
 from pattern_core.memory.edits.edit import (
-    SPLICES_MAX,
     AppendText,
-    Change,
+    BlockEdit,
     EditRange,
     Patch,
+    PushItem,
     ReplaceText,
+    SetField,
     SetText,
-    Splice,
+    SetValue,
     TextEdit,
-    change_of,
-    operation_of,
+    from_json_value,
     parse_range,
+    to_json_value,
 )
-from pattern_core.memory.permission import Operation
+from pattern_core.memory.edits.plan import SPLICES_MAX, text_outcome
+from pattern_core.memory.edits.structured import Outcome
+from pattern_core.memory.shapes.fields import Written
 
 
-def spliced(text: str, splices: tuple[Splice, ...]) -> str:
-    """What a document does with the splices, in their order."""
-    for splice in splices:
-        text = text[: splice.at] + splice.insert + text[splice.at + splice.delete :]
-    return text
+def written(text: str, writes: Iterable[Write]) -> str:
+    """What a document makes of the text by the writes."""
+    document = Document(1)
+    document.append(text)
+    document.apply(writes)
+    return document.text
 
 
 async def after(text: str, edit: TextEdit) -> str:
-    change = await change_of(text, edit)
-    assert change.splices is None or spliced(text, change.splices) == change.after
-    return change.after
+    outcome = await text_outcome(text, edit)
+    assert written(text, outcome.writes) == outcome.after
+    return str(outcome.after)
 
 
 async def test_append() -> None:
@@ -55,13 +66,13 @@ async def test_replace_first_counts_code_points(text: str, old: str, new: str, r
 
 
 async def test_replace_all_tells_how_many() -> None:
-    change = await change_of("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
+    change = await text_outcome("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
     assert (change.after, change.note) == ("qux bar qux baz qux", "Replaced 3 occurrences")
 
 
 @pytest.mark.parametrize("old", ["2: foo", "2 foo", "2:foo"])
 async def test_replace_nth(old: str) -> None:
-    change = await change_of("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
+    change = await text_outcome("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
     assert (change.after, change.note) == ("foo bar second baz foo", "Replaced occurrence #2 of 3")
 
 
@@ -69,7 +80,7 @@ async def test_replace_regex() -> None:
     edit = ReplaceText(old=r"\b[bB]\w+", new="blue", mode="regex")
     assert await after("The quick brown fox", edit) == "The quick blue fox"
     with pytest.raises(InvalidInput, match="matches nothing"):
-        await change_of("quick", edit)
+        await text_outcome("quick", edit)
 
 
 @pytest.mark.parametrize(
@@ -91,18 +102,21 @@ async def test_replace_regex() -> None:
 )
 async def test_edits_that_do_not_fit_say_what_does(edit: TextEdit, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        await change_of("foo bar foo baz foo", edit)
+        await text_outcome("foo bar foo baz foo", edit)
 
 
 async def test_very_many_replacements_are_left_to_the_document() -> None:
-    change = await change_of("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
-    assert change == Change(after="b" * (SPLICES_MAX + 1), note=f"Replaced {SPLICES_MAX + 1} occurrences")
+    change = await text_outcome("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
+    after = "b" * (SPLICES_MAX + 1)
+    update = UpdateText(container="content", text=after)
+    assert change == Outcome(after, f"Replaced {SPLICES_MAX + 1} occurrences", (update,))
 
 
 async def test_set_and_patch_leave_the_difference_to_the_document() -> None:
-    assert await change_of("a", SetText(text="b")) == Change(after="b", note="Set the text to 1 characters")
-    patched = await change_of("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n"))
-    assert patched == Change(after="b\n", note="Applied 1 hunk")
+    update = UpdateText(container="content", text="b")
+    assert await text_outcome("a", SetText(text="b")) == Outcome("b", "Set the text to 1 characters", (update,))
+    patched = await text_outcome("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n"))
+    assert patched == Outcome("b\n", "Applied 1 hunk", (UpdateText(container="content", text="b\n"),))
 
 
 @pytest.mark.parametrize(
@@ -126,8 +140,8 @@ async def test_ranges(text: str, content: str, result: str) -> None:
 
 
 async def test_what_a_range_edit_tells() -> None:
-    assert (await change_of("a\nb\nc", parse_range("1-2: x"))).note == "Replaced lines 1-2"
-    assert (await change_of("a\nb\nc", parse_range("2:"))).note == "Deleted line 2"
+    assert (await text_outcome("a\nb\nc", parse_range("1-2: x"))).note == "Replaced lines 1-2"
+    assert (await text_outcome("a\nb\nc", parse_range("2:"))).note == "Deleted line 2"
 
 
 @pytest.mark.parametrize("content", ["", "x", "two: x", "-1: x", "1- x: y"])
@@ -137,9 +151,9 @@ def test_ranges_that_cannot_be_read(content: str) -> None:
 
 
 def test_only_appending_is_appending() -> None:
-    assert operation_of(AppendText(text="")) is Operation.APPEND
+    assert AppendText(text="").operation is Operation.APPEND
     for edit in (SetText(text=""), ReplaceText(old="", new=""), EditRange(first=1, last=1, text=""), Patch(patch="")):
-        assert operation_of(edit) is Operation.OVERWRITE
+        assert edit.operation is Operation.OVERWRITE
 
 
 @given(
@@ -152,3 +166,41 @@ async def test_splices_do_what_str_replace_does(text: str, old: str, new: str) -
         text += old
     assert await after(text, ReplaceText(old=old, new=new, mode="all")) == text.replace(old, new)
     assert await after(text, ReplaceText(old=old, new=new)) == text.replace(old, new, 1)
+
+
+# Every edit survives being written down as JSON.
+
+EDITS: tuple[type[BlockEdit], ...] = get_args(BlockEdit)
+
+
+def example(kind: type[BlockEdit]) -> BlockEdit:
+    """An edit of a kind, with something in every field that needs something."""
+    values: dict[str, Any] = {
+        field.name: 3 if field.type == "int" else "3" for field in fields(kind) if field.default is MISSING
+    }
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_every_kind_reads_back(kind: type[BlockEdit]) -> None:
+    edit = example(kind)
+    assert from_json_value(json.loads(json.dumps(to_json_value(edit)))) == edit
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        SetField(field="age", value=Written("41"), section="profile"),
+        SetField(field="age", value="41"),
+        SetField(field="age", value=None),
+        PushItem(value={"written": "a field of that name", "done": False}),
+        SetValue(value={"a": [1, None, "é"]}),
+    ],
+)
+def test_values_read_back(edit: BlockEdit) -> None:
+    assert from_json_value(json.loads(json.dumps(to_json_value(edit)))) == edit
+
+
+def test_an_unknown_edit_is_an_error() -> None:
+    with pytest.raises(KeyError, match="Explode"):
+        from_json_value({"edit": "Explode"})

@@ -4,6 +4,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
+from pattern_core.memory.document import SpliceItems, SpliceText, UpdateText
 from pattern_core.memory.edits.edit import (
     AppendEntry,
     AppendText,
@@ -19,12 +20,11 @@ from pattern_core.memory.edits.edit import (
 )
 from pattern_core.memory.edits.plan import Content, Planned, plan, plan_schema, plan_start
 from pattern_core.memory.edits.structured import Writer
-from pattern_core.memory.shapes.containers import SpliceItems, SpliceText, UpdateText
 from pattern_core.memory.shapes.schema import Schema, parse_schema
 
 NOW = "2026-11-21T22:24:40.123Z"
-AGENT = Writer(name="agt_ada", now=NOW, is_agent=True)
-PERSON = Writer(name="user:usr_1", now=NOW, is_agent=False)
+AGENT = Writer(author="agent:agt_ada", now=NOW, is_agent=True)
+PERSON = Writer(author="user:usr_1", now=NOW, is_agent=False)
 TEXT, LIST, LOG = parse_schema("Text"), parse_schema("List"), parse_schema("Log")
 MAP = parse_schema({"Map": {"fields": [{"name": "mood"}, {"name": "tags", "field_type": "List"}]}})
 SECTIONS = parse_schema(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.memory.document import AddCount, PutField, SpliceItems
 from pattern_core.memory.edits import structured
 from pattern_core.memory.edits.edit import (
     AppendEntry,
@@ -14,17 +15,15 @@ from pattern_core.memory.edits.edit import (
     PushItem,
     SetField,
     SetItem,
-    SetValue,
 )
 from pattern_core.memory.edits.structured import Outcome, Writer
-from pattern_core.memory.shapes.containers import AddCount, PutField, SpliceItems
 from pattern_core.memory.shapes.fields import Written
 from pattern_core.memory.shapes.schema import Field, ListSchema, LogSchema, MapSchema, Schema, parse_schema
 from pattern_core.memory.shapes.values import FieldType
 
 NOW = "2026-11-21T22:24:40.123Z"
-AGENT = Writer(name="agt_ada", now=NOW, is_agent=True)
-PERSON = Writer(name="user:usr_1", now=NOW, is_agent=False)
+AGENT = Writer(author="agent:agt_ada", now=NOW, is_agent=True)
+PERSON = Writer(author="user:usr_1", now=NOW, is_agent=False)
 MAP = MapSchema(
     fields=(
         Field(name="mood"),
@@ -124,8 +123,8 @@ def test_read_only_fields_of_items_and_entries() -> None:
     with pytest.raises(PermissionDenied):
         structured.entry(LogSchema(fields=fields), [], AppendEntry(value={"text": "y", "grade": "A"}), AGENT)
     with pytest.raises(PermissionDenied):
-        structured.set_value(schema, graded, SetValue(value=[*graded, {"text": "y", "grade": "B"}]), AGENT)
-    structured.set_value(schema, graded, SetValue(value=[{"text": "y"}, *graded]), AGENT)
+        structured.set_value(schema, graded, [*graded, {"text": "y", "grade": "B"}], AGENT)
+    structured.set_value(schema, graded, [{"text": "y"}, *graded], AGENT)
 
 
 def test_an_entry_is_stamped_and_appended() -> None:
@@ -137,9 +136,9 @@ def test_an_entry_is_stamped_and_appended() -> None:
 
 
 def test_the_whole_content_is_set_by_the_fewest_changes() -> None:
-    done = structured.set_value(MAP, BEFORE, SetValue(value={**BEFORE, "count": 5}), PERSON)
+    done = structured.set_value(MAP, BEFORE, {**BEFORE, "count": 5}, PERSON)
     assert done.writes == (AddCount(container="counter_count", delta=3),)
-    emptied = structured.set_value(MAP, BEFORE, SetValue(value=Written('{"mood": "fine"}')), PERSON)
+    emptied = structured.set_value(MAP, BEFORE, Written('{"mood": "fine"}'), PERSON)
     assert emptied.after == {"mood": "fine", "tags": [], "count": 0, "tier": None}
 
 
@@ -156,20 +155,20 @@ SECTIONS: Schema = parse_schema(
 
 
 def test_what_an_agent_leaves_out_stays_where_it_is_read_only() -> None:
-    done = structured.set_value(MAP, BEFORE, SetValue(value={"mood": "sad"}), AGENT)
+    done = structured.set_value(MAP, BEFORE, {"mood": "sad"}, AGENT)
     assert done.after == {"mood": "sad", "tags": [], "count": 0, "tier": "gold"}
     before = {"free": {"a": "1", "b": "2"}, "fixed": "text"}
-    done = structured.set_value(SECTIONS, before, SetValue(value={"free": {"a": "x"}}), AGENT)
+    done = structured.set_value(SECTIONS, before, {"free": {"a": "x"}}, AGENT)
     assert done.after == {"free": {"a": "x", "b": "2"}, "fixed": "text"}
     for value in ({"free": {"b": "x"}}, {"fixed": "x"}, {"free": {"b": None}}):
         with pytest.raises(PermissionDenied, match="read-only; leave it out"):
-            structured.set_value(SECTIONS, before, SetValue(value=value), AGENT)
-        structured.set_value(SECTIONS, before, SetValue(value=value), PERSON)
+            structured.set_value(SECTIONS, before, value, AGENT)
+        structured.set_value(SECTIONS, before, value, PERSON)
 
 
 def test_people_may_rewrite_a_log_and_its_new_entries_are_stamped() -> None:
     old = {"text": "old", "timestamp": "2020-01-01T00:00:00.000Z", "agent_id": "agt_bob"}
-    done = structured.set_value(LogSchema(), [old], SetValue(value=[old, {"text": "new"}]), PERSON)
+    done = structured.set_value(LogSchema(), [old], [old, {"text": "new"}], PERSON)
     assert done.after == [old, {"agent_id": "user:usr_1", "text": "new", "timestamp": NOW}]
     with pytest.raises(PermissionDenied, match="append one instead"):
-        structured.set_value(LogSchema(), [old], SetValue(value=[]), AGENT)
+        structured.set_value(LogSchema(), [old], [], AGENT)

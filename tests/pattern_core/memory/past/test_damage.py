@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pattern_core.errors import Conflict
-from pattern_core.memory.consolidation import Consolidator
+from pattern_core.memory.checkpoint import Consolidator, whole_document
 from pattern_core.memory.document import Document, state_of
 from pattern_core.memory.past import damage
 from pattern_core.memory.past.damage import Repaired, damaged_blocks, mend, prepare
 from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.segments import whole_document
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -87,7 +86,7 @@ async def test_damage_is_found_and_repaired_from_what_is_known(database: Databas
     life.undo(A)
     life.undo(A)
     assert life.text == "Begin 1 2 3 4 5"
-    assert (await BlockHistory(database).at(life.block_id, 3)).text == "begin 1 2 3"
+    assert (await BlockHistory(database).state_at(life.block_id, 3))["content"] == "begin 1 2 3"
 
 
 async def test_a_text_that_is_known_outlives_everything_else(database: Database, life: Life) -> None:

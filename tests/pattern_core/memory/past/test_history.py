@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pattern_core.errors import Conflict, NotFound
-from pattern_core.memory.consolidation import Consolidator
-from pattern_core.memory.document import Document
+from pattern_core.memory.checkpoint import Consolidator
+from pattern_core.memory.document import State
 from pattern_core.memory.past.history import BlockHistory, lines_since, newest_lines
 from pattern_core.memory.past.undo import UNDO_REACH
 from pattern_core.testing.clock import StoppedClock
@@ -58,11 +58,11 @@ async def test_each_version_can_be_seen_also_long_after_it_was_merged(database: 
         if number in (3, 9, 20):
             await consolidate(database, life)
     for version, text in enumerate(texts):
-        assert (await history.at(life.block_id, version)).text == text
+        assert (await history.state_at(life.block_id, version))["content"] == text
     with pytest.raises(NotFound, match="0 to 25"):
-        await history.at(life.block_id, 26)
+        await history.state_at(life.block_id, 26)
     with pytest.raises(NotFound):
-        await history.at(life.block_id, -1)
+        await history.state_at(life.block_id, -1)
 
 
 @pytest.mark.parametrize("is_merged", [False, True])
@@ -77,13 +77,13 @@ async def test_versions_whose_changes_were_not_recorded_come_from_the_documents_
         life.reopen(7)
     life.connection.execute("UPDATE memory_block_history SET change = NULL")
     life.append(B, "five\n")
-    assert (await history.at(life.block_id, 1)).text == "one\ntwo\nthree\n"
-    assert (await history.at(life.block_id, 2)).text == "one\ntwo\nthree\nfour\n"
+    assert (await history.state_at(life.block_id, 1))["content"] == "one\ntwo\nthree\n"
+    assert (await history.state_at(life.block_id, 2))["content"] == "one\ntwo\nthree\nfour\n"
     blamed = await history.blame(life.block_id)
     assert [(one.version, one.author) for one in blamed] == [(2, ""), (2, ""), (2, ""), (2, ""), (3, B)]
     life.connection.execute("DELETE FROM memory_block_history WHERE seq = 1")
     with pytest.raises(NotFound, match="not known any more"):
-        await history.at(life.block_id, 1)
+        await history.state_at(life.block_id, 1)
 
 
 async def test_a_difference_between_two_versions(database: Database, life: Life) -> None:
@@ -111,8 +111,8 @@ async def test_blame_names_version_author_and_cause_of_each_line(database: Datab
 
 
 async def test_other_documents_are_shown_by_their_rendering(database: Database, life: Life) -> None:
-    def plain(_row: BlockRow, document: Document) -> str:
-        return "\n".join(f"{key}: {value}" for key, value in sorted(document.fields_in("fields").items()))
+    def plain(_row: BlockRow, state: State) -> str:
+        return "\n".join(f"{key}: {value}" for key, value in sorted(state.get("fields", {}).items()))
 
     history = BlockHistory(database, plain)
     life.edit(A, lambda document: document.put_field("fields", "name", "Ada"))

@@ -6,8 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.memory.delta import Change, Splice, Spliced, State, applied
-from pattern_core.memory.past.versions import change_to
+from pattern_core.memory.document import Change, Splice, Spliced, State
+from pattern_core.memory.past.changes import applied, change_to
 from pattern_core.memory.past.whose import Origin, lines_by, lines_by_rendering
 
 

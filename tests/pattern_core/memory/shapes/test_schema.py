@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import kind_of, schema_of
+from pattern_core.memory.edits.plan import check_size
 from pattern_core.memory.shapes.schema import (
     Field,
     ListSchema,
@@ -11,11 +13,8 @@ from pattern_core.memory.shapes.schema import (
     SchemaKind,
     TextSchema,
     Viewport,
-    check_size,
     check_text,
-    kind_of,
     parse_schema,
-    schema_of,
     to_metadata,
 )
 from pattern_core.memory.shapes.values import FieldType

@@ -4,14 +4,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pattern_core.memory.shapes.render import PromptBlock, prompt
 from pattern_core.models.embedded.blocks import SeenBlock, change_line, cut_lines, home_of, seen_blocks, without_blocks
+from tests.pattern_core.memory.rig import shown_block
 
 
 def rendered(label: str, content: str, permission: str = "read_write", limit: int = 100) -> str:
-    return prompt(
-        PromptBlock(label=label, permission=permission, content=content, char_limit=limit, description='a <"b">')
-    )
+    return shown_block(label=label, permission=permission, content=content, char_limit=limit, description='a <"b">')
 
 
 def test_blocks_are_read_as_they_are_rendered() -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.memory.shapes.render import PromptBlock, prompt
 from pattern_core.messages import Message, Text, ToolCall, ToolResult, user
 from pattern_core.models.embedded.moves import Act, next_move, scene_of
 from pattern_core.models.model import ModelRequest, ToolSpec
+from tests.pattern_core.memory.rig import shown_block
 
 ALL_TOOLS = ("block", "block_edit", "recall", "search", "send_message")
 
@@ -29,13 +29,8 @@ class Life:
 
     def request(self) -> ModelRequest:
         shown = [
-            prompt(
-                PromptBlock(
-                    label=label,
-                    permission=self.permissions.get(label, "read_write"),
-                    content=content,
-                    char_limit=200,
-                )
+            shown_block(
+                label=label, permission=self.permissions.get(label, "read_write"), content=content, char_limit=200
             )
             for label, content in self.blocks.items()
         ]

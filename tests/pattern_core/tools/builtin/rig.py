@@ -42,7 +42,7 @@ class ToolRig:
         self.ids = Ids(self.rig.clock, seeded_randomness(7))
         self.results = Results(database=self.rig.database, clock=self.rig.clock, ids=self.ids)
         blocks, commit = self.rig.store.blocks, self.rig.commit
-        self.sharing = Sharing(database=self.rig.database, clock=self.rig.clock, seen=blocks.seen, commit=commit)
+        self.sharing = Sharing(database=self.rig.database, clock=self.rig.clock, blocks=blocks, commit=commit)
         self.revisions = Revisions(
             database=self.rig.database,
             clock=self.rig.clock,

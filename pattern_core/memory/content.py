@@ -1,9 +1,19 @@
-"""A block as somebody sees it. Four renderings, kept apart because each has its own reader; all pure.
+"""A block's content by its schema: where its parts stand in a document, what changes them there, and how it is shown.
+
+Containers: a text is the text `content`. A map is the map `fields`, and per list field the list `list_<name>`, per
+counter the counter `counter_<name>`. A list is the list `items`, a log the list `entries`. In a composite the same
+names begin with `section_<name>_`. Whoever changes one of these leaves the others alone, so that changes of different
+parts merge.
+Source: the containers per block schema of the memory design; those of a section's lists and counters are ours.
+
+Four renderings, kept apart because each has its own reader:
 
 prompt    the model, between tags that say what it may do; made of the plain text, which is stored, and the schema
 plain     people, search and previews: every part begins a line, and its further lines are indented
 raw       programs: a JSON value
 editing   people in an editor; `parse_editing` reads what they save
+
+All of it is pure.
 """
 
 from __future__ import annotations
@@ -11,13 +21,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import shown_schema
+from pattern_core.memory.document import AddCount, PutField, SpliceItems, SpliceText, State, UpdateText, Write
 from pattern_core.memory.shapes.schema import (
     AGENT_ID,
     TIMESTAMP,
     CompositeSchema,
+    Field,
     ListSchema,
     LogSchema,
     MapSchema,
@@ -25,9 +38,13 @@ from pattern_core.memory.shapes.schema import (
     TextSchema,
     Viewport,
 )
-from pattern_core.memory.shapes.values import FieldType
-from pattern_db.columns import Json
+from pattern_core.memory.shapes.values import FieldType, readable, same
+from pattern_db.columns import Json, to_json
+from pattern_db.tables.block_sharing import VisibleBlock
 from pattern_db.timestamps import LENGTH
+
+ENTRIES = "entries"
+COMPARED_MAX = 250_000  # pairs of items; a longer list that changed all over is replaced between its common ends
 
 # Whatever could pass for one of our tags: with spaces, of any case, opening or closing.
 _TAG = re.compile(r"<(?=\s*/?\s*block\s*:)", re.IGNORECASE)
@@ -38,34 +55,127 @@ _READ_ONLY = " [read-only]"
 _TITLES = ("text", "title", "name", "task", "content")  # what an object is called by, where no schema says so
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptBlock:
-    """What the prompt shows of a block. `content` is the plain rendering of what `schema` describes, `char_limit` in
-    code points; `owner` names who lent it, if anyone did.
+def prefix_of(section: str) -> str:
+    """How the names of a section's containers begin."""
+    return f"section_{section}_"
+
+
+def value_of(state: State, schema: Schema, prefix: str = "") -> Json:
+    """The content in a document's state: a text, a list, or an object with every field or section of the schema.
+
+    It is canonical. A field without a value has its default, else null; lists, texts and counters begin empty. What
+    stands in the document beside the schema's parts is left out.
     """
+    match schema:
+        case TextSchema():
+            return state.get(f"{prefix}content", "")
+        case MapSchema():
+            return {field.name: _field_value(state, field, prefix) for field in schema.fields}
+        case ListSchema():
+            return readable(state.get(f"{prefix}items", []))
+        case LogSchema():
+            return readable(state.get(ENTRIES, []))
+        case CompositeSchema():
+            return {one.name: value_of(state, one.schema, prefix_of(one.name)) for one in schema.sections}
 
-    label: str
-    permission: str
-    content: str
-    char_limit: int
-    description: str = ""
-    owner: str | None = None
-    schema: Schema = field(default_factory=TextSchema)
+
+def _field_value(state: State, field: Field, prefix: str) -> Json:
+    match field.field_type:
+        case FieldType.LIST:
+            return readable(state.get(f"{prefix}list_{field.name}", []))
+        case FieldType.COUNTER:
+            return readable(state.get(f"{prefix}counter_{field.name}", 0))
+        case _:
+            value = readable(state.get(f"{prefix}fields", {}).get(field.name))
+            return field.default if value is None else value
 
 
-def prompt(block: PromptBlock) -> str:
+def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> list[Write]:
+    """The fewest changes that make `after` of `before`, both canonical values of the schema.
+
+    What is the same in both is not touched, so that what others change there meanwhile survives the merge.
+    """
+    match schema:
+        case TextSchema():
+            return _text_writes(f"{prefix}content", before, after)
+        case MapSchema():
+            return [
+                write
+                for field in schema.fields
+                for write in field_writes(field, before[field.name], after[field.name], prefix)
+            ]
+        case ListSchema():
+            return item_writes(f"{prefix}items", before, after)
+        case LogSchema():
+            return item_writes(ENTRIES, before, after)
+        case CompositeSchema():
+            return [
+                write
+                for one in schema.sections
+                for write in writes_between(one.schema, before[one.name], after[one.name], prefix_of(one.name))
+            ]
+
+
+def _text_writes(container: str, before: str, after: str) -> list[Write]:
+    if before == after:
+        return []
+    if not before:  # nothing to compare with
+        return [SpliceText(container=container, at=0, delete=0, insert=after)]
+    return [UpdateText(container=container, text=after)]
+
+
+def field_writes(field: Field, before: Json, after: Json, prefix: str = "") -> list[Write]:
+    """The fewest changes that make the field's value `after` of `before`."""
+    if same(before, after):
+        return []
+    match field.field_type:
+        case FieldType.LIST:
+            return item_writes(f"{prefix}list_{field.name}", before, after)
+        case FieldType.COUNTER:
+            return [AddCount(container=f"{prefix}counter_{field.name}", delta=after - before)]
+        case _:
+            return [PutField(container=f"{prefix}fields", key=field.name, value=after)]
+
+
+def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -> list[Write]:
+    """The fewest splices that make the list `after` of `before`, from the last place to the first."""
+    old, new = [to_json(item) for item in before], [to_json(item) for item in after]
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
+    if len(inner_old) * len(inner_new) > COMPARED_MAX:
+        changes = [("replace", 0, len(inner_old), 0, len(inner_new))]
+    else:
+        changes = list(SequenceMatcher(None, inner_old, inner_new, autojunk=False).get_opcodes())
+    return [
+        SpliceItems(
+            container=container, at=start + low, delete=high - low, insert=tuple(after[start + begin : start + stop])
+        )
+        for what, low, high, begin, stop in reversed(changes)
+        if what != "equal"
+    ]
+
+
+def prompt(visible: VisibleBlock, owner: str | None = None) -> str:
     """The block for the system prompt: an opening tag with attributes, the content, a closing tag.
 
-    Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`.
+    `owner` names who lent it, if anyone did. Content cannot end the block early or open another one: such a tag within
+    it loses its `<` to `&lt;`.
     """
-    attributes = [f'permission="{block.permission}"']
-    if block.description:
-        attributes.append(f'description="{block.description.translate(_IN_ATTRIBUTE)}"')
-    attributes.append(f'chars="{len(block.content)}/{block.char_limit}"')
-    if block.owner is not None:
-        attributes.append(f'shared_from="{block.owner.translate(_IN_ATTRIBUTE)}"')
-    label = block.label.translate(_IN_ATTRIBUTE)
-    shown = _TAG.sub("&lt;", prompt_content(block.content, block.schema))
+    row = visible.block
+    content = row.content_preview or ""
+    attributes = [f'permission="{visible.permission.value}"']
+    if row.description:
+        attributes.append(f'description="{row.description.translate(_IN_ATTRIBUTE)}"')
+    attributes.append(f'chars="{len(content)}/{row.char_limit}"')
+    if owner is not None:
+        attributes.append(f'shared_from="{owner.translate(_IN_ATTRIBUTE)}"')
+    label = row.label.translate(_IN_ATTRIBUTE)
+    shown = _TAG.sub("&lt;", prompt_content(content, shown_schema(row.metadata)))
     return f"<block:{label} {' '.join(attributes)}>\n{shown}\n</block:{label}>"
 
 
@@ -113,6 +223,23 @@ def entry_text(entry: Json, schema: LogSchema) -> str:
         head += f"({entry[AGENT_ID]}) "
     rest = {name: value for name, value in entry.items() if name not in (TIMESTAMP, AGENT_ID)}
     return _continued((head or "- ") + _object(rest, tuple(one.name for one in schema.fields)))
+
+
+def fitted(schema: LogSchema, entries: Sequence[Json], limit: int) -> tuple[int, str]:
+    """How many of the oldest `entries` must go so that the rest has at most `limit` characters as plain text, and that
+    text, which is `plain` of the rest.
+
+    The newest one always stays, though it alone may be too long.
+    """
+    texts: list[str] = []
+    room = limit + 1  # no line feed follows the last
+    for entry in reversed(entries):
+        text = entry_text(entry, schema)
+        room -= len(text) + 1
+        if room < 0 and texts:
+            break
+        texts.append(text)
+    return len(entries) - len(texts), "\n".join(texts)
 
 
 def raw(value: Json, schema: Schema) -> Json:

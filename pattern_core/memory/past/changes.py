@@ -1,78 +1,37 @@
-"""What a version of a document changed, as plain values: to take it back, to carry it past others' changes, to read
-older versions. Pure, and knows no document library.
+"""The algebra of changes: to take one back, to carry it past others' changes, to make it in a document.
 
-A document's state is a value per root container: text, list of JSON values, map without nulls, or count. Containers
-that are empty are left out. A change says for each container what went and what came in its place, so that its
-inverse needs nothing else. Positions count code points or items.
-
-Packed, a change is JSON, `{container: part}`: text and lists as `[["t" or "l"], [skip, removed, added], …]`, maps as
-`{key: [before, after]}`, counts as a number; over 200 bytes it is a zstd frame.
+A change says for each container what went and what came in its place, so that its inverse needs nothing else. Positions
+count code points or items. States are put into documents by the fewest edits; `commit` comes after, by the caller.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
 
-import zstandard
-
-from pattern_core.errors import PatternError
+from pattern_core.memory.document import (
+    READER_PEER,
+    Change,
+    Count,
+    Document,
+    HistoryDamaged,
+    Keys,
+    Part,
+    Run,
+    Splice,
+    Spliced,
+    State,
+    cleaned,
+    same,
+    state_of,
+)
 from pattern_db.columns import Json, to_json
 
-COMPRESS_ABOVE_BYTES = 200  # smaller ones do not shrink
-CHANGE_BYTES_MAX = 256 * 1024 * 1024  # unpacked
-_LEVEL = 3
-
-Run: TypeAlias = "str | tuple[Json, ...]"  # a piece of a text or of a list
-State: TypeAlias = "dict[str, Json]"
-
-
-class HistoryDamaged(PatternError):
-    """A recorded change cannot be read, or does not fit the state that it is applied to."""
-
-    code = "history_damaged"
-
-
-@dataclass(frozen=True, slots=True)
-class Splice:
-    """After `skip` elements that stay, `removed` was replaced by `added`."""
-
-    skip: int
-    removed: Run
-    added: Run
-
-
-@dataclass(frozen=True, slots=True)
-class Spliced:
-    """A change of a text or a list. No two splices touch, none is empty; an empty list's runs are `()`."""
-
-    is_text: bool
-    splices: tuple[Splice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """A change of a map: each key's value before and after; None where there was or is none."""
-
-    values: Mapping[str, tuple[Json, Json]]
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A change of a counter."""
-
-    by: float
-
-
-Part: TypeAlias = "Spliced | Keys | Count"
-Change: TypeAlias = "Mapping[str, Part]"
+_BY = "system"  # signs commits of scratch documents, which are never stored
 
 
 def spliced(is_text: bool, pieces: Iterator[tuple[str, Run | int]]) -> Spliced:
     """A change from `("keep", n)`, `("remove", run)` and `("add", run)` in the order of the document before it."""
-    empty: Run = "" if is_text else ()
+    empty: Json = "" if is_text else ()
     splices: list[Splice] = []
     skip, removed, added = 0, empty, empty
     for what, piece in pieces:
@@ -82,30 +41,12 @@ def spliced(is_text: bool, pieces: Iterator[tuple[str, Run | int]]) -> Spliced:
                 skip, removed, added = 0, empty, empty
             skip += piece
         elif what == "remove":
-            removed = _joined(removed, piece)
+            removed += piece
         else:
-            added = _joined(added, piece)
+            added += piece
     if removed or added:
         splices.append(Splice(skip, removed, added))
     return Spliced(is_text, tuple(splices))
-
-
-def cleaned(change: Change) -> Change:
-    """The change without parts that change nothing."""
-    kept: dict[str, Part] = {}
-    for name, part in change.items():
-        match part:
-            case Keys(values):
-                real = {key: (before, after) for key, (before, after) in values.items() if not _same(before, after)}
-                if real:
-                    kept[name] = Keys(real)
-            case Spliced(is_text, splices):
-                if any(not _same(one.removed, one.added) for one in splices):
-                    kept[name] = Spliced(is_text, splices)
-            case Count(by):
-                if by:
-                    kept[name] = part
-    return kept
 
 
 def inverse(change: Change) -> Change:
@@ -155,7 +96,7 @@ def _apply_splices(value: Json, part: Spliced, name: str) -> Json:
     for one in part.splices:
         start = at + one.skip
         end = start + len(one.removed)
-        if not _same(value[start:end], one.removed if part.is_text else list(one.removed)):
+        if not same(value[start:end], one.removed if part.is_text else list(one.removed)):
             raise HistoryDamaged(f"a recorded change of {name} does not fit the text that it was made on")
         pieces += [value[at:start], one.added if part.is_text else list(one.added)]
         at = end
@@ -258,63 +199,26 @@ class _Walk:
         self.added, self._removed = one.added, one.removed
 
 
-def packed(change: Change | None) -> bytes | None:
-    """The change as it is stored; None stays None."""
-    if change is None:
-        return None
-    data = to_json({name: _to_json(part) for name, part in change.items()}).encode()
-    return data if len(data) <= COMPRESS_ABOVE_BYTES else zstandard.compress(data, _LEVEL)
-
-
-def unpacked(data: bytes) -> Change:
-    """The inverse of `packed`.
+def apply_change(document: Document, change: Change) -> None:
+    """Make the change, which must have been made on (or carried to) what the document holds.
 
     Raises:
-        HistoryDamaged: the bytes are no packed change.
+        DocumentDamaged: it was not.
     """
-    try:
-        if not data.startswith(b"{"):
-            if zstandard.get_frame_parameters(data).content_size > CHANGE_BYTES_MAX:
-                raise HistoryDamaged("a recorded change claims to be larger than any can be")
-            data = zstandard.decompress(data)
-        return {name: _from_json(part) for name, part in json.loads(data).items()}
-    except (zstandard.ZstdError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise HistoryDamaged(f"a recorded change cannot be read ({error})") from None
-
-
-def _to_json(part: Part) -> Json:
-    match part:
-        case Spliced(is_text, splices):
-            return ["t" if is_text else "l", *([one.skip, one.removed, one.added] for one in splices)]
-        case Keys(values):
-            return dict(values)
-        case Count(by):
-            return by
-
-
-def _from_json(part: Json) -> Part:
-    if isinstance(part, int | float):
-        return Count(part)
-    if isinstance(part, dict):
-        return Keys({key: (before, after) for key, (before, after) in part.items()})
-    is_text = part[0] == "t"
-    if not isinstance(part, list) or part[0] not in ("t", "l"):
-        raise ValueError("a part of no known kind")
-    run = str if is_text else tuple
-    return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
-
-
-def _joined(left: Run, right: Run) -> Run:
-    if isinstance(left, str) and isinstance(right, str):
-        return left + right
-    return (*left, *right)
-
-
-def _same(left: Json, right: Json) -> bool:
-    """Whether two values are the same; unlike `==` it tells true from 1."""
-    if isinstance(left, str) and isinstance(right, str):
-        return left == right
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+    for name, part in change.items():
+        match part:
+            case Spliced(is_text, splices):
+                places = zip(starts_of(part), splices, strict=True)
+                for start, one in reversed(list(places)):
+                    if is_text:
+                        document.splice(start, len(one.removed), str(one.added), name)
+                    else:
+                        document.splice_items(name, start, len(one.removed), list(one.added))
+            case Keys(values):
+                for key, (_, value) in values.items():
+                    document.put_field(name, key, value)
+            case Count(by):
+                document.add(name, by)
 
 
 def starts_of(part: Spliced) -> list[int]:
@@ -324,3 +228,58 @@ def starts_of(part: Spliced) -> list[int]:
         starts.append(at + one.skip)
         at += one.skip + len(one.removed)
     return starts
+
+
+def write_state(document: Document, state: State) -> None:
+    """Make the document hold `state` and nothing else."""
+    held = state_of(document)
+    for name in {**held, **state}:
+        match state.get(name, held.get(name)):
+            case str():
+                document.set_text(state.get(name, ""), name)
+            case list():
+                _write_items(document, name, held.get(name, []), state.get(name, []))
+            case dict():
+                before, after = held.get(name, {}), state.get(name, {})
+                for key in {**before, **after}:
+                    if to_json(before.get(key)) != to_json(after.get(key)):
+                        document.put_field(name, key, after.get(key))
+            case int() | float():
+                document.add(name, state.get(name, 0) - held.get(name, 0))
+
+
+def _write_items(document: Document, name: str, before: list[Json], after: list[Json]) -> None:
+    """Replace what lies between the common start and the common end; as text, since true is not 1."""
+    old, new = [to_json(item) for item in before], [to_json(item) for item in after]
+    start = _common(old, new)
+    end = _common(old[start:][::-1], new[start:][::-1])
+    document.splice_items(name, start, len(old) - end - start, after[start : len(after) - end])
+
+
+def _common(left: list[str], right: list[str]) -> int:
+    for number, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return number
+    return min(len(left), len(right))
+
+
+def document_of(state: State) -> Document:
+    """A document that holds `state` and has no history, for trying something out."""
+    document = Document(READER_PEER)
+    write_state(document, state)
+    document.commit(_BY, {}, now_ms=0)
+    return document
+
+
+def change_by(state: State, write: Callable[[Document], None]) -> Change:
+    """What `write` changes in a document that holds `state`; `write` edits and does not commit.
+
+    Raises:
+        DocumentDamaged: `write` made an edit that has no recorded form.
+    """
+    return document_of(state).sign(state, write, _BY, {}, now_ms=0).change or {}
+
+
+def change_to(before: State, after: State) -> Change:
+    """What makes `after` of `before`, by few edits."""
+    return change_by(before, lambda document: write_state(document, after))
