@@ -67,7 +67,7 @@ class Journal:
 
     def _announce(self, result: tuple[object, list[Event]]) -> None:
         self._events.publish(result[1])
-        self.meters.committed()
+        self.meters.commits += 1
         self._after_commit()
 
     async def commit_work(self, work: UnitOfWork) -> None:

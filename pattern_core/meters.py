@@ -14,9 +14,11 @@ from pattern_core.models.model import Usage
 class Meters(Protocol):
     """Somebody who counts. Names of tools and models are the agents' own; who counts sees to it that they are few."""
 
-    def agents_working(self, change: int) -> None:
-        """One agent more (+1) or less (-1) has work. Told in pairs, also when the constellation is stopped."""
-        ...
+    commits: int
+    """Transactions of journals that are on disk."""
+
+    working: int
+    """Agents that have work now. It is raised and lowered in pairs, also when the constellation is stopped."""
 
     def turn_ended(self, status: str, seconds: float) -> None:
         """A turn ended with a terminal `TurnStatus` value, `seconds` after it was started."""
@@ -27,23 +29,23 @@ class Meters(Protocol):
         ...
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
-        """What one model call took; money is None where the price is not known."""
+        """What one model call took, that of a summary as well.
+
+        `microdollars` are millionths of a dollar, None where the price is not known.
+        """
         ...
 
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
         """A tool call ended with a terminal `EffectStatus` value."""
         ...
 
-    def committed(self) -> None:
-        """A transaction of the journal is on disk."""
-        ...
-
 
 class Unmetered:
-    """Counts nothing."""
+    """Counts commits and agents at work, and nothing else."""
 
-    def agents_working(self, change: int) -> None:
-        """Nothing is kept."""
+    def __init__(self) -> None:
+        self.commits = 0
+        self.working = 0
 
     def turn_ended(self, status: str, seconds: float) -> None:
         """Nothing is kept."""
@@ -55,7 +57,4 @@ class Unmetered:
         """Nothing is kept."""
 
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
-        """Nothing is kept."""
-
-    def committed(self) -> None:
         """Nothing is kept."""

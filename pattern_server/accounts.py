@@ -11,11 +11,11 @@ one alone. What is not reachable answers like what does not exist.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Literal, get_args
 
 from pattern_core.clock import now_text
@@ -103,7 +103,7 @@ class Accounts:
         self._clock = runtime.clock
         self._randomness = runtime.randomness
         self._ids = Ids(runtime.clock, runtime.randomness)
-        self._local_digest = _digest(local_token)
+        self._local_digest = sha256(local_token.encode()).digest()
         self._local: Principal | None = None
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
 
@@ -174,7 +174,7 @@ class Accounts:
             constellation_id=constellation_id,
             expires_at=expires_at,
         )
-        await self.database.write(tokens.create, row, _digest(made))
+        await self.database.write(tokens.create, row, sha256(made.encode()).digest())
         return made
 
     async def revoke_token(self, token_id: str) -> None:
@@ -208,7 +208,7 @@ class Accounts:
         Raises:
             Unauthorized: it is unknown, revoked or expired, or its user is disabled.
         """
-        digest = _digest(secret)
+        digest = sha256(secret.encode()).digest()
         if self._local is not None and hmac.compare_digest(digest, self._local_digest):
             return self._local
         known = self._known.get(digest) or await self._look_up(digest)
@@ -342,7 +342,3 @@ def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = 
         constellation_id=None if token is None else token.constellation_id,
         token_id=None if token is None else token.id,
     )
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()

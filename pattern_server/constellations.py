@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
 HASHED_AT_ONCE = 1024 * 1024  # bytes
+REACHED_MAX = 10_000  # names and ids whose meaning is remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,9 @@ class Constellations:
         self._backups = backups
         self._copy_registry = copy_registry
         self._clock = runtime.clock
+        # What ids and names mean to their callers. Another dictionary takes its place when the registry has changed, so
+        # that a lookup which began before writes into one that nothing reads.
+        self._reached: dict[tuple[Principal, str], str] = {}
 
     async def find(self, principal: Principal, id_or_name: str) -> Registered:
         """The caller's constellation.
@@ -77,8 +81,14 @@ class Constellations:
             NotFound: there is none, or it is somebody else's.
             Unavailable: it cannot work now.
         """
-        found = await self.find(principal, id_or_name)
-        async with self._supervisor.use(found.id) as constellation:
+        reached = self._reached
+        constellation_id = reached.get((principal, id_or_name))
+        if constellation_id is None:
+            constellation_id = (await self.find(principal, id_or_name)).id
+            if len(reached) >= REACHED_MAX:
+                reached.clear()
+            reached[principal, id_or_name] = constellation_id
+        async with self._supervisor.use(constellation_id) as constellation:
             yield constellation
 
     async def create(self, principal: Principal, name: str) -> Registered:
@@ -126,6 +136,8 @@ class Constellations:
             with trio.CancelScope(shield=True):
                 await self._files.remove(constellation_id)
             raise
+        finally:
+            self._reached = {}
 
     async def rename(self, principal: Principal, id_or_name: str, name: str) -> Registered:
         """Give it another name.
@@ -135,7 +147,11 @@ class Constellations:
             InvalidInput: the name does not fit.
             Conflict: its owner has another one of that name.
         """
-        return await self._accounts.rename(await self.find(principal, id_or_name), name)
+        found = await self.find(principal, id_or_name)
+        try:
+            return await self._accounts.rename(found, name)
+        finally:
+            self._reached = {}
 
     async def delete(self, principal: Principal, id_or_name: str) -> None:
         """Stop it and delete it with its files; there is no way back but a backup.
@@ -147,7 +163,10 @@ class Constellations:
         found = await self.find(principal, id_or_name)
         async with self._supervisor.aside(found.id):
             # Registry first: a crash in between leaves files that nobody reaches, not a name without files.
-            await self._accounts.unregister(found)
+            try:
+                await self._accounts.unregister(found)
+            finally:
+                self._reached = {}
             await self._files.remove(found.id)
 
     async def copy(self, principal: Principal, id_or_name: str) -> Copy:

@@ -66,7 +66,12 @@ async def listen(
         connection = _Connection(app, stream)
         connections.add(connection)
         try:
-            await connection.run(stop)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(connection.read)
+                timeout_s = FIRST_TIMEOUT_S
+                while not (stop.is_set() or connection.closed.is_set()) and await connection.serve_one(timeout_s):
+                    timeout_s = KEEP_ALIVE_S
+                nursery.cancel_scope.cancel()
         finally:
             connections.discard(connection)
 
@@ -111,22 +116,13 @@ class _Connection:
         self._stream = stream
         self._parser = h11.Connection(h11.SERVER, HEAD_BYTES_MAX)
         self._arrived, self._received = trio.open_memory_channel[bytes](1)
-        self._closed = trio.Event()
+        self.closed = trio.Event()
         self._request = trio.CancelScope()  # offered to the application, see `GONE`
         self._head = b""  # of the answer, until it leaves with the first piece of the body
         self._may_have_body = True
         self.idle = trio.CancelScope()  # around the wait for the next request
 
-    async def run(self, stop: trio.Event) -> None:
-        """Serve the connection to its end."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read)
-            timeout_s = FIRST_TIMEOUT_S
-            while not (stop.is_set() or self._closed.is_set()) and await self._serve_one(timeout_s):
-                timeout_s = KEEP_ALIVE_S
-            nursery.cancel_scope.cancel()
-
-    async def _read(self) -> None:
+    async def read(self) -> None:
         """Hand on what the client sends. It is done when the client closes, also in the middle of an answer."""
         with self._arrived:
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -136,10 +132,10 @@ class _Connection:
 
     def _close(self) -> None:
         self._stream.socket.close()
-        self._closed.set()
+        self.closed.set()
         self._request.cancel()
 
-    async def _serve_one(self, timeout_s: float) -> bool:
+    async def serve_one(self, timeout_s: float) -> bool:
         """Serve one request; return whether another one may follow."""
         self.idle = trio.CancelScope(deadline=trio.current_time() + timeout_s)
         with self.idle:
@@ -182,7 +178,7 @@ class _Connection:
             if event is not None:
                 body = bytes(event.data) if isinstance(event, h11.Data) else b""
                 return {"type": "http.request", "body": body, "more_body": isinstance(event, h11.Data)}
-        await self._closed.wait()
+        await self.closed.wait()
         return {"type": "http.disconnect"}
 
     async def _next_event(self) -> Any:
@@ -204,7 +200,7 @@ class _Connection:
 
     async def _send(self, message: Message) -> None:
         """Send a piece of the answer; to a client that has closed, nothing. Called by the application."""
-        if self._closed.is_set():
+        if self.closed.is_set():
             await trio.lowlevel.checkpoint()
         elif message["type"] == "http.response.start":
             self._may_have_body = self._may_have_body and message["status"] not in (204, 304)

@@ -42,18 +42,13 @@ class Now:
     answers: Mapping[str, int]
 
 
-class _Names:
-    """The names that are told apart, so that no label can grow without bound or hold a sentence."""
+class _Names(dict[str, str]):
+    """The names that are told apart, each for itself, so that no label can grow without bound or hold a sentence."""
 
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-
-    def of(self, name: str) -> str:
-        if name in self._known:
-            return name
-        if len(self._known) >= NAMES_MAX or not _NAME.fullmatch(name):
+    def __missing__(self, name: str) -> str:
+        if len(self) >= NAMES_MAX or not _NAME.fullmatch(name):
             return _OTHER
-        self._known.add(name)
+        self[name] = name
         return name
 
 
@@ -81,7 +76,10 @@ class _Histogram:
 
 
 class Metrics:
-    """The server's counts. Constellations tell theirs as `pattern_core.meters.Meters`; all methods are cheap."""
+    """The server's counts. Constellations tell theirs as `pattern_core.meters.Meters`; all methods are cheap.
+
+    `commits` are the transactions of journals on disk; `working` are the agents that have work now.
+    """
 
     def __init__(self) -> None:
         self._gates: Callable[[], Gates] = dict
@@ -93,8 +91,8 @@ class Metrics:
         self._money: Counter[tuple[str, ...]] = Counter()
         self._unpriced: Counter[tuple[str, ...]] = Counter()
         self._calls: Counter[tuple[str, ...]] = Counter()
-        self._commits = 0
-        self._working = 0
+        self.commits = 0
+        self.working = 0
         self._turn_seconds = _Histogram(SECONDS)
         self._step_seconds = _Histogram(SECONDS)
         self._call_seconds = _Histogram(SECONDS)
@@ -106,10 +104,6 @@ class Metrics:
         """Show what `gates` gives when somebody asks: by provider, what its gate says of itself; numbers only."""
         self._gates = gates
 
-    def agents_working(self, change: int) -> None:
-        """One agent more (+1) or less (-1) has work."""
-        self._working += change
-
     def turn_ended(self, status: str, seconds: float) -> None:
         """A turn ended with a terminal `TurnStatus` value, `seconds` after it was started."""
         self._turns[status] += 1
@@ -117,12 +111,12 @@ class Metrics:
 
     def step_done(self, provider: str, model: str, seconds: float) -> None:
         """A model's decision is stored, `seconds` after it was asked."""
-        self._steps[self._model(provider, model)] += 1
+        self._steps[self._models[provider], self._models[model]] += 1
         self._step_seconds.observe(seconds)
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
         """What one model call took; money is None where the price is not known."""
-        labels = self._model(provider, model)
+        labels = (self._models[provider], self._models[model])
         parts = {
             "input": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
             "input_cached": usage.cached_tokens,
@@ -139,12 +133,8 @@ class Metrics:
 
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
         """A tool call ended with a terminal `EffectStatus` value."""
-        self._calls[(self._tools.of(tool), status)] += 1
+        self._calls[self._tools[tool], status] += 1
         self._call_seconds.observe(seconds)
-
-    def committed(self) -> None:
-        """A transaction of a journal is on disk."""
-        self._commits += 1
 
     async def sample_lag(self) -> None:
         """See, until cancelled, how much later than asked for this task is woken: what every other task waits too."""
@@ -185,7 +175,7 @@ class Metrics:
             ("llm_microdollars", "Cost in millionths of a dollar, where the price is known.", model, self._money),
             ("llm_unpriced_calls", "Model calls whose price is not known.", model, self._unpriced),
             ("tool_calls", "Tool calls by how they ended.", ("tool", "outcome"), self._calls),
-            ("commits", "Transactions of journals on disk.", (), {(): self._commits}),
+            ("commits", "Transactions of journals on disk.", (), {(): self.commits}),
             ("http_responses", "Answers by class of status.", ("status",), _keyed(self._now.answers)),
         )
         for name, words, labels, samples in tables:
@@ -202,7 +192,7 @@ class Metrics:
         states.add_metric(("awake",), self._now.awake)
         states.add_metric(("quarantined",), self._now.quarantined)
         yield states
-        yield GaugeMetricFamily("pattern_agents_working", "Agents that have work now.", value=self._working)
+        yield GaugeMetricFamily("pattern_agents_working", "Agents that have work now.", value=self.working)
         words = "What the gate of each provider says of itself."
         gates = GaugeMetricFamily("pattern_model_gate", words, labels=("provider", "what"))
         for provider, told in sorted(self._gates().items()):
@@ -222,9 +212,6 @@ class Metrics:
         )
         for name, words, values in tables:
             yield HistogramMetricFamily(f"pattern_{name}", words, buckets=values.buckets(), sum_value=values.total)
-
-    def _model(self, provider: str, model: str) -> tuple[str, str]:
-        return self._models.of(provider), self._models.of(model)
 
 
 def _keyed(counts: Mapping[str, int]) -> dict[tuple[str, ...], int]:

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
-from fastapi import FastAPI
 
 from pattern_core.clock import now_text
 from pattern_core.embeddings.shelf import EmbedderShelf
@@ -48,8 +47,8 @@ from pattern_server.constellations import Constellations
 from pattern_server.embedders import embedder_shelf
 from pattern_server.files import ConstellationFiles
 from pattern_server.global_database import open_global
-from pattern_server.http.app import api_routers, build_app
-from pattern_server.http.state import ServerState
+from pattern_server.http.app import Application, build_app
+from pattern_server.http.routing import ServerState
 from pattern_server.listener import listen
 from pattern_server.metrics import Metrics
 from pattern_server.providers import accounts_of, catalogue_of
@@ -113,9 +112,8 @@ async def serve(
         token = await _bootstrapped(parts, config)
         shutdown = _shutdown_by_signals(beside) if shutdown is None else shutdown
         stop = trio.Event()
-        listening = partial(
-            listen, build_app(parts.state), host=config.host, port=config.port, stop=stop, grace_s=GRACE_S
-        )
+        app = build_app(parts.state)
+        listening = partial(listen, app, host=config.host, port=config.port, stop=stop, grace_s=GRACE_S)
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listening)
             ready = Ready(url=url, data_dir=config.data_dir, token=token)
@@ -123,7 +121,7 @@ async def serve(
                 _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": _since(began)})
                 on_ready(ready)
                 task_status.started(ready)
-                beside.start_soon(partial(trio.to_thread.run_sync, api_routers))  # before the first request, if it can
+                beside.start_soon(partial(trio.to_thread.run_sync, app.load))  # before the first request, if it can
                 beside.start_soon(_go_on, parts)
                 await shutdown.wait()
                 _log.info("stopping")
@@ -135,7 +133,7 @@ async def serve(
 
 
 @asynccontextmanager
-async def open_app(config: Config) -> AsyncIterator[tuple[FastAPI, str]]:
+async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
     """The application without a listener, and a token with all rights for it; for commands while no server runs.
 
     Leaving waits for turns that were begun, for as long as a server's drain would.

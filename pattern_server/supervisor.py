@@ -202,7 +202,12 @@ class Supervisor(Generic[C]):
 
     async def _awake(self, constellation_id: str) -> tuple[_Slot[C], C]:
         while True:
-            self._refuse(constellation_id)
+            if self._draining:
+                raise Unavailable("the server is stopping; try again when it is back", retry_after_s=DRAIN_RETRY_S)
+            if constellation_id in self._aside:
+                raise Unavailable("the constellation's files are being replaced or deleted", retry_after_s=1.0)
+            if constellation_id in self._sick:
+                self._refuse_sick(constellation_id)
             slot = self._slots.get(constellation_id)
             if slot is None:
                 await self._make_room()
@@ -220,13 +225,6 @@ class Supervisor(Generic[C]):
             await slot.ready.wait()
             if slot.state == "awake" and slot.handle is not None:
                 return slot, slot.handle
-
-    def _refuse(self, constellation_id: str) -> None:
-        if self._draining:
-            raise Unavailable("the server is stopping; try again when it is back", retry_after_s=DRAIN_RETRY_S)
-        if constellation_id in self._aside:
-            raise Unavailable("the constellation's files are being replaced or deleted", retry_after_s=1.0)
-        self._refuse_sick(constellation_id)
 
     def _refuse_sick(self, constellation_id: str) -> None:
         sickness = self._sick.get(constellation_id)

@@ -55,7 +55,7 @@ EXTENSIONS: Mapping[str, str | None] = {
 # Borders of tasks, where an unexpected error becomes a log line and a restart, or a problem document; and two files
 # that swallow nothing: one translates the bare BaseException of loro, one carries errors from a thread to a task.
 CATCHERS = (
-    *("pattern_server/supervisor.py", "pattern_server/http/app.py"),
+    *("pattern_server/supervisor.py", "pattern_server/http/border.py"),
     *("pattern_core/memory/document.py", "pattern_db/lane.py"),
 )
 BROAD = {"Exception", "BaseException", "BaseExceptionGroup", "ExceptionGroup", "trio.Cancelled"}

@@ -134,13 +134,12 @@ assert words(RuleSet.of([{"tool": "block", "type": "dummy"}])) == ["`block` is a
 ROUTE = Addition(
     files={
         "pattern_server/http/routes/dummies.py": '''
-from pattern_server.http.auth import demand
-from pattern_server.http.postponed import Router
+from pattern_server.http.routing import MayRead, Router
 
 router = Router(prefix="/dummies", tags=["dummies"])
 
-@router.get("", dependencies=[demand("read")])
-async def list_all() -> object:
+@router.get("")
+async def list_all(caller: MayRead) -> object:
     """List nothing."""
     return []
 '''
@@ -151,7 +150,7 @@ async def list_all() -> object:
     },
     proof="""
 from pattern_server.http.app import api_routes
-assert "/dummies" in {route.path for route in api_routes()}
+assert "/api/v1/dummies" in {route.path for route in api_routes()}
 """,
 )
 COMMAND = Addition(

@@ -21,8 +21,8 @@ from pattern_core.prompts.settings import ContextSettings
 from pattern_core.rules.detectors import DetectorSettings
 from pattern_server.cli import COMMANDS, cli
 from pattern_server.config import Config
-from pattern_server.http.app import api_routes
 from pattern_server.http.errors import STATUS
+from pattern_server.http.routing import API
 from tests.sources import ROOT, sources
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -107,9 +107,8 @@ def routes() -> list[str]:
     """`METHOD /path` of every route, without the common prefix."""
     modules = [source.name for source in sources() if source.path.startswith("pattern_server/http/routes/")]
     routers = [router for name in modules if (router := getattr(import_module(name), "router", None))]
-    open_to_all = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    found = [*api_routes(), *open_to_all]
-    return sorted(f"{method} {route.path}" for route in found for method in route.methods or ())
+    found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    return sorted(f"{method} {route.path.removeprefix(API)}" for route in found for method in route.methods or ())
 
 
 def test_every_route_is_in_the_reference() -> None:

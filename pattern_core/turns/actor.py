@@ -267,7 +267,7 @@ class Actors:
     # Working
 
     async def _work(self, agent_id: str, worker: _Worker) -> None:
-        self._services.journal.meters.agents_working(1)
+        self._services.journal.meters.working += 1
         try:
             while True:
                 delivery, worker.delivery = worker.delivery, None
@@ -279,7 +279,7 @@ class Actors:
                 else:
                     break
         finally:
-            self._services.journal.meters.agents_working(-1)
+            self._services.journal.meters.working -= 1
             del self._awake[agent_id]
             if worker.delivery is not None:
                 self._settle(worker.delivery)

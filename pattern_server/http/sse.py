@@ -8,8 +8,8 @@ place in the log, not a queue.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import trio
 from starlette.responses import Response
@@ -23,6 +23,8 @@ from pattern_db.errors import StorageFailed
 KEEP_ALIVE_S = 15.0
 RETRY_MS = 1_000
 MEDIA_TYPE = "text/event-stream"
+
+_PIECE = {"type": "http.response.body", "more_body": True}
 
 Use = Callable[[], AbstractAsyncContextManager[Constellation]]
 
@@ -72,33 +74,40 @@ class EventStream(Response):
         """Serve the stream. Called by the framework."""
         has_started = False
         try:
-            async with AsyncExitStack() as stack:
-                constellation = await stack.enter_async_context(self._use())
-                await self._check(constellation)
+            async with self._use() as constellation:
+                latest = constellation.events.latest
+                if self._after > latest:
+                    raise InvalidInput(
+                        f"there is no event {self._after}, the newest is {latest}; if the constellation was restored"
+                        " from a backup, begin anew with after=0"
+                    )
+                # Asked after `latest`, so that the end of a turn that goes on comes after the place to begin at.
+                has_ended = self._turn_id is not None and (await constellation.turn(self._turn_id)).has_ended
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 has_started = True
-                await send(_body(f"retry: {RETRY_MS}\n\n".encode()))
-                await self._send_all(constellation, send)
+                await send({**_PIECE, "body": f"retry: {RETRY_MS}\n\n".encode()})
+                if has_ended:
+                    await self._send_stored(constellation, send)
+                else:
+                    await self._send_coming(constellation, send)
         except (Unavailable, StorageFailed):
             if not has_started:
                 raise
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _check(self, constellation: Constellation) -> None:
-        latest = constellation.events.latest
-        if self._after > latest:
-            raise InvalidInput(
-                f"there is no event {self._after}, the newest is {latest}; if the constellation was restored from a"
-                " backup, begin anew with after=0"
-            )
-        if self._turn_id is not None:
-            await constellation.turn(self._turn_id)
+    async def _send_stored(self, constellation: Constellation, send: Send) -> None:
+        """The events of a turn that has ended."""
+        cursor = self._after
+        while True:
+            batch = await constellation.database.read_aside(read, cursor, turn_id=self._turn_id)
+            for event in batch:
+                await send({**_PIECE, "body": encode(event)})
+            if len(batch) < READ_MAX:
+                return
+            cursor = batch[-1].seq
 
-    async def _send_all(self, constellation: Constellation, send: Send) -> None:
-        if self._turn_id is not None and (await constellation.turn(self._turn_id)).has_ended:
-            async for event in _stored(constellation, self._after, self._turn_id):
-                await send(_body(encode(event)))
-            return
+    async def _send_coming(self, constellation: Constellation, send: Send) -> None:
+        """Events as they come, with a comment now and then, so that no proxy takes the connection for dead."""
         events = constellation.events.subscribe(after=self._after, turn_id=self._turn_id)
         while True:
             with trio.move_on_after(KEEP_ALIVE_S) as quiet:
@@ -106,20 +115,4 @@ class EventStream(Response):
                     event = await anext(events)
                 except StopAsyncIteration:
                     return
-            await send(_body(b": still here\n\n" if quiet.cancelled_caught else encode(event)))
-
-
-async def _stored(constellation: Constellation, after: int, turn_id: str) -> AsyncIterator[Event]:
-    """The events of a turn that has ended."""
-    cursor = after
-    while True:
-        batch = await constellation.database.read_aside(read, cursor, turn_id=turn_id)
-        for event in batch:
-            yield event
-        if len(batch) < READ_MAX:
-            return
-        cursor = batch[-1].seq
-
-
-def _body(data: bytes) -> dict[str, object]:
-    return {"type": "http.response.body", "body": data, "more_body": True}
+            await send({**_PIECE, "body": b": still here\n\n" if quiet.cancelled_caught else encode(event)})

@@ -6,14 +6,15 @@ from pattern_core.meters import Meters, Unmetered
 from pattern_core.models.model import Usage
 
 
-def test_nothing_is_counted_where_nobody_listens() -> None:
+def test_next_to_nothing_is_counted_where_nobody_listens() -> None:
     nobody: Meters = Unmetered()
-    nobody.agents_working(1)
+    nobody.working += 1
+    nobody.commits += 2
     nobody.turn_ended("completed", 1.0)
     nobody.step_done("p", "m", 1.0)
     nobody.tokens("p", "m", Usage(input_tokens=1, output_tokens=1), None)
     nobody.call_ended("search", "done", 1.0)
-    nobody.committed()
+    assert vars(nobody) == {"working": 1, "commits": 2}
 
 
 def test_what_can_be_told_is_the_same_for_all() -> None:

@@ -108,7 +108,9 @@ async def serving(config: Config, providers: Mapping[str, Provider] | None = Non
     async with assembled(config, providers or {}) as parts, AsyncExitStack() as stack, trio.open_nursery() as nursery:
         await parts.state.accounts.bootstrap()
         stop = trio.Event()
-        listening = partial(listen, build_app(parts.state), host="127.0.0.1", port=0, stop=stop, grace_s=0.2)
+        app = build_app(parts.state)
+        await trio.to_thread.run_sync(app.load)
+        listening = partial(listen, app, host="127.0.0.1", port=0, stop=stop, grace_s=0.2)
         url: str = await nursery.start(listening)
         admin = await stack.enter_async_context(client_of(url, parts.local_token))
         yield Place(parts, url, admin, stack)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from pattern_core.errors import Conflict, NotFound, Unavailable
+from pattern_server.accounts import Constellation as Registered
 from pattern_server.accounts import Principal
 from tests.pattern_server.place import Place
 
@@ -33,6 +35,66 @@ async def test_of_two_who_make_the_same_name_one_wins(place: Place) -> None:
             nursery.start_soon(make)
     assert sorted(outcomes) == ["conflict"] * 3 + ["made"]
     assert len(list((place.parts.state.config.data_dir / "constellations").iterdir())) == 1
+
+
+async def test_what_a_name_means_is_looked_up_once_until_the_registry_changes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constellations, owner = place.parts.state.constellations, await principal(place)
+    find, asked = place.parts.state.accounts.constellation_for, []
+
+    async def counted(caller: Principal, name: str) -> Registered:
+        asked.append(name)
+        return await find(caller, name)
+
+    monkeypatch.setattr(place.parts.state.accounts, "constellation_for", counted)
+
+    async def means(name: str) -> str:
+        async with constellations.use(owner, name) as constellation:
+            return constellation.id
+
+    first = await place.constellation("home")
+    assert [await means("home"), await means("home")] == [first] * 2
+    assert asked == ["home"]
+    await constellations.rename(owner, "home", "house")
+    with pytest.raises(NotFound):
+        await means("home")
+    assert await means("house") == first
+    second = await place.constellation("home")
+    assert await means("home") == second
+    await constellations.delete(owner, "house")
+    for name in ("house", first):
+        with pytest.raises(NotFound):
+            await means(name)
+    monkeypatch.setattr("pattern_server.constellations.REACHED_MAX", 1)
+    assert [await means("home"), await means(second), await means("home")] == [second] * 3
+
+
+async def test_a_lookup_that_began_before_a_change_is_not_remembered(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constellations, owner = place.parts.state.constellations, await principal(place)
+    c = await place.constellation("home")
+    find, found = place.parts.state.accounts.constellation_for, trio.Event()
+
+    async def late(caller: Principal, name: str) -> Registered:
+        row = await find(caller, name)
+        if name == "home":
+            await found.wait()
+        return row
+
+    async def use() -> None:
+        async with constellations.use(owner, "home"):
+            pass
+
+    monkeypatch.setattr(place.parts.state.accounts, "constellation_for", late)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(use)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await constellations.rename(owner, c, "house")
+        found.set()
+    with pytest.raises(NotFound):
+        await use()
 
 
 async def test_deleting_stops_those_who_use_it(place: Place) -> None:

@@ -41,10 +41,9 @@ def test_what_was_told_is_counted() -> None:
     told.tokens("openai", "gpt", given, 42)
     told.tokens("openai", "gpt", given, None)
     told.call_ended("search", "done", 0.01)
-    told.committed()
-    told.agents_working(1)
-    told.agents_working(1)
-    told.agents_working(-1)
+    told.commits += 1
+    told.working += 2
+    told.working -= 1
     found = samples(metrics)
     assert found["pattern_turns_total completed"] == 2
     assert found["pattern_turns_total limit"] == 1

@@ -13,26 +13,24 @@ from pattern_core.errors import InvalidInput
 from pattern_core.models.providers import PROVIDERS
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config, default_model_of
-from pattern_server.http.auth import demand
 from pattern_server.http.blocks import new_block
 from pattern_server.http.bodies import AgentAsked, AgentPatched, AgentTold, Cursor, Page, PageLimit, page_of
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
 
 IfMatch = Annotated[str | None, Header(description="the agent's `ETag`: it is changed only if it still has that one")]
 
 
-@router.get("", dependencies=[demand("read")], response_model=Page[AgentTold])
-async def list_all(c: str, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+@router.get("", response_model=Page[AgentTold])
+async def list_all(c: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
     """The constellation's agents, by name."""
     async with server.constellations.use(caller, c) as constellation:
         return page_of(await constellation.roster.all(), _place, limit, cursor)
 
 
-@router.post("", dependencies=[demand("write")], status_code=201, response_model=AgentTold)
-async def create(c: str, body: AgentAsked, server: Server, caller: Caller, response: Response) -> object:
+@router.post("", status_code=201, response_model=AgentTold)
+async def create(c: str, body: AgentAsked, server: Server, caller: MayWrite, response: Response) -> object:
     """Make an agent, with its memory blocks."""
     provider, model = _model_of(server.config, body.model_provider, body.model_name)
     _check_other_models(server.config, body.config)
@@ -55,16 +53,16 @@ async def create(c: str, body: AgentAsked, server: Server, caller: Caller, respo
     return _tagged(response, agent)
 
 
-@router.get("/{a}", dependencies=[demand("read")], response_model=AgentTold)
-async def show(c: str, a: str, server: Server, caller: Caller, response: Response) -> object:
+@router.get("/{a}", response_model=AgentTold)
+async def show(c: str, a: str, server: Server, caller: MayRead, response: Response) -> object:
     """One agent, by id or name. With its `ETag` as `If-Match` a change does not overwrite what others changed."""
     async with server.constellations.use(caller, c) as constellation:
         return _tagged(response, await constellation.roster.get(a))
 
 
-@router.patch("/{a}", dependencies=[demand("write")], response_model=AgentTold)
+@router.patch("/{a}", response_model=AgentTold)
 async def change(
-    c: str, a: str, body: AgentPatched, server: Server, caller: Caller, response: Response, if_match: IfMatch = None
+    c: str, a: str, body: AgentPatched, server: Server, caller: MayWrite, response: Response, if_match: IfMatch = None
 ) -> object:
     """Change the given fields of an agent; a turn under way goes on with the old ones."""
     changes = body.model_dump(include=body.model_fields_set)
@@ -82,8 +80,8 @@ async def change(
         return _tagged(response, await constellation.roster.update(a, changes, version=version))
 
 
-@router.delete("/{a}", dependencies=[demand("write")], status_code=204)
-async def delete(c: str, a: str, server: Server, caller: Caller) -> None:
+@router.delete("/{a}", status_code=204)
+async def delete(c: str, a: str, server: Server, caller: MayWrite) -> None:
     """Delete an agent with its messages and memory. To keep its past, set its status to `archived` instead."""
     async with server.constellations.use(caller, c) as constellation:
         await constellation.delete_agent(a)

@@ -10,10 +10,8 @@ from pydantic import Field
 from pattern_core.approvals import Answer, Approval
 from pattern_core.consent_grants import Scope
 from pattern_db.enums import ApprovalStatus
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/approvals", tags=["approvals"])
 
@@ -49,11 +47,11 @@ class DecisionAsked(Asked):
     reason: Annotated[str | None, Field(max_length=REASON_CHARS_MAX)] = None
 
 
-@router.get("", dependencies=[demand("read")], response_model=Page[ApprovalTold])
+@router.get("", response_model=Page[ApprovalTold])
 async def list_all(
     c: str,
     server: Server,
-    caller: Caller,
+    caller: MayRead,
     status: Annotated[
         Literal["pending", "approved", "edited", "denied", "expired", "cancelled", "all"],
         Query(description="which ones"),
@@ -70,15 +68,15 @@ async def list_all(
     return {"items": shown, "next_cursor": encode_cursor(shown[-1].id) if len(found) > limit else None}
 
 
-@router.get("/{id}", dependencies=[demand("read")], response_model=ApprovalTold)
-async def show(c: str, id: str, server: Server, caller: Caller) -> Approval:  # noqa: A002 - the path's own word
+@router.get("/{id}", response_model=ApprovalTold)
+async def show(c: str, id: str, server: Server, caller: MayRead) -> Approval:  # noqa: A002 - the path's own word
     """One question."""
     async with server.constellations.use(caller, c) as constellation:
         return await constellation.approvals.get(id)
 
 
-@router.post("/{id}", dependencies=[demand("write")], response_model=ApprovalTold)
-async def decide(c: str, id: str, body: DecisionAsked, server: Server, caller: Caller) -> Approval:  # noqa: A002 - the path's own word
+@router.post("/{id}", response_model=ApprovalTold)
+async def decide(c: str, id: str, body: DecisionAsked, server: Server, caller: MayWrite) -> Approval:  # noqa: A002 - the path's own word
     """Answer a question, once. On `approve` what was asked for is done with the answer, exactly once."""
     async with server.constellations.use(caller, c) as constellation:
         answer = Answer(

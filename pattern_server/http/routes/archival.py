@@ -11,11 +11,10 @@ from pydantic import Field
 from pattern_core.archive.entries import NewEntry
 from pattern_core.archive.store import Wanted
 from pattern_core.constellation import Constellation
-from pattern_server.http.auth import demand
+from pattern_server.accounts import Principal
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
 from pattern_server.http.owners import owner_of
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}/archival", tags=["archive"])
 
@@ -91,8 +90,8 @@ async def _wanted(
     return Wanted(after=after, tag=tag, include_superseded=include_superseded)
 
 
-@router.post("", dependencies=[demand("write")], status_code=201, response_model=StoredTold)
-async def add(c: str, a: str, body: NewEntryAsked, server: Server, caller: Caller, response: Response) -> object:
+@router.post("", status_code=201, response_model=StoredTold)
+async def add(c: str, a: str, body: NewEntryAsked, server: Server, caller: MayWrite, response: Response) -> object:
     """Store an entry. What is there already, word for word, is not stored again: the answer is that entry (200).
 
     An entry that says nearly the same is named in a 409 `similar_entry`; `force` stores the new one beside it.
@@ -100,9 +99,9 @@ async def add(c: str, a: str, body: NewEntryAsked, server: Server, caller: Calle
     return await _stored(server, caller, (c, a), body, body.supersedes, response)
 
 
-@router.get("", dependencies=[demand("read")], response_model=Page[EntryTold])
+@router.get("", response_model=Page[EntryTold])
 async def list_all(
-    c: str, a: str, server: Server, caller: Caller, wanted: Annotated[Wanted, Depends(_wanted)], limit: PageLimit = 50
+    c: str, a: str, server: Server, caller: MayRead, wanted: Annotated[Wanted, Depends(_wanted)], limit: PageLimit = 50
 ) -> object:
     """The entries, newest first; without those that were superseded or have ended, unless they are asked for.
 
@@ -114,28 +113,28 @@ async def list_all(
     return {"items": shown, "next_cursor": encode_cursor(shown[-1].created_at, shown[-1].id) if has_more else None}
 
 
-@router.get("/{id}", dependencies=[demand("read")], response_model=EntryTold)
-async def show(c: str, a: str, id: str, server: Server, caller: Caller) -> object:  # noqa: A002 - the word of the path
+@router.get("/{id}", response_model=EntryTold)
+async def show(c: str, a: str, id: str, server: Server, caller: MayRead) -> object:  # noqa: A002 - the word of the path
     """One entry, whole; the id of one of its chunks, as a search gives it, finds it too."""
     async with server.constellations.use(caller, c) as constellation:
         return await constellation.archive.get(await owner_of(constellation, a), id)
 
 
-@router.get("/{id}/history", dependencies=[demand("read")], response_model=VersionsTold)
-async def versions(c: str, a: str, id: str, server: Server, caller: Caller) -> object:  # noqa: A002 - the word of the path
+@router.get("/{id}/history", response_model=VersionsTold)
+async def versions(c: str, a: str, id: str, server: Server, caller: MayRead) -> object:  # noqa: A002 - the word of the path
     """What an entry superseded, itself, and what superseded it; oldest first."""
     async with server.constellations.use(caller, c) as constellation:
         return {"items": await constellation.archive.versions(await owner_of(constellation, a), id)}
 
 
-@router.post("/{id}/supersede", dependencies=[demand("write")], status_code=201, response_model=StoredTold)
+@router.post("/{id}/supersede", status_code=201, response_model=StoredTold)
 async def supersede(
     c: str,
     a: str,
     id: str,  # noqa: A002 - the word of the path
     body: EntryAsked,
     server: Server,
-    caller: Caller,
+    caller: MayWrite,
     response: Response,
 ) -> object:
     """Store an entry in the place of this one, which stays and ends when the new one begins.
@@ -146,23 +145,28 @@ async def supersede(
     return await _stored(server, caller, (c, a), body, id, response)
 
 
-@router.patch("/{id}", dependencies=[demand("write")], response_model=EntryTold)
-async def change(c: str, a: str, id: str, body: EntryPatched, server: Server, caller: Caller) -> object:  # noqa: A002 - the word of the path
+@router.patch("/{id}", response_model=EntryTold)
+async def change(c: str, a: str, id: str, body: EntryPatched, server: Server, caller: MayWrite) -> object:  # noqa: A002 - the word of the path
     """Change what is known about an entry: tags, metadata, workspace, and from when to when it holds."""
     changes = body.model_dump(include=body.model_fields_set)
     async with server.constellations.use(caller, c) as constellation:
         return await constellation.archive.change(await owner_of(constellation, a), id, changes)
 
 
-@router.delete("/{id}", dependencies=[demand("write")], status_code=204)
-async def delete(c: str, a: str, id: str, server: Server, caller: Caller) -> None:  # noqa: A002 - the word of the path
+@router.delete("/{id}", status_code=204)
+async def delete(c: str, a: str, id: str, server: Server, caller: MayWrite) -> None:  # noqa: A002 - the word of the path
     """Remove an entry for good. To keep it as something that was once true, set its `valid_to` instead."""
     async with server.constellations.use(caller, c) as constellation:
         await constellation.archive.delete(await owner_of(constellation, a), id)
 
 
 async def _stored(
-    server: Server, caller: Caller, where: tuple[str, str], body: EntryAsked, supersedes: str | None, response: Response
+    server: Server,
+    caller: Principal,
+    where: tuple[str, str],
+    body: EntryAsked,
+    supersedes: str | None,
+    response: Response,
 ) -> object:
     new = NewEntry(**body.model_dump(exclude={"force", "supersedes"}))
     async with server.constellations.use(caller, where[0]) as constellation:

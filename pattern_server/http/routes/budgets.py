@@ -11,10 +11,8 @@ from pattern_core.budgets.amounts import AMOUNT_MAX
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import InvalidInput
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, page_of
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/budgets", tags=["budgets"])
 
@@ -57,16 +55,16 @@ class BudgetAsked(Asked):
     amount: Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
 
 
-@router.get("", dependencies=[demand("read")], response_model=Page[BudgetTold])
-async def list_all(c: str, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+@router.get("", response_model=Page[BudgetTold])
+async def list_all(c: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
     """The budgets as they stand, those of the server's configuration among them."""
     async with server.constellations.use(caller, c) as constellation:
         found = await constellation.spending.budgets()
     return page_of(found, lambda budget: (budget.id, str(budget.is_configured)), limit, cursor)
 
 
-@router.put("", dependencies=[demand("write")], response_model=BudgetTold)
-async def put(c: str, body: BudgetAsked, server: Server, caller: Caller) -> object:
+@router.put("", response_model=BudgetTold)
+async def put(c: str, body: BudgetAsked, server: Server, caller: MayWrite) -> object:
     """Set a budget, in the place of one about the same; calls that begin from now on keep it."""
     if body.agent is not None and body.scope is not BudgetScope.AGENT:
         raise InvalidInput("`agent` goes with the scope agent")
@@ -82,8 +80,8 @@ async def put(c: str, body: BudgetAsked, server: Server, caller: Caller) -> obje
         return await constellation.spending.put(budget)
 
 
-@router.delete("/{budget}", dependencies=[demand("write")], status_code=204)
-async def remove(c: str, budget: str, server: Server, caller: Caller) -> None:
+@router.delete("/{budget}", status_code=204)
+async def remove(c: str, budget: str, server: Server, caller: MayWrite) -> None:
     """Take a budget away, by its id."""
     async with server.constellations.use(caller, c) as constellation:
         await constellation.spending.remove(budget)

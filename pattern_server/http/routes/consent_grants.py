@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/grants", tags=["approvals"])
 
@@ -25,8 +23,8 @@ class GrantTold(Told):
     created_at: str
 
 
-@router.get("", dependencies=[demand("read")], response_model=Page[GrantTold])
-async def list_all(c: str, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+@router.get("", response_model=Page[GrantTold])
+async def list_all(c: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
     """What people agreed to beforehand, newest first."""
     place = decode_cursor(cursor, 1)
     async with server.constellations.use(caller, c) as constellation:
@@ -49,8 +47,8 @@ async def list_all(c: str, server: Server, caller: Caller, limit: PageLimit = 10
     return {"items": items, "next_cursor": encode_cursor(shown[-1].id) if len(found) > limit else None}
 
 
-@router.delete("/{id}", dependencies=[demand("write")], status_code=204)
-async def revoke(c: str, id: str, server: Server, caller: Caller) -> Response:  # noqa: A002 - the path's own word
+@router.delete("/{id}", status_code=204)
+async def revoke(c: str, id: str, server: Server, caller: MayWrite) -> Response:  # noqa: A002 - the path's own word
     """Revoke a consent: the agent asks again."""
     async with server.constellations.use(caller, c) as constellation:
         await constellation.approvals.grants.revoke(id, by=caller.author)

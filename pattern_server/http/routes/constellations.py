@@ -9,7 +9,6 @@ from fastapi import Response
 
 from pattern_core.errors import InvalidInput
 from pattern_server.accounts import SCOPES, Constellation
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import (
     ConstellationAsked,
     ConstellationTold,
@@ -20,14 +19,13 @@ from pattern_server.http.bodies import (
     RestoreAsked,
     page_of,
 )
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server, ServerState
+from pattern_server.http.routing import MayAdminister, MayRead, MayWrite, Router, Server, ServerState
 
 router = Router(tags=["constellations"])
 
 
-@router.get("/me", dependencies=[demand("read")])
-async def me(caller: Caller) -> MeTold:
+@router.get("/me")
+async def me(caller: MayRead) -> MeTold:
     """Whose token this is, and what it may do."""
     return MeTold(
         user_id=caller.user_id,
@@ -38,15 +36,15 @@ async def me(caller: Caller) -> MeTold:
     )
 
 
-@router.get("/constellations", dependencies=[demand("read")], response_model=Page[ConstellationTold])
-async def list_all(server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+@router.get("/constellations", response_model=Page[ConstellationTold])
+async def list_all(server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
     """Your constellations by name; for administrators everybody's."""
     page = page_of(await server.constellations.all(caller), _place, limit, cursor)
     return {**page, "items": [_told(server, row) for row in page["items"]]}
 
 
-@router.post("/constellations", dependencies=[demand("write")], status_code=201, response_model=ConstellationTold)
-async def create(body: ConstellationAsked, server: Server, caller: Caller, response: Response) -> object:
+@router.post("/constellations", status_code=201, response_model=ConstellationTold)
+async def create(body: ConstellationAsked, server: Server, caller: MayWrite, response: Response) -> object:
     """Make an empty constellation."""
     caller.require_unbound()
     made = await server.constellations.create(caller, body.name)
@@ -54,10 +52,8 @@ async def create(body: ConstellationAsked, server: Server, caller: Caller, respo
     return _told(server, made)
 
 
-@router.post(
-    "/constellations/restore", dependencies=[demand("admin")], status_code=201, response_model=ConstellationTold
-)
-async def restore(body: RestoreAsked, server: Server, caller: Caller, response: Response) -> object:
+@router.post("/constellations/restore", status_code=201, response_model=ConstellationTold)
+async def restore(body: RestoreAsked, server: Server, caller: MayAdminister, response: Response) -> object:
     """Make a constellation from a copy that lies on the server's machine."""
     path = Path(body.file)
     if not path.is_absolute() or "\0" in body.file:
@@ -67,20 +63,20 @@ async def restore(body: RestoreAsked, server: Server, caller: Caller, response: 
     return _told(server, made)
 
 
-@router.get("/constellations/{c}", dependencies=[demand("read")], response_model=ConstellationTold)
-async def show(c: str, server: Server, caller: Caller) -> object:
+@router.get("/constellations/{c}", response_model=ConstellationTold)
+async def show(c: str, server: Server, caller: MayRead) -> object:
     """One constellation, by id or name."""
     return _told(server, await server.constellations.find(caller, c))
 
 
-@router.patch("/constellations/{c}", dependencies=[demand("write")], response_model=ConstellationTold)
-async def rename(c: str, body: ConstellationAsked, server: Server, caller: Caller) -> object:
+@router.patch("/constellations/{c}", response_model=ConstellationTold)
+async def rename(c: str, body: ConstellationAsked, server: Server, caller: MayWrite) -> object:
     """Give a constellation another name."""
     return _told(server, await server.constellations.rename(caller, c, body.name))
 
 
-@router.delete("/constellations/{c}", dependencies=[demand("write")], status_code=204)
-async def delete(c: str, server: Server, caller: Caller) -> None:
+@router.delete("/constellations/{c}", status_code=204)
+async def delete(c: str, server: Server, caller: MayWrite) -> None:
     """Delete a constellation with all its agents and everything that they remember. Only a backup brings it back."""
     await server.constellations.delete(caller, c)
 

@@ -7,10 +7,8 @@ from typing import Literal
 
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue, Progress
 from pattern_db.enums import SearchKind
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/embeddings", tags=["embeddings"])
 
@@ -60,29 +58,29 @@ class EmbeddingsTold(Told):
     building: IndexTold | None
 
 
-@router.get("", dependencies=[demand("read")], response_model=EmbeddingsTold)
-async def status(c: str, server: Server, caller: Caller) -> Progress:
+@router.get("", response_model=EmbeddingsTold)
+async def status(c: str, server: Server, caller: MayRead) -> Progress:
     """How many texts have vectors, of which model, and what holds it up."""
     async with server.constellations.use(caller, c) as constellation:
         return await constellation.embeddings.progress()
 
 
-@router.post("/switch", dependencies=[demand("write")], response_model=EmbeddingsTold, status_code=202)
-async def switch(c: str, server: Server, caller: Caller) -> Progress:
+@router.post("/switch", response_model=EmbeddingsTold, status_code=202)
+async def switch(c: str, server: Server, caller: MayWrite) -> Progress:
     """Embed every text by the configured model. Search goes on with the old vectors until the new ones are complete."""
     async with server.constellations.use(caller, c) as constellation:
         return await _after(constellation.embeddings, constellation.embeddings.start_switch)
 
 
-@router.delete("/switch", dependencies=[demand("write")], response_model=EmbeddingsTold)
-async def cancel(c: str, server: Server, caller: Caller) -> Progress:
+@router.delete("/switch", response_model=EmbeddingsTold)
+async def cancel(c: str, server: Server, caller: MayWrite) -> Progress:
     """Give up a switch that is under way; the old vectors stay."""
     async with server.constellations.use(caller, c) as constellation:
         return await _after(constellation.embeddings, constellation.embeddings.cancel_switch)
 
 
-@router.post("/rebuild", dependencies=[demand("write")], response_model=EmbeddingsTold, status_code=202)
-async def rebuild(c: str, server: Server, caller: Caller) -> Progress:
+@router.post("/rebuild", response_model=EmbeddingsTold, status_code=202)
+async def rebuild(c: str, server: Server, caller: MayWrite) -> Progress:
     """Look at every text again, and embed those whose vectors are not up to date."""
     async with server.constellations.use(caller, c) as constellation:
         return await _after(constellation.embeddings, constellation.embeddings.rebuild)

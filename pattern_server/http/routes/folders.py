@@ -18,10 +18,8 @@ from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
 from pattern_core.files.folders import NewFolder
 from pattern_db.enums import FolderAccess, PathType
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor, page_of
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/folders", tags=["folders"])
 
@@ -121,16 +119,16 @@ async def _place_of(c: str, f: str) -> Place:
 At = Annotated[Place, Depends(_place_of)]
 
 
-@router.get("", dependencies=[demand("read")], response_model=Page[FolderTold])
-async def list_all(c: str, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+@router.get("", response_model=Page[FolderTold])
+async def list_all(c: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
     """The folders, by name."""
     async with server.constellations.use(caller, c) as constellation:
         rows = await constellation.folders.all()
         return page_of(rows, lambda row: (row.name, row.id), limit, cursor)
 
 
-@router.post("", dependencies=[demand("write")], status_code=201, response_model=FolderTold)
-async def create(c: str, body: FolderAsked, server: Server, caller: Caller, response: Response) -> object:
+@router.post("", status_code=201, response_model=FolderTold)
+async def create(c: str, body: FolderAsked, server: Server, caller: MayWrite, response: Response) -> object:
     """Make a folder. A local one's files are known after `…/index`, or soon after it is attached."""
     async with server.constellations.use(caller, c) as constellation:
         root = None
@@ -155,32 +153,32 @@ async def create(c: str, body: FolderAsked, server: Server, caller: Caller, resp
     return row
 
 
-@router.get("/{f}", dependencies=[demand("read")], response_model=FolderTold)
-async def show(at: At, server: Server, caller: Caller) -> object:
+@router.get("/{f}", response_model=FolderTold)
+async def show(at: At, server: Server, caller: MayRead) -> object:
     """One folder, by id or name."""
     async with server.constellations.use(caller, at.c) as constellation:
         return await constellation.folders.get(at.f)
 
 
-@router.patch("/{f}", dependencies=[demand("write")], response_model=FolderTold)
-async def change(at: At, body: FolderPatched, server: Server, caller: Caller) -> object:
+@router.patch("/{f}", response_model=FolderTold)
+async def change(at: At, body: FolderPatched, server: Server, caller: MayWrite) -> object:
     """Change a folder's name or description."""
     async with server.constellations.use(caller, at.c) as constellation:
         return await constellation.folders.change(at.f, name=body.name, description=body.description)
 
 
-@router.delete("/{f}", dependencies=[demand("write")], status_code=204)
-async def delete(at: At, server: Server, caller: Caller) -> None:
+@router.delete("/{f}", status_code=204)
+async def delete(at: At, server: Server, caller: MayWrite) -> None:
     """Remove a folder and all that was read from it. The files of a directory stay where they are."""
     async with server.constellations.use(caller, at.c) as constellation:
         await constellation.folders.delete(at.f)
 
 
-@router.post("/{f}/index", dependencies=[demand("write")], response_model=IndexTold)
+@router.post("/{f}/index", response_model=IndexTold)
 async def index(
     at: At,
     server: Server,
-    caller: Caller,
+    caller: MayWrite,
     again: Annotated[bool, Query(description="also read what seems unchanged")] = False,
 ) -> object:
     """Look through a folder now and read what changed; the answer says what was left out, and why."""
@@ -188,9 +186,9 @@ async def index(
         return await constellation.folders.index(at.f, again=again)
 
 
-@router.get("/{f}/files", dependencies=[demand("read")], response_model=Page[FileTold])
+@router.get("/{f}/files", response_model=Page[FileTold])
 async def list_files(
-    at: At, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None
+    at: At, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None
 ) -> dict[str, Any]:
     """The files, by name."""
     place = decode_cursor(cursor, 1)
@@ -201,8 +199,8 @@ async def list_files(
     return {"items": shown, "next_cursor": encode_cursor(shown[-1].name) if len(rows) > limit else None}
 
 
-@router.put("/{f}/files/{name:path}", dependencies=[demand("write")], response_model=FileTold)
-async def put_file(at: At, name: str, request: Request, server: Server, caller: Caller, response: Response) -> object:
+@router.put("/{f}/files/{name:path}", response_model=FileTold)
+async def put_file(at: At, name: str, request: Request, server: Server, caller: MayWrite, response: Response) -> object:
     """Store the request's body, whatever its type, as a file of a virtual folder; 201 if it is new."""
     data = await request.body()
     async with server.constellations.use(caller, at.c) as constellation:
@@ -214,8 +212,8 @@ async def put_file(at: At, name: str, request: Request, server: Server, caller: 
     return stored.file
 
 
-@router.get("/{f}/files/{name:path}", dependencies=[demand("read")])
-async def content(at: At, name: str, server: Server, caller: Caller) -> Response:
+@router.get("/{f}/files/{name:path}")
+async def content(at: At, name: str, server: Server, caller: MayRead) -> Response:
     """A file's own bytes, as they are stored or lie on the disk now."""
     async with server.constellations.use(caller, at.c) as constellation:
         row, data = await constellation.folders.content(at.f, name)
@@ -225,16 +223,16 @@ async def content(at: At, name: str, server: Server, caller: Caller) -> Response
     return Response(data, media_type="application/octet-stream", headers=disposition)
 
 
-@router.delete("/{f}/files/{name:path}", dependencies=[demand("write")], status_code=204)
-async def delete_file(at: At, name: str, server: Server, caller: Caller) -> None:
+@router.delete("/{f}/files/{name:path}", status_code=204)
+async def delete_file(at: At, name: str, server: Server, caller: MayWrite) -> None:
     """Remove a file of a virtual folder."""
     async with server.constellations.use(caller, at.c) as constellation:
         await constellation.folders.delete_file(at.f, name)
 
 
-@router.get("/{f}/attachments", dependencies=[demand("read")], response_model=Page[AttachmentTold])
+@router.get("/{f}/attachments", response_model=Page[AttachmentTold])
 async def list_attachments(
-    at: At, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None
+    at: At, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None
 ) -> object:
     """The agents that may use the folder, by name."""
     async with server.constellations.use(caller, at.c) as constellation:
@@ -252,8 +250,8 @@ async def list_attachments(
         return page_of(told, lambda row: (row.agent, row.agent_id), limit, cursor)
 
 
-@router.post("/{f}/attachments", dependencies=[demand("write")], response_model=AttachmentTold)
-async def attach(at: At, body: AttachmentAsked, server: Server, caller: Caller) -> object:
+@router.post("/{f}/attachments", response_model=AttachmentTold)
+async def attach(at: At, body: AttachmentAsked, server: Server, caller: MayWrite) -> object:
     """Let an agent use the folder, or change what it may do there."""
     async with server.constellations.use(caller, at.c) as constellation:
         agent = await constellation.roster.get(body.agent)
@@ -261,8 +259,8 @@ async def attach(at: At, body: AttachmentAsked, server: Server, caller: Caller) 
     return AttachmentTold(agent=agent.name, agent_id=agent.id, access=made.access.value, attached_at=made.attached_at)
 
 
-@router.delete("/{f}/attachments/{a}", dependencies=[demand("write")], status_code=204)
-async def detach(at: At, a: str, server: Server, caller: Caller) -> None:
+@router.delete("/{f}/attachments/{a}", status_code=204)
+async def detach(at: At, a: str, server: Server, caller: MayWrite) -> None:
     """Take the folder away from an agent."""
     async with server.constellations.use(caller, at.c) as constellation:
         agent = await constellation.roster.get(a)

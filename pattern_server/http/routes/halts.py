@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}", tags=["constellations"])
 
@@ -25,16 +23,16 @@ class HaltTold(Told):
     reason: str | None = None
 
 
-@router.get("/halt", dependencies=[demand("read")], response_model=HaltTold)
-async def show(c: str, server: Server, caller: Caller) -> object:
+@router.get("/halt", response_model=HaltTold)
+async def show(c: str, server: Server, caller: MayRead) -> object:
     """Whether an agent halted everything, and why."""
     async with server.constellations.use(caller, c) as constellation:
         halt = constellation.halt.current
     return HaltTold(halted=False) if halt is None else HaltTold.model_validate({"halted": True, **asdict(halt)})
 
 
-@router.post("/resume", dependencies=[demand("write")], response_model=HaltTold)
-async def resume(c: str, server: Server, caller: Caller) -> object:
+@router.post("/resume", response_model=HaltTold)
+async def resume(c: str, server: Server, caller: MayWrite) -> object:
     """Let a halted constellation go on; the answer is the halt that ends."""
     async with server.constellations.use(caller, c) as constellation:
         halt = await constellation.resume(by=caller.author)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from pattern_db.errors import DatabaseError
-from pattern_server.http.state import Server
+from pattern_server.http.routing import Server
 from pattern_server.metrics import CONTENT_TYPE, Now
 
 router = APIRouter(tags=["health"])

@@ -9,10 +9,8 @@ from pydantic import Field
 
 from pattern_core.conversation.imports import MESSAGES_MAX, PastMessage
 from pattern_db.enums import Role
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Told
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}/history", tags=["messages"])
 
@@ -44,13 +42,13 @@ class HistoryTold(Told):
     ids: list[str]
 
 
-@router.post("", dependencies=[demand("write")], status_code=201, response_model=HistoryTold)
+@router.post("", status_code=201, response_model=HistoryTold)
 async def add(
     c: str,
     a: str,
     body: HistoryAsked,
     server: Server,
-    caller: Caller,
+    caller: MayWrite,
     response: Response,
     idempotency_key: _IdempotencyKey = None,
 ) -> object:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from fastapi import Response
 
 from pattern_core.images import read
-from pattern_server.http.auth import demand
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, Router, Server
 
 router = Router(prefix="/constellations/{c}/images", tags=["messages"])
 
@@ -15,8 +13,8 @@ router = Router(prefix="/constellations/{c}/images", tags=["messages"])
 _HEADERS = {"cache-control": "private, max-age=31536000, immutable", "content-security-policy": "default-src 'none'"}
 
 
-@router.get("/{digest}", dependencies=[demand("read")], response_class=Response)
-async def show(c: str, digest: str, server: Server, caller: Caller) -> Response:
+@router.get("/{digest}", response_class=Response)
+async def show(c: str, digest: str, server: Server, caller: MayRead) -> Response:
     """The bytes of an image; its `digest` stands in the `parts` of the message that shows it."""
     async with server.constellations.use(caller, c) as constellation:
         image = await constellation.database.read(read, digest)

@@ -9,10 +9,8 @@ from pattern_core.mcp_servers.server import State
 from pattern_core.mcp_servers.servers import ServerView, missing
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/mcp", tags=["mcp"])
 
@@ -45,16 +43,16 @@ class McpServersTold(Told):
     items: list[McpServerTold]
 
 
-@router.get("", dependencies=[demand("read")], response_model=McpServersTold)
-async def list_all(c: str, server: Server, caller: Caller) -> object:
+@router.get("", response_model=McpServersTold)
+async def list_all(c: str, server: Server, caller: MayRead) -> object:
     """The servers as they are now; asking starts none of them."""
     async with server.constellations.use(caller, c) as constellation:
         enabled = {name for agent in await constellation.roster.all() for name in agent.enabled_tools}
         return McpServersTold(items=[_told(view, enabled) for view in constellation.mcp.views()])
 
 
-@router.post("/{name}/test", dependencies=[demand("write")], response_model=McpServerTold)
-async def test(c: str, name: str, server: Server, caller: Caller) -> object:
+@router.post("/{name}/test", response_model=McpServerTold)
+async def test(c: str, name: str, server: Server, caller: MayWrite) -> object:
     """Start a server, unless it runs, and tell how that went."""
     async with server.constellations.use(caller, c) as constellation:
         enabled = {name for agent in await constellation.roster.all() for name in agent.enabled_tools}

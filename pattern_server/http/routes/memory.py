@@ -15,13 +15,11 @@ from fastapi import Depends, Header, Query, Response
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.block import Attribution, BlockView
-from pattern_server.http.auth import demand
 from pattern_server.http.blocks import At, content_edit, find, new_block, settings_of, tagged, told
 from pattern_server.http.bodies import BlockPatched, BlockPut, BlockTold, Cursor, Page, PageLimit, page_of
 from pattern_server.http.errors import VersionMismatch
 from pattern_server.http.owners import owner_of
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
 
@@ -72,9 +70,9 @@ Demanded = Annotated[Conditions, Depends(_conditions)]
 AtVersion = Annotated[int | None, Query(ge=0, description="the block as it was at that version")]
 
 
-@router.get("", dependencies=[demand("read")], response_model=Page[BlockTold])
+@router.get("", response_model=Page[BlockTold])
 async def list_all(
-    c: str, a: str, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None
+    c: str, a: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None
 ) -> object:
     """The blocks that the agent sees, by label: its own, those lent to it, the constellation's."""
     async with server.constellations.use(caller, c) as constellation:
@@ -83,8 +81,8 @@ async def list_all(
         return {**page, "items": [await told(constellation, block) for block in page["items"]]}
 
 
-@router.get("/{label}", dependencies=[demand("read")], response_model=BlockTold)
-async def show(at: At, server: Server, caller: Caller, response: Response, version: AtVersion = None) -> object:
+@router.get("/{label}", response_model=BlockTold)
+async def show(at: At, server: Server, caller: MayRead, response: Response, version: AtVersion = None) -> object:
     """One block; its `ETag` is its version."""
     async with server.constellations.use(caller, at.c) as constellation:
         view = await constellation.memory.view(await owner_of(constellation, at.a), at.label)
@@ -95,8 +93,10 @@ async def show(at: At, server: Server, caller: Caller, response: Response, versi
         return tagged(response, shown)
 
 
-@router.put("/{label}", dependencies=[demand("write")], response_model=BlockTold)
-async def put(at: At, body: BlockPut, server: Server, caller: Caller, demanded: Demanded, response: Response) -> object:
+@router.put("/{label}", response_model=BlockTold)
+async def put(
+    at: At, body: BlockPut, server: Server, caller: MayWrite, demanded: Demanded, response: Response
+) -> object:
     """Write a block's whole content; a block that is not there is made (201).
 
     With `base_version` what others changed since that version is kept: both changes are merged.
@@ -117,8 +117,8 @@ async def put(at: At, body: BlockPut, server: Server, caller: Caller, demanded: 
         return tagged(response, await told(constellation, await constellation.memory.view(owner, at.label)))
 
 
-@router.patch("/{label}", dependencies=[demand("write")], response_model=BlockTold)
-async def patch(at: At, body: BlockPatched, server: Server, caller: Caller, response: Response) -> object:
+@router.patch("/{label}", response_model=BlockTold)
+async def patch(at: At, body: BlockPatched, server: Server, caller: MayWrite, response: Response) -> object:
     """Change a block's settings; its content stays."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)
@@ -129,8 +129,8 @@ async def patch(at: At, body: BlockPatched, server: Server, caller: Caller, resp
         return tagged(response, await told(constellation, view))
 
 
-@router.delete("/{label}", dependencies=[demand("write")], status_code=204)
-async def delete(at: At, server: Server, caller: Caller, demanded: Demanded) -> None:
+@router.delete("/{label}", status_code=204)
+async def delete(at: At, server: Server, caller: MayWrite, demanded: Demanded) -> None:
     """Take a block out of the agent's mind. Its bytes stay in the file."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)

@@ -11,12 +11,10 @@ from pattern_core.constellation import Constellation
 from pattern_core.memory.block import Attribution
 from pattern_core.memory.past.history import Version
 from pattern_core.memory.past.revising import Revised
-from pattern_server.http.auth import demand
 from pattern_server.http.blocks import At, told
 from pattern_server.http.bodies import Asked, BlockTold, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
 from pattern_server.http.owners import owner_of
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory/{label}", tags=["memory"])
 
@@ -91,8 +89,8 @@ class RepairedTold(Told):
     is_exact: bool
 
 
-@router.get("/history", dependencies=[demand("read")], response_model=Page[VersionTold])
-async def versions(at: At, server: Server, caller: Caller, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+@router.get("/history", response_model=Page[VersionTold])
+async def versions(at: At, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
     """The block's versions, newest first; number 0 is the block as it was made."""
     place = decode_cursor(cursor, 1)
     before = int(place[0]) if place and place[0].isdigit() else None
@@ -104,11 +102,11 @@ async def versions(at: At, server: Server, caller: Caller, limit: PageLimit = 10
     return {"items": shown, "next_cursor": more}
 
 
-@router.get("/diff", dependencies=[demand("read")], response_model=DiffTold)
+@router.get("/diff", response_model=DiffTold)
 async def diff(
     at: At,
     server: Server,
-    caller: Caller,
+    caller: MayRead,
     older: Annotated[int | None, Query(alias="from", ge=0, description="by default the one before")] = None,
     newer: Annotated[int | None, Query(alias="to", ge=0, description="by default the newest")] = None,
 ) -> object:
@@ -120,16 +118,16 @@ async def diff(
         return {"from": first, "to": last, "diff": await constellation.history.diff(view.id, first, last)}
 
 
-@router.get("/blame", dependencies=[demand("read")], response_model=BlameTold)
-async def blame(at: At, server: Server, caller: Caller) -> object:
+@router.get("/blame", response_model=BlameTold)
+async def blame(at: At, server: Server, caller: MayRead) -> object:
     """Who wrote which line, when, and what led to it."""
     async with server.constellations.use(caller, at.c) as constellation:
         view = await constellation.memory.view(await owner_of(constellation, at.a), at.label)
         return {"lines": await constellation.history.blame(view.id)}
 
 
-@router.post("/undo", dependencies=[demand("write")], response_model=RevisedTold)
-async def undo(at: At, server: Server, caller: Caller, body: UndoAsked | None = None) -> object:
+@router.post("/undo", response_model=RevisedTold)
+async def undo(at: At, server: Server, caller: MayWrite, body: UndoAsked | None = None) -> object:
     """Take back one author's newest edit; what others wrote stays."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)
@@ -138,8 +136,8 @@ async def undo(at: At, server: Server, caller: Caller, body: UndoAsked | None = 
         return await _revised(constellation, await constellation.revisions.undo(owner, at.label, by, of=of))
 
 
-@router.post("/redo", dependencies=[demand("write")], response_model=RevisedTold)
-async def redo(at: At, server: Server, caller: Caller, body: UndoAsked | None = None) -> object:
+@router.post("/redo", response_model=RevisedTold)
+async def redo(at: At, server: Server, caller: MayWrite, body: UndoAsked | None = None) -> object:
     """Bring the edit again that was taken back last, unless its author has edited since."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)
@@ -148,8 +146,8 @@ async def redo(at: At, server: Server, caller: Caller, body: UndoAsked | None = 
         return await _revised(constellation, await constellation.revisions.redo(owner, at.label, by, of=of))
 
 
-@router.post("/rollback", dependencies=[demand("write")], response_model=BlockTold)
-async def rollback(at: At, body: RollbackAsked, server: Server, caller: Caller) -> object:
+@router.post("/rollback", response_model=BlockTold)
+async def rollback(at: At, body: RollbackAsked, server: Server, caller: MayWrite) -> object:
     """Make the block what it was at a version, by a new change; nothing of its history goes."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)
@@ -158,8 +156,8 @@ async def rollback(at: At, body: RollbackAsked, server: Server, caller: Caller) 
         return await told(constellation, revised.block)
 
 
-@router.post("/repair", dependencies=[demand("write")], response_model=RepairedTold)
-async def repair(at: At, server: Server, caller: Caller) -> object:
+@router.post("/repair", response_model=RepairedTold)
+async def repair(at: At, server: Server, caller: MayWrite) -> object:
     """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)

@@ -7,12 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from pattern_db.enums import Permission
-from pattern_server.http.auth import demand
 from pattern_server.http.blocks import At
 from pattern_server.http.bodies import Asked, Told
 from pattern_server.http.owners import owner_of
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory/{label}/share", tags=["memory"])
 
@@ -39,24 +37,24 @@ class LoansTold(Told):
     items: list[LoanTold]
 
 
-@router.get("", dependencies=[demand("read")], response_model=LoansTold)
-async def loans(at: At, server: Server, caller: Caller) -> object:
+@router.get("", response_model=LoansTold)
+async def loans(at: At, server: Server, caller: MayRead) -> object:
     """To whom the block is lent."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)
         return {"items": await constellation.sharing.loans(owner, at.label)}
 
 
-@router.post("", dependencies=[demand("write")], response_model=LoanTold)
-async def share(at: At, body: ShareAsked, server: Server, caller: Caller) -> object:
+@router.post("", response_model=LoanTold)
+async def share(at: At, body: ShareAsked, server: Server, caller: MayWrite) -> object:
     """Lend the block to an agent, or change what it may do."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)
         return await constellation.sharing.share(owner, at.label, body.agent, body.permission, author=caller.author)
 
 
-@router.delete("/{borrower}", dependencies=[demand("write")], status_code=204)
-async def unshare(at: At, borrower: str, server: Server, caller: Caller) -> None:
+@router.delete("/{borrower}", status_code=204)
+async def unshare(at: At, borrower: str, server: Server, caller: MayWrite) -> None:
     """End a loan. What was written in the block stays."""
     async with server.constellations.use(caller, at.c) as constellation:
         owner = await owner_of(constellation, at.a)

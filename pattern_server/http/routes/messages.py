@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 import trio
-from fastapi import Depends, Header
+from fastapi import Header
 from fastapi.responses import JSONResponse
 
 from pattern_core.constellation import Constellation
-from pattern_core.errors import Unavailable
-from pattern_core.messages import Text
+from pattern_core.errors import InvalidInput, Unavailable
+from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url
+from pattern_core.messages import Image, Text
 from pattern_core.turns.admission import Incoming
 from pattern_core.views import TurnView
-from pattern_server.http.auth import demand
+from pattern_server.accounts import Principal
 from pattern_server.http.bodies import (
     AcceptedTold,
     Cursor,
+    ImageAsked,
     MessageAsked,
     MessageTold,
     Page,
     PageLimit,
+    TextAsked,
     TurnTold,
     decode_cursor,
     encode_cursor,
 )
-from pattern_server.http.images import parts_of
-from pattern_server.http.postponed import Router
 from pattern_server.http.routes.turns import told
+from pattern_server.http.routing import MayChat, MayRead, Router, Server
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
-from pattern_server.http.state import Caller, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}/messages", tags=["messages"])
 
@@ -47,28 +49,16 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """How a client wants to be answered: by events, or after how many seconds at the latest."""
-
-    events: bool
-    patience_s: float
-    idempotency_key: str | None
-
-
-async def _wishes(
+@router.post("", response_model=TurnTold, responses=_ANSWERS)
+async def send(
+    c: str,
+    a: str,
+    body: MessageAsked,
+    server: Server,
+    caller: MayChat,
     accept: Annotated[str, Header(description="`text/event-stream` for the turn's events")] = "",
     prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240)")] = "",
     idempotency_key: Annotated[str | None, Header(description="makes a repeated request harmless")] = None,
-) -> Wishes:
-    wait = _WAIT.search(prefer)
-    patience_s = float(wait[1]) if wait else 0.0 if "respond-async" in prefer.lower() else math.inf
-    return Wishes(events=MEDIA_TYPE in accept.lower(), patience_s=patience_s, idempotency_key=idempotency_key)
-
-
-@router.post("", dependencies=[demand("chat")], response_model=TurnTold, responses=_ANSWERS)
-async def send(
-    c: str, a: str, body: MessageAsked, server: Server, caller: Caller, wishes: Annotated[Wishes, Depends(_wishes)]
 ) -> object:
     """Send a message. It is on disk before any answer, and its turn runs whether or not the client stays.
 
@@ -82,7 +72,7 @@ async def send(
         content="".join(part.text for part in parts if isinstance(part, Text)),
         parts=parts,
         sender=caller.author,
-        idempotency_key=wishes.idempotency_key,
+        idempotency_key=idempotency_key,
         source=body.source,
         source_metadata=body.source_metadata,
         priority=body.priority,
@@ -91,11 +81,13 @@ async def send(
     async with server.constellations.use(caller, c) as constellation:
         seen = constellation.events.latest
         ticket = await constellation.submit(incoming)
-        if wishes.events:
+        if MEDIA_TYPE in accept.lower():
             use = partial(server.constellations.use, caller, constellation.id)
             return EventStream(use, after=0 if ticket.is_replay else seen, turn_id=ticket.turn_id)
-    if wishes.patience_s:
-        view = await _ended(server, caller, constellation.id, ticket.turn_id, wishes.patience_s)
+    wait = _WAIT.search(prefer)
+    patience_s = float(wait[1]) if wait else 0.0 if "respond-async" in prefer.lower() else math.inf
+    if patience_s:
+        view = await _ended(server, caller, constellation.id, ticket.turn_id, patience_s)
         if view is not None:
             return told(view)
     accepted = AcceptedTold(turn_id=ticket.turn_id, status="accepted")
@@ -103,7 +95,40 @@ async def send(
     return JSONResponse(accepted.model_dump(), 202, {"location": address})
 
 
-async def _ended(server: Server, caller: Caller, c: str, turn_id: str, patience_s: float) -> TurnView | None:
+def parts_of(content: str | list[TextAsked | ImageAsked]) -> tuple[Text | Image, ...]:
+    """The parts of a message's content. Words that follow each other stay apart by a line's end.
+
+    Raises:
+        InvalidInput: an image has both data and address or neither, or is not acceptable.
+    """
+    if isinstance(content, str):
+        return (Text(text=content),)
+    parts: list[Text | Image] = []
+    has_words = False
+    for asked in content:
+        if isinstance(asked, ImageAsked):
+            parts.append(_image(asked))
+        elif asked.text:
+            parts.append(Text(text=f"\n{asked.text}" if has_words else asked.text))
+            has_words = True
+    return tuple(parts)
+
+
+def _image(asked: ImageAsked) -> Image:
+    if (asked.data is None) == (asked.url is None):
+        raise InvalidInput("an image has either `data` or a `url`; send one of the two")
+    if asked.url is not None:
+        return image_of_url(asked.url, asked.media_type)
+    data = asked.data or ""
+    if len(data) > 2 * IMAGE_BYTES_MAX:  # base64 is a third longer than what it means
+        raise InvalidInput(f"an image has more than {IMAGE_BYTES_MAX} bytes; make it smaller")
+    try:
+        return image_of_bytes(base64.b64decode(data, validate=True), asked.media_type)
+    except (binascii.Error, ValueError):
+        raise InvalidInput("an image's `data` is not base64; encode its bytes so, without line ends") from None
+
+
+async def _ended(server: Server, caller: Principal, c: str, turn_id: str, patience_s: float) -> TurnView | None:
     """The turn when it has ended; None if patience ends first.
 
     Raises:
@@ -121,9 +146,9 @@ async def _ended(server: Server, caller: Caller, c: str, turn_id: str, patience_
     return None
 
 
-@router.get("", dependencies=[demand("read")], response_model=Page[MessageTold])
+@router.get("", response_model=Page[MessageTold])
 async def history(
-    c: str, a: str, server: Server, caller: Caller, limit: PageLimit = 50, cursor: Cursor = None
+    c: str, a: str, server: Server, caller: MayRead, limit: PageLimit = 50, cursor: Cursor = None
 ) -> object:
     """The agent's messages, newest first."""
     place = decode_cursor(cursor, 1)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from pattern_core.prompts.sampling import window_of
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, Router, Server
 from pattern_server.providers import catalogue_of
 
 router = Router(prefix="/constellations/{c}/agents/{a}/model", tags=["agents"])
@@ -44,8 +42,8 @@ class ModelTold(Told):
     is_configured: bool
 
 
-@router.get("", dependencies=[demand("read")], response_model=ModelTold)
-async def show(c: str, a: str, server: Server, caller: Caller) -> object:
+@router.get("", response_model=ModelTold)
+async def show(c: str, a: str, server: Server, caller: MayRead) -> object:
     """The window, prices and abilities of the agent's model, and where the figures are from."""
     async with server.constellations.use(caller, c) as constellation:
         agent = await constellation.roster.get(a)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pattern_core.prompts.explained import explain
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Told
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, Router, Server
 
 router = Router(prefix="/constellations/{c}/turns/{t}/prompt", tags=["turns"])
 
@@ -76,8 +74,8 @@ class TurnPromptTold(Told):
     steps: list[StepPromptTold]
 
 
-@router.get("", dependencies=[demand("read")], response_model=TurnPromptTold)
-async def show(c: str, t: str, server: Server, caller: Caller) -> object:
+@router.get("", response_model=TurnPromptTold)
+async def show(c: str, t: str, server: Server, caller: MayRead) -> object:
     """What each model call of a turn was shown and why, and what was left out for lack of room.
 
     Texts are made again from the rows that they came from, at the versions that were shown.

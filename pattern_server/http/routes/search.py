@@ -9,11 +9,9 @@ from pydantic import Field
 from pattern_core.clock import now_text
 from pattern_core.search import KINDS, GroupBy, Hit, Mode, SearchRequest
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Asked, Told
 from pattern_server.http.owners import owner_of
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, Router, Server
 
 router = Router(prefix="/constellations/{c}/search", tags=["search"])
 
@@ -67,8 +65,8 @@ class SearchTold(Told):
     notice: str | None
 
 
-@router.post("", dependencies=[demand("read")], response_model=SearchTold)
-async def find(c: str, body: SearchAsked, server: Server, caller: Caller) -> object:
+@router.post("", response_model=SearchTold)
+async def find(c: str, body: SearchAsked, server: Server, caller: MayRead) -> object:
     """Find what fits best in messages, blocks, archive, files and summaries, by words and meaning.
 
     A phrase in quotes must occur (in a question it only counts more), `-word` leaves out, `word*` is a beginning.

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pattern_core.compaction.compaction import list_summaries
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, MayWrite, Router, Server
 
 router = Router(prefix="/constellations/{c}/agents/{a}", tags=["messages"])
 
@@ -45,9 +43,9 @@ class CompactedTold(Told):
     trouble: str | None
 
 
-@router.get("/summaries", dependencies=[demand("read")], response_model=Page[SummaryTold])
+@router.get("/summaries", response_model=Page[SummaryTold])
 async def list_all(
-    c: str, a: str, server: Server, caller: Caller, limit: PageLimit = 50, cursor: Cursor = None
+    c: str, a: str, server: Server, caller: MayRead, limit: PageLimit = 50, cursor: Cursor = None
 ) -> dict[str, Any]:
     """The summaries of what was archived, newest first. The messages themselves stay in the history and in search."""
     place = decode_cursor(cursor, 1)
@@ -59,8 +57,8 @@ async def list_all(
     return {"items": shown, "next_cursor": encode_cursor(shown[-1].id) if len(rows) > limit else None}
 
 
-@router.post("/compact", dependencies=[demand("write")], response_model=CompactedTold)
-async def compact(c: str, a: str, server: Server, caller: Caller) -> object:
+@router.post("/compact", response_model=CompactedTold)
+async def compact(c: str, a: str, server: Server, caller: MayWrite) -> object:
     """Archive the older part of the conversation now, by the agent's own settings. Nothing is deleted."""
     async with server.constellations.use(caller, c) as constellation:
         agent = await constellation.roster.get(a)

@@ -9,11 +9,9 @@ from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 
 from pattern_core.views import TurnView
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import CancelTold, TurnTold
-from pattern_server.http.postponed import Router
+from pattern_server.http.routing import MayChat, MayRead, Router, Server
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
-from pattern_server.http.state import Caller, Server
 
 router = Router(prefix="/constellations/{c}", tags=["turns"])
 
@@ -28,15 +26,15 @@ def told(view: TurnView) -> TurnTold:
     return TurnTold.model_validate({**fields, "turn_id": view.id})
 
 
-@router.get("/turns/{t}", dependencies=[demand("read")])
-async def show(c: str, t: str, server: Server, caller: Caller) -> TurnTold:
+@router.get("/turns/{t}")
+async def show(c: str, t: str, server: Server, caller: MayRead) -> TurnTold:
     """One turn as it is now, with its messages."""
     async with server.constellations.use(caller, c) as constellation:
         return told(await constellation.turn(t))
 
 
-@router.post("/turns/{t}/cancel", dependencies=[demand("chat")])
-async def cancel(c: str, t: str, server: Server, caller: Caller) -> CancelTold:
+@router.post("/turns/{t}/cancel")
+async def cancel(c: str, t: str, server: Server, caller: MayChat) -> CancelTold:
     """Ask a turn to stop. Asking again, or when it has ended, changes nothing."""
     async with server.constellations.use(caller, c) as constellation:
         cancelled = await constellation.cancel(t)
@@ -44,9 +42,9 @@ async def cancel(c: str, t: str, server: Server, caller: Caller) -> CancelTold:
     return CancelTold(turn_id=t, cancelled=cancelled, status=view.status)
 
 
-@router.get("/turns/{t}/events", dependencies=[demand("read")], response_class=StreamingResponse, responses=_EVENTS)
+@router.get("/turns/{t}/events", response_class=StreamingResponse, responses=_EVENTS)
 async def events_of_turn(
-    c: str, t: str, server: Server, caller: Caller, after: After = 0, last_event_id: LastEventId = None
+    c: str, t: str, server: Server, caller: MayRead, after: After = 0, last_event_id: LastEventId = None
 ) -> EventStream:
     """The turn's events from its first, up to the terminal one."""
     found = await server.constellations.find(caller, c)
@@ -54,9 +52,9 @@ async def events_of_turn(
     return EventStream(use, after=place_of(last_event_id, after), turn_id=t)
 
 
-@router.get("/events", dependencies=[demand("read")], response_class=StreamingResponse, responses=_EVENTS)
+@router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
 async def events(
-    c: str, server: Server, caller: Caller, after: After = 0, last_event_id: LastEventId = None
+    c: str, server: Server, caller: MayRead, after: After = 0, last_event_id: LastEventId = None
 ) -> EventStream:
     """All events of the constellation after `after`, then those to come, without end."""
     found = await server.constellations.find(caller, c)

@@ -11,10 +11,8 @@ from pattern_core.budgets.spending import Question
 from pattern_core.constellation import Constellation
 from pattern_core.errors import NotFound
 from pattern_db.journal.usage import Grouping
-from pattern_server.http.auth import demand
 from pattern_server.http.bodies import Cursor, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.postponed import Router
-from pattern_server.http.state import Caller, Server
+from pattern_server.http.routing import MayRead, Router, Server
 
 router = Router(prefix="/constellations/{c}/usage", tags=["usage"])
 
@@ -61,8 +59,8 @@ class UsageAsked(BaseModel):
     cursor: Cursor = None
 
 
-@router.get("", dependencies=[demand("read")], response_model=UsageReportTold)
-async def report(c: str, asked: Annotated[UsageAsked, Query()], server: Server, caller: Caller) -> object:
+@router.get("", response_model=UsageReportTold)
+async def report(c: str, asked: Annotated[UsageAsked, Query()], server: Server, caller: MayRead) -> object:
     """Tokens and money: days and turns newest first, agents and models by name."""
     place = decode_cursor(asked.cursor, 1)
     async with server.constellations.use(caller, c) as constellation:

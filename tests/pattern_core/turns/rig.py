@@ -66,17 +66,6 @@ OWN = Link(provider=ADA.model_provider, model=ADA.model_name, reason="the agent'
 TABLES = ("turn", "inbox", "step", "effect", "event", "usage", "messages", "approval", "prompt_log", "meta")
 
 
-class Commits(Unmetered):
-    """Counts commits."""
-
-    def __init__(self) -> None:
-        self.commits = 0
-
-    def committed(self) -> None:
-        """A transaction more."""
-        self.commits += 1
-
-
 @dataclass(kw_only=True)
 class Rig:
     """The record of one turn, `turn_1`, that has been accepted."""
@@ -87,7 +76,7 @@ class Rig:
     log: EventLog
     journal: Journal
     record: Record
-    meters: Commits
+    meters: Unmetered
 
     @property
     def said(self) -> list[Message]:
@@ -173,7 +162,7 @@ async def accepted() -> AsyncIterator[Rig]:
     ids = Ids(clock, seeded_randomness(1))
     async with in_memory() as database:
         log = EventLog(database, buffer_max=100, latest=0)
-        meters = Commits()
+        meters = Unmetered()
         journal = Journal(database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, meters=meters)
         await database.write(agents.create, ADA)
         await journal.commit(partial(_accept, turn_id="turn_1"))

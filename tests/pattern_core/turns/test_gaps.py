@@ -32,15 +32,11 @@ MAIL = calls("mail", {"to": "bob"})
 
 
 class Counting(Unmetered):
-    """Counts commits, and notes whom each step's answer is from."""
+    """Notes whom each step's answer is from as well."""
 
     def __init__(self) -> None:
-        self.commits = 0
+        super().__init__()
         self.steps: list[str] = []
-
-    def committed(self) -> None:
-        """A transaction more."""
-        self.commits += 1
 
     def step_done(self, provider: str, model: str, seconds: float) -> None:
         """A decision more."""

@@ -14,7 +14,7 @@ import trio
 from fastapi.dependencies.models import Dependant
 
 from pattern_core.testing.model import Paced, ScriptedProvider, says
-from pattern_server.http import app as border
+from pattern_server.http import border
 from pattern_server.http.app import api_routes
 from tests.pattern_server.place import API, Place, client_of
 

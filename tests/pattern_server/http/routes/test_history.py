@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pattern_core.testing.model import ScriptedProvider
-from pattern_server.http.app import HISTORY_BYTES_MAX
+from pattern_server.http.border import HISTORY_BYTES_MAX
 from tests.pattern_server.place import Place
 
 HERE = "/constellations/home/agents/ada/history"

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
 import trio
 
+from pattern_core.errors import InvalidInput
+from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url
+from pattern_core.messages import Text
 from pattern_core.testing.model import Paced, ScriptedProvider, says
+from pattern_server.http.bodies import ImageAsked, TextAsked
+from pattern_server.http.routes.messages import parts_of
 from tests.pattern_server.place import Place, read_events
 
 HERE = "/constellations/home/agents/ada/messages"
+PNG = b"\x89PNG\r\n\x1a\n"
+DATA = base64.b64encode(PNG).decode()
 
 
 async def test_waiting_gives_the_whole_turn(place: Place) -> None:
@@ -172,3 +180,38 @@ async def test_what_no_message_may_have_is_named_as_it_was_sent(place: Place) ->
         ["body.content", "body.content.1"],
     )
     assert "'text', 'image'" in told["detail"]
+
+
+def image(**fields: str) -> ImageAsked:
+    return ImageAsked.model_validate({"type": "image", **fields})
+
+
+def words(text: str) -> TextAsked:
+    return TextAsked(type="text", text=text)
+
+
+def test_words_and_images_in_order() -> None:
+    assert parts_of("hello") == (Text(text="hello"),)
+    parts = parts_of(
+        [words("a"), image(data=DATA, media_type="image/png"), words(""), words("b"), image(url="https://x/")]
+    )
+    assert parts == (Text(text="a"), image_of_bytes(PNG), Text(text="\nb"), image_of_url("https://x/"))
+    assert parts_of([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "send one of the two"),
+        ({"data": DATA, "url": "https://x/"}, "send one of the two"),
+        ({"data": "%%%"}, "not base64"),
+        ({"data": f"{DATA}\n"}, "not base64"),
+        ({"data": "ż"}, "not base64"),
+        ({"data": "A" * (2 * IMAGE_BYTES_MAX + 1)}, "make it smaller"),
+        ({"data": base64.b64encode(b"%PDF").decode()}, "neither PNG"),
+        ({"url": "ftp://x"}, "no address"),
+    ],
+)
+def test_what_is_no_image_is_refused(fields: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        parts_of([image(**fields)])

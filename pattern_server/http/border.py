@@ -1,0 +1,205 @@
+"""The border of HTTP: every request passes it before FastAPI's routing.
+
+`Border.__call__` is one of the two places of the program that catch every exception (the other is the supervisor): a
+bug becomes one log line and a 500 that tells nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+
+import trio
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pattern_core.errors import Overloaded, PatternError
+from pattern_core.files.disk import FILE_BYTES_MAX
+from pattern_core.ids import Ids
+from pattern_db.errors import DatabaseError
+from pattern_server.accounts import Unauthorized
+from pattern_server.http import ABORT, GONE
+from pattern_server.http.errors import RequestTimeout, TooLarge, of_error, problem
+from pattern_server.http.routing import API, ServerState
+
+PUBLIC = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})  # everything else needs a token
+REQUESTS_MAX = 2_000  # under way at once, streams included
+BODY_TIMEOUT_S = 60.0
+# A client that sends too much seldom looks for an answer before it has sent all: so much more is read and dropped.
+DROPPED_BYTES_MAX = 64 * 1024 * 1024
+DROPPED_TIMEOUT_S = 10.0
+UNANSWERED = 499  # the status of a request whose client leaves before the answer begins
+
+# Paths whose bodies may be longer than the setting body_bytes_max, with their own bound in bytes.
+HISTORY_BYTES_MAX = 32 * 1024 * 1024
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # images come within
+LONG_BODIES = (
+    (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), HISTORY_BYTES_MAX),
+    (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/messages"), MESSAGE_BYTES_MAX),
+    (re.compile(rf"{API}/constellations/[^/]+/folders/[^/]+/files/.+"), FILE_BYTES_MAX),
+)
+
+_REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
+_log = logging.getLogger("pattern.http")
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+class Border:
+    """Around every request: an id, a token, a bound on its body, one log line, and the end of every exception."""
+
+    def __init__(self, app: ASGIApp, server: ServerState) -> None:
+        self._app = app
+        self._server = server
+        self._ids = Ids(server.runtime.clock, server.runtime.randomness)
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. Called by the ASGI server."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = trio.current_time()
+        state = scope.setdefault("state", {})
+        given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else self._ids.new("req")
+        exchange = HttpExchange(scope, receive, send, request_id)
+        self._running += 1
+        try:
+            with state.get(GONE) or trio.CancelScope():
+                await self._serve(scope, exchange)
+        except (PatternError, DatabaseError) as error:
+            await exchange.refuse(of_error(error))
+        except ClientGone:
+            pass
+        except Exception as error:  # noqa: BLE001  # the border of HTTP: a bug ends its request and nothing else
+            _log.error("bug", {"request_id": request_id, "path": scope["path"]}, exc_info=error)
+            hint = f"the server made a mistake; its log has more under {request_id}"
+            await exchange.refuse(problem("internal", hint))
+        finally:
+            self._running -= 1
+            self._server.answers[f"{exchange.status // 100}xx"] += 1
+            principal = state.get("principal")
+            told = {
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": exchange.status,
+                "ms": round((trio.current_time() - began) * 1000, 1),
+                "bytes": exchange.size,
+                "user": None if principal is None else principal.username,
+                "request_id": request_id,
+            }
+            _log.info("request", told)
+
+    async def _serve(self, scope: Scope, exchange: HttpExchange) -> None:
+        path = scope["path"]
+        if path not in PUBLIC:
+            if self._running > REQUESTS_MAX:
+                raise Overloaded(f"{REQUESTS_MAX} requests are under way; try again soon", retry_after_s=1)
+            authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            kind, _, secret = authorization.partition(b" ")
+            if kind.lower() != b"bearer" or not secret.strip():
+                raise Unauthorized("send a token: `Authorization: Bearer <token>`")
+            principal = await self._server.accounts.authenticate(secret.strip().decode("latin-1"))
+            scope["state"]["principal"] = principal
+            if scope["app"].unloaded:
+                await trio.to_thread.run_sync(scope["app"].load, scope)
+        longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
+        await exchange.read_body(max(self._server.config.body_bytes_max, longer))
+        await self._app(scope, exchange.receive, exchange.send)
+
+
+@dataclass(slots=True)
+class HttpExchange:
+    """One request, and what has been sent of its answer: `size` bytes of a body, and `status` once it has begun."""
+
+    _scope: Scope
+    _receive: Receive
+    _send: Send
+    _request_id: str
+    body: bytes | None = None  # None until it has arrived whole
+    status: int = UNANSWERED
+    size: int = 0
+    _is_body_read: bool = False
+
+    async def read_body(self, bytes_max: int) -> None:
+        """Wait for the whole body.
+
+        Raises:
+            TooLarge: it is longer than `bytes_max`, by its header or by what arrives.
+            RequestTimeout: it did not arrive in time.
+            ClientGone: it never will.
+        """
+        length = next((value for name, value in self._scope["headers"] if name == b"content-length"), b"0")
+        declared = int(length) if length.isdigit() else 0
+        received = 0
+        pieces: list[bytes] = []
+        with trio.move_on_after(BODY_TIMEOUT_S) as patience:
+            while declared <= bytes_max and received <= bytes_max:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                pieces.append(message.get("body", b""))
+                received += len(pieces[-1])
+                if received <= bytes_max and not message.get("more_body", False):
+                    self.body = b"".join(pieces)
+                    return
+        if patience.cancelled_caught:
+            raise RequestTimeout(f"the request's body did not arrive within {BODY_TIMEOUT_S:.0f} s")
+        raise TooLarge(
+            f"the body is longer than {bytes_max} bytes; send less at once, or raise body_bytes_max",
+            bytes_max=bytes_max,
+        )
+
+    async def receive(self) -> Message:
+        """The whole body in one message, then whatever comes. Called by the application."""
+        if self._is_body_read:
+            return await self._receive()
+        self._is_body_read = True
+        return {"type": "http.request", "body": self.body or b"", "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        """Send a piece of the answer. Called by the application."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            added = [(b"x-request-id", self._request_id.encode()), (b"x-content-type-options", b"nosniff")]
+            message = {**message, "headers": [*message["headers"], *added]}
+        else:
+            self.size += len(message.get("body", b""))
+        await self._send(message)
+
+    async def refuse(self, response: Response) -> None:
+        """Answer what was not answered yet, and let a client that still sends its body come to read it."""
+        if self.status != UNANSWERED:
+            return  # the listener closes the connection in the middle: the client sees that something is missing
+        headers = dict(self._scope["headers"])
+        announces_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        if self.body is not None or not announces_body:
+            await response(self._scope, self._receive, self.send)
+            return
+        response.headers["connection"] = "close"
+        await self.send(
+            {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+        )
+        await self.send({"type": "http.response.body", "body": response.body, "more_body": True})
+        await self.drop_rest()
+        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def drop_rest(self) -> None:
+        """Read and drop what remains of the body, so that a client in the middle of sending can read its answer.
+
+        A client that sends without end loses the connection.
+        """
+        dropped = 0
+        with trio.move_on_after(DROPPED_TIMEOUT_S):
+            while dropped < DROPPED_BYTES_MAX:
+                message = await self._receive()
+                dropped += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+        abort = self._scope.get("state", {}).get(ABORT)
+        if abort is not None:
+            abort()

@@ -1,0 +1,137 @@
+"""What every route is made of: the parts of the server, the caller with the scope that is demanded, and strict JSON.
+
+A route says in its signature what its caller must be allowed (`caller: MayRead`); one of the API that does not is an
+error where it is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import trio
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
+
+from pattern_core.errors import PermissionDenied
+from pattern_core.runtime import Runtime
+from pattern_db.columns import check_depth
+from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
+from pattern_server.config import Config
+from pattern_server.constellations import Constellations
+from pattern_server.metrics import Metrics
+from pattern_server.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pattern_core.constellation import Constellation
+
+API = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """The parts of a running server. `answers` counts responses by status class ("2xx" …)."""
+
+    config: Config
+    accounts: Accounts
+    constellations: Constellations
+    supervisor: Supervisor[Constellation]
+    runtime: Runtime
+    draining: trio.Event
+    started_at: str
+    answers: Counter[str] = field(default_factory=Counter)
+    metrics: Metrics = field(default_factory=Metrics)
+
+
+async def _server(request: Request) -> ServerState:
+    state: ServerState = request.app.state.server
+    return state
+
+
+class Demand:
+    """A route's demand for a caller with one scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    async def __call__(self, request: Request) -> Principal:
+        """The caller.
+
+        Raises:
+            PermissionDenied: the token has not the scope, or an administrator's scope without an administrator.
+        """
+        caller: Principal = request.state.principal  # set at the border, before any route is looked for
+        if self.scope not in caller.scopes:
+            raise PermissionDenied(
+                f"this token may {', '.join(scope for scope in SCOPES if scope in caller.scopes) or 'nothing'};"
+                f" this request needs the scope {self.scope}"
+            )
+        if self.scope == "admin" and not caller.is_admin:
+            raise PermissionDenied("this request is for administrators")
+        return caller
+
+
+Server = Annotated[ServerState, Depends(_server)]
+MayRead = Annotated[Principal, Depends(Demand("read"))]
+MayChat = Annotated[Principal, Depends(Demand("chat"))]
+MayWrite = Annotated[Principal, Depends(Demand("write"))]
+MayAdminister = Annotated[Principal, Depends(Demand("admin"))]
+
+
+class StrictRequest(Request):
+    """A request whose JSON is what RFC 8259 allows and SQLite can hold: no NaN, no half characters, bounded depth."""
+
+    async def json(self) -> Any:
+        """The body.
+
+        Raises:
+            json.JSONDecodeError: it is not valid JSON.
+        """
+        body = await self.body()
+        try:
+            value = json.loads(body, parse_constant=_refuse_constant)
+            check_depth(value)
+            json.dumps(value, ensure_ascii=False).encode()  # fails for half of a surrogate pair, wherever it hides
+        except json.JSONDecodeError:
+            raise
+        except RecursionError:
+            raise json.JSONDecodeError("it is nested too deeply", "", 0) from None
+        except UnicodeError:
+            raise json.JSONDecodeError("it is not UTF-8 throughout", "", 0) from None
+        except ValueError as error:  # NaN, too deep, or an integer of thousands of digits
+            raise json.JSONDecodeError(str(error), "", 0) from None
+        return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+class ApiRoute(APIRoute):
+    """A route of the API: `scope` is what it demands of its caller, and its body is read by `StrictRequest`."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        demands = [each.call.scope for each in self.dependant.dependencies if isinstance(each.call, Demand)]
+        if not demands:
+            raise AssertionError(f"{path} demands no scope; give it a parameter such as `caller: MayRead`")
+        self.scope: Scope = demands[0]
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The framework's handler, given our kind of request."""
+        handle = super().get_route_handler()
+
+        async def strictly(request: Request) -> Response:
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return strictly
+
+
+class Router(APIRouter):
+    """The routes of one resource, below `/api/v1`."""
+
+    def __init__(self, *, tags: list[str], prefix: str = "") -> None:
+        super().__init__(prefix=API + prefix, tags=[*tags], route_class=ApiRoute)
