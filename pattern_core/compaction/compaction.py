@@ -28,7 +28,7 @@ from pattern_core.ids import Ids
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
 from pattern_core.models.model import Usage
-from pattern_core.prompts.sampling import WINDOW_MAX, window_of
+from pattern_core.prompts.settings import window_of
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.journal import turns
@@ -356,7 +356,7 @@ def _writer(job: _Job) -> Writer:
         settings=job.settings,
         purse=job.purse,
         deadline=job.deadline,
-        window_max=window_of(job.agent.config, WINDOW_MAX),
+        window_max=window_of(job.agent.config),
     )
 
 

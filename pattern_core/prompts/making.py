@@ -27,8 +27,7 @@ from pattern_core.prompts.guide import DEFAULT_INSTRUCTIONS, guide, rules
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.prompt import Halves, Prompt, PromptInput, build_prompt, halves_of, has_opening
 from pattern_core.prompts.recalled import Question, Recalled, Searching, recall
-from pattern_core.prompts.sampling import Sampling
-from pattern_core.prompts.settings import ContextSettings
+from pattern_core.prompts.settings import ContextSettings, Sampling
 from pattern_core.prompts.tasks import TASKS_MAX, task_parts
 from pattern_core.tools.registry import ToolRegistry
 from pattern_db.connection import Connection
@@ -49,12 +48,15 @@ MINUTE_CHARS = len("2026-01-31T14:05")
 class Offered:
     """What the turn's step decides of its prompt: tools, their rules in words, how to answer, the model's window.
 
-    `notes` are what the model is to be reminded of at the prompt's end.
+    An answer may take `output_max` tokens, unless `sampling` says another number. `force_tool` is the tool that must be
+    called, "*" any of them. `notes` are what the model is to be reminded of at the prompt's end.
     """
 
     tools: Sequence[ToolSpec]
     window: int
-    sampling: Sampling
+    output_max: int
+    sampling: Sampling = field(default_factory=Sampling)
+    force_tool: str | None = None
     context: ContextSettings = field(default_factory=ContextSettings)
     rules: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -125,6 +127,8 @@ class Prompts:
                 history_digest=history.digest,
                 tools=offered.tools,
                 sampling=offered.sampling,
+                output_max=offered.output_max,
+                force_tool=offered.force_tool,
                 seed=seed,
                 window=offered.window,
                 ratio=await self._ratio(agent.id, agent.model_name),

@@ -25,7 +25,7 @@ from pattern_core.prompts.calibration import scaled
 from pattern_core.prompts.conversation import Shown
 from pattern_core.prompts.log import log_of
 from pattern_core.prompts.parts import PLACES, Kind, LeftOut, Part, Place
-from pattern_core.prompts.sampling import Sampling
+from pattern_core.prompts.settings import Sampling
 from pattern_db.tables.prompts import LoggedParts, ShownRow
 
 HASH_BYTES = 16
@@ -50,8 +50,8 @@ _SECTIONS: Mapping[Kind, tuple[str, str]] = {
 class PromptInput:
     """All that a prompt is made of: its parts on both sides of the conversation, this, the tools offered.
 
-    `cursor` is the position of the newest message, `history_digest` names all of them. `window` is in tokens. `ratio`
-    is that of the vendor's count to our estimate.
+    `cursor` is the position of the newest message, `history_digest` names all of them. `window` is in tokens, as is
+    `output_max`, for where `sampling` says nothing. `ratio` is that of the vendor's count to our estimate.
     """
 
     model: str
@@ -61,8 +61,10 @@ class PromptInput:
     history_digest: bytes
     tools: Sequence[ToolSpec]
     sampling: Sampling
+    output_max: int
     seed: int
     window: int
+    force_tool: str | None = None
     ratio: float = 1.0
 
 
@@ -125,24 +127,25 @@ def build_prompt(source: PromptInput) -> Prompt:
     stable, volatile = source.halves.stable, source.halves.volatile
     fixed = stable.tokens + volatile.tokens
     estimate = fixed + conversation.tokens
+    output_max = sampling.max_output_tokens or source.output_max
     request = ModelRequest(
         model=source.model,
         system=stable.texts,
         messages=conversation.messages,
         tools=source.tools,
-        max_output_tokens=sampling.max_output_tokens,
+        max_output_tokens=output_max,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         stop=sampling.stop,
         reasoning_effort=sampling.reasoning_effort,
         response_schema=sampling.response_schema,
-        force_tool=sampling.force_tool,
+        force_tool=source.force_tool,
         seed=source.seed,
         tail=volatile.texts,
         estimate=estimate,
     )
     tokens = scaled(estimate, source.ratio)
-    room = int((source.window - sampling.max_output_tokens) / source.ratio) - fixed - conversation.mark_tokens
+    room = int((source.window - output_max) / source.ratio) - fixed - conversation.mark_tokens
     return Prompt(
         request=request,
         cursor=source.cursor,

@@ -24,7 +24,6 @@ from pattern_core.models.routing import CostThreshold, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.making import NOTHING_FOUND, Findings, Look, Offered
 from pattern_core.prompts.prompt import Prompt
-from pattern_core.prompts.sampling import Sampling, window_of
 from pattern_core.rules import facts
 from pattern_core.rules.engine import RuleSet, words
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
@@ -85,7 +84,6 @@ class Turn:
         self._found: Findings | None = None  # what was looked up for its prompts
         self._notes: Sequence[str] = ()  # what the next prompt says at its end
         self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
-        self._sampling: tuple[int, Sampling] | None = None  # for an output of so many tokens at most
         self._chain: Chain | None = None  # the models to ask, chosen again only where rules of routing say so
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
@@ -221,20 +219,16 @@ class Turn:
         chain = self._chain
         first = chain.links[0]
         known = services.models.facts(first.provider, first.model)
-        window = window_of(agent.config, known.window)
-        output_max = self._output_max(known, window)
-        if self._sampling is None or self._sampling[0] != output_max:
-            self._sampling = (output_max, Sampling.of(agent.config, output_tokens_max=output_max))
-        sampling = self._sampling[1]
-        if offered.forced is not None:
-            sampling = replace(sampling, force_tool=offered.forced)
+        window = min(self.settings.window, known.window)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
             Offered(
                 tools=offered.tools,
                 window=window,
-                sampling=sampling,
+                output_max=self._output_max(known, window),
+                sampling=self.settings.sampling,
+                force_tool=offered.forced,
                 context=self.settings.context,
                 rules=words(self.judge.rules),
                 notes=(*offered.notes, *self._notes),

@@ -18,7 +18,6 @@ from pattern_core.models.providers import claude, openai_chat
 from pattern_core.models.providers.openai_chat import Server
 from pattern_core.prompts.making import NOTHING_FOUND, Offered, newest_words, time_words
 from pattern_core.prompts.prompt import Prompt
-from pattern_core.prompts.sampling import Sampling
 from pattern_core.testing import StoppedClock, calls, says
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.tool import Tool, ToolContext, tool
@@ -27,7 +26,7 @@ from pattern_db.enums import BlockType, EffectClass, Role
 from tests.support import START, USER, Running, note, running
 
 EDITED_EVERY = 12  # turns between two edits of a core block
-OFFERED = Offered(tools=(), window=8_192, sampling=Sampling(max_output_tokens=100))
+OFFERED = Offered(tools=(), window=8_192, output_max=100)
 HISTORY = History([make_message("user", [Text(text="Hello")], position="1".zfill(19), created_at=START)])
 KEYS = "The greenhouse keys hang behind the clock in the kitchen."
 

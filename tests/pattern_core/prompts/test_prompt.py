@@ -15,7 +15,7 @@ from pattern_core.prompts.conversation import Shown
 from pattern_core.prompts.log import read_log
 from pattern_core.prompts.parts import Kind, LeftOut, Part
 from pattern_core.prompts.prompt import PromptInput, build_prompt, halves_of, has_opening, hash_prefix
-from pattern_core.prompts.sampling import Sampling
+from pattern_core.prompts.settings import Sampling
 
 
 def conversation(*words: str, mark_tokens: int = 0) -> Shown:
@@ -56,7 +56,8 @@ SOURCE = PromptInput(
     cursor=f"{2:019d}",
     history_digest=b"h" * 16,
     tools=[spec()],
-    sampling=Sampling(max_output_tokens=100, temperature=0.5),
+    sampling=Sampling(temperature=0.5),
+    output_max=100,
     seed=7,
     window=8_192,
 )
@@ -100,9 +101,9 @@ def test_how_to_answer_is_passed_on() -> None:
         stop=("END",),
         reasoning_effort="low",
         response_schema={"type": "object"},
-        force_tool="*",
     )
-    request = build_prompt(replace(SOURCE, sampling=sampling)).request
+    request = build_prompt(replace(SOURCE, sampling=sampling, force_tool="*")).request
+    assert request.max_output_tokens == 5
     assert (request.top_p, request.stop, request.reasoning_effort) == (0.9, ("END",), "low")
     assert (request.response_schema, request.force_tool, request.temperature) == ({"type": "object"}, "*", None)
 

@@ -23,7 +23,7 @@ from pattern_core.prompts.conversation import Shown
 from pattern_core.prompts.parts import Kind
 from pattern_core.prompts.parts import Part as PromptPart
 from pattern_core.prompts.prompt import Prompt, PromptInput, build_prompt, halves_of
-from pattern_core.prompts.sampling import Sampling
+from pattern_core.prompts.settings import Sampling
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Accepted, Arrival, Incoming
@@ -57,7 +57,8 @@ PROMPT = build_prompt(
         cursor="",
         history_digest=b"",
         tools=[],
-        sampling=Sampling(max_output_tokens=90),
+        sampling=Sampling(),
+        output_max=90,
         seed=7,
         window=8_192,
     )
@@ -106,7 +107,8 @@ class Rig:
                 cursor=history.cursor,
                 history_digest=history.digest,
                 tools=[],
-                sampling=Sampling(max_output_tokens=100),
+                sampling=Sampling(),
+                output_max=100,
                 seed=7,
                 window=8_192,
             )
