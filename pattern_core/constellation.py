@@ -33,7 +33,7 @@ from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
-from pattern_core.prompts.making import Prompts
+from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell

@@ -37,7 +37,7 @@ from pattern_core.journal import Journal
 from pattern_core.messages import Message, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.tokens import estimate_usage
-from pattern_core.prompts.prompt import Prompt
+from pattern_core.prompts.build import Prompt
 from pattern_core.turns.admission import parts_of
 from pattern_core.turns.rows import (
     CallRefused,

@@ -9,7 +9,7 @@ from pattern_core.errors import PatternError
 from pattern_core.events import Draft, Event, called, resulted
 from pattern_core.messages import Message
 from pattern_core.models.model import Usage
-from pattern_core.prompts.prompt import Prompt
+from pattern_core.prompts.build import Prompt
 from pattern_core.turns.state import Asking, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection

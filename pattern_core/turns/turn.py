@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
@@ -22,8 +23,8 @@ from pattern_core.models.fallback import Chain, Move
 from pattern_core.models.model import Delta, ModelReply, TextDelta
 from pattern_core.models.routing import CostThreshold, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
-from pattern_core.prompts.making import NOTHING_FOUND, Findings, Look, Offered
-from pattern_core.prompts.prompt import Prompt
+from pattern_core.prompts.build import NOTHING_FOUND, Findings, Offered, Prompt
+from pattern_core.prompts.collect import Look
 from pattern_core.rules import facts
 from pattern_core.rules.engine import RuleSet, words
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
@@ -153,8 +154,12 @@ class Turn:
         look: Look | None = None
         if self._found is None:
             self._found = NOTHING_FOUND
-            look = self._services.prompts.look(
-                self.agent.id, self.record.id, self.record.history, self.settings.context
+            look = partial(
+                self._services.prompts.look,
+                agent_id=self.agent.id,
+                turn_id=self.record.id,
+                before=self.record.history.first,
+                settings=self.settings.context,
             )
         while True:
             prompt, self.asking = await self._fitting_prompt(self.record.step + (dead is None))
