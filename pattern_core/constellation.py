@@ -23,7 +23,7 @@ from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, HaltRow
 from pattern_core.ids import Ids
-from pattern_core.image_sweep import ImageSweep
+from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
