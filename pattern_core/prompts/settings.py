@@ -15,7 +15,7 @@ Its part `context` (`ContextSettings`), what a prompt shows beside core memory a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import get_args
 
@@ -152,13 +152,6 @@ class ContextSettings:
                     raise InvalidInput(f"context.show.{name} is true or false, not {one!r}")
             hidden = frozenset(Kind(name) for name, one in shown.items() if not one)
         return cls(shares=shares, hidden=hidden, **numbers)
-
-    def to_json(self) -> dict[str, object]:
-        """The settings as `of` reads them, every key named."""
-        told: dict[str, object] = {one.name: getattr(self, one.name) for one in fields(self) if one.name in _NUMBERS}
-        told["shares"] = {kind.value: share for kind, share in self.shares.items()}
-        told["show"] = {kind.value: kind not in self.hidden for kind in SWITCHED}
-        return told
 
 
 def _whole(name: str, value: object, least: int, most: int) -> int:

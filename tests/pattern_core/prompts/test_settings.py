@@ -22,11 +22,6 @@ def test_what_is_said_is_taken() -> None:
     assert list(found.shares) == list(SHARES)  # the order is what flows down
 
 
-def test_they_can_be_written_and_read_again() -> None:
-    found = ContextSettings.of({"shares": {"tasks": 5}, "show": {"time": False}, "activity_hours": 48})
-    assert ContextSettings.of(found.to_json()) == found
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
