@@ -243,7 +243,14 @@ class Prompts:
             self._calibration.learn(agent_id, model, estimated=estimate, counted=usage.input_tokens)
 
     def look(
-        self, connection: Connection, *, agent_id: str, turn_id: str, before: str, settings: ContextSettings
+        self,
+        connection: Connection,
+        *,
+        agent_id: str,
+        turn_id: str,
+        before: str,
+        now_ms: int,
+        settings: ContextSettings,
     ) -> Seen | None:
         """Return the rows that a turn's prompts should show beyond the conversation, None if there are none.
 
@@ -251,7 +258,7 @@ class Prompts:
         first.
         """
         hidden = settings.hidden
-        since = iso(self.clock.now_ms() - settings.activity_hours * HOUR_MS)
+        since = iso(now_ms - settings.activity_hours * HOUR_MS)
         there = prompts.beyond(connection, agent_id, before, since)
         findable = there.findable if Kind.RECALLED not in hidden else ()
         due = tasks.open_of(connection, agent_id, TASKS_MAX) if there.tasks and Kind.TASKS not in hidden else ()

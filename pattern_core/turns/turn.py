@@ -159,6 +159,7 @@ class Turn:
                 agent_id=self.agent.id,
                 turn_id=self.record.id,
                 before=self.record.history.first,
+                now_ms=self._now_ms(),
                 settings=self.settings.context,
             )
         while True:
