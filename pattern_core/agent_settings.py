@@ -2,7 +2,7 @@
 
 | member | read by |
 |---|---|
-| `max_output_tokens temperature top_p stop reasoning_effort response_schema context_window` | `prompts.sampling` |
+| `max_output_tokens temperature top_p stop reasoning_effort response_schema context_window` | `prompts.settings` |
 | `context` | `prompts.settings` |
 | `compaction` | `compaction.settings` |
 | `routing` | `models.routing` |
@@ -21,9 +21,7 @@ from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.errors import InvalidInput
 from pattern_core.models.routing import RoutingSettings
-from pattern_core.prompts.sampling import KEYS as SAMPLING_KEYS
-from pattern_core.prompts.sampling import Sampling, window_of
-from pattern_core.prompts.settings import ContextSettings
+from pattern_core.prompts.settings import SAMPLING_KEYS, WINDOW_MAX, ContextSettings, Sampling, window_of
 from pattern_core.rules.detectors import DetectorSettings
 from pattern_db.columns import Json
 
@@ -47,7 +45,7 @@ class AgentSettings:
     """An agent's config.
 
     `message_policy` says what becomes of a message that comes while the agent is busy, `on_doubt` what becomes of an
-    unsafe call that was cut off.
+    unsafe call that was cut off. `window` is in tokens; a model's own may be smaller.
     """
 
     message_policy: MessagePolicy = "enqueue"
@@ -57,6 +55,8 @@ class AgentSettings:
     routing: RoutingSettings = field(default_factory=RoutingSettings)
     limits: TurnBudget = field(default_factory=TurnBudget)
     detectors: DetectorSettings = field(default_factory=DetectorSettings)
+    sampling: Sampling = field(default_factory=Sampling)
+    window: int = WINDOW_MAX
 
 
 def settings_of(config: Mapping[str, Json]) -> AgentSettings:
@@ -75,6 +75,8 @@ def settings_of(config: Mapping[str, Json]) -> AgentSettings:
         routing=RoutingSettings.of(config.get("routing")),
         limits=TurnBudget.of(config.get("limits")),
         detectors=DetectorSettings.of(config.get("detectors")),
+        sampling=Sampling.of(config),
+        window=window_of(config),
     )
 
 
@@ -108,8 +110,6 @@ def check_config(config: Mapping[str, Json]) -> None:
     if unknown:
         raise InvalidInput(f"config.{unknown[0]} is not known; known are {', '.join(KEYS)}")
     settings_of(config)
-    Sampling.of(config, output_tokens_max=1)
-    window_of(config, 0)
 
 
 def _choice(config: Mapping[str, Json], key: str, choices: tuple[str, ...]) -> Json:

@@ -23,7 +23,7 @@ from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
-from pattern_core.image_sweep import ImageSweep
+from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
@@ -33,7 +33,7 @@ from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
-from pattern_core.prompts.making import Prompts
+from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell

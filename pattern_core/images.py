@@ -2,24 +2,37 @@
 
 A conversation in memory holds digests alone. Just before a model is asked, `shown_to` puts the bytes of the newest
 images in place; older ones, and all of them for a model that takes none, are replaced by words that say so.
+
+Images that no message shows any more are removed (`ImageSweep`): once a day at most, in the background, a few at a
+time. An image becomes unused when its agent is deleted, when a turn is rolled back, or when the message that brought it
+is cancelled in the line. None of these counts who else shows it, since it is stored once for all; so the messages are
+looked through instead, piece by piece and beside the writes. What is younger than a day is left alone, and whatever was
+said while this looked is looked at again in the transaction that removes. Every transaction is whole by itself:
+cancelled or killed, the sweep begins again the next time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from urllib.parse import urlsplit
 
+import trio
+
+from pattern_core.clock import Clock
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.image_size import size_of
+from pattern_core.events import Draft, Event, append
+from pattern_core.ids import earliest_position
 from pattern_core.messages import Image, Message, Part, Text
 from pattern_core.models.model import ModelRequest
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound as NoSuchRow
-from pattern_db.tables import blobs
+from pattern_db.tables import blobs, meta
 from pattern_db.tables.blobs import BlobRow
+from pattern_db.timestamps import iso
 
 IMAGES_MAX = 10  # in one message
 IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4  # of one image: Anthropic takes 5 MiB of base64, the others more
@@ -33,8 +46,23 @@ TOO_OLD = "(An earlier image was here. Only the newest ones are shown.)"
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
-# The first bytes of each kind that all vendors take. Sources: PNG 5.2, JFIF 3, GIF89a 17, RFC 9649 (WebP) 2.4.
+START_AFTER_S = 30.0  # whoever wakes a constellation wants something else first
+CHECK_EVERY_S = 3_600.0
+DAY_MS = 24 * 3_600_000
+MARGIN_MS = 3_600_000  # of the messages that are looked at twice: a clock may be set back meanwhile
+CANDIDATES_MAX = 5_000  # images that are looked for at once, by their digests
+ROWS_AT_ONCE = 5_000  # messages that one read looks through
+REMOVED_AT_ONCE = 20  # in one transaction: an image may have megabytes
+SWEPT_AT = "images_swept_at"  # in the table of what a file knows about itself
+
+# The first bytes of each kind that all vendors take. Sources: PNG (W3C, 2003) 5.2 and 11.2.2; JFIF 3 and JPEG (ITU-T
+# T.81) annex B.2; GIF89a 17 and 18; RFC 9649 (WebP) 2.4 to 2.7.
 _PNG, _JPEG, _GIFS = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of JPEG's frames, whatever their coding
+_BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
+_SCAN = 0xDA  # the marker behind which there are only pixels
+
+Commit = Callable[[Callable[[Connection], tuple["Swept", list[Event]]]], Awaitable["Swept"]]
 
 
 def media_type_of(data: bytes) -> str | None:
@@ -47,6 +75,48 @@ def media_type_of(data: bytes) -> str | None:
         return "image/gif"
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "image/webp"
+    return None
+
+
+def size_of(data: bytes) -> tuple[int, int] | None:
+    """Width and height in pixels of a PNG, JPEG, GIF or WebP; None where the bytes do not tell."""
+    if data.startswith(_PNG) and data[12:16] == b"IHDR" and len(data) >= 24:
+        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    if data.startswith(_GIFS) and len(data) >= 10:
+        return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP" and len(data) >= 30:
+        return _webp(data[12:16], data[20:30])
+    return _jpeg(data) if data.startswith(_JPEG) else None
+
+
+def _webp(kind: bytes, head: bytes) -> tuple[int, int] | None:
+    """`head` is the first ten bytes of the first chunk; both sides have 14 bits, in the extended form 24."""
+    match kind:
+        case b"VP8 ":
+            return int.from_bytes(head[6:8], "little") & 0x3FFF, int.from_bytes(head[8:10], "little") & 0x3FFF
+        case b"VP8L":
+            sides = int.from_bytes(head[1:5], "little")
+            return (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
+        case b"VP8X":
+            return int.from_bytes(head[4:7], "little") + 1, int.from_bytes(head[7:10], "little") + 1
+    return None
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    """The sides in the first frame's header, which stands behind any number of other segments."""
+    at = 2  # behind the marker that begins the file
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in _FRAMES:
+            return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
+        if marker == _SCAN:
+            return None
+        if marker == 0xFF:  # any number of them may stand before a marker
+            at += 1
+        elif marker in _BARE:
+            at += 2
+        else:
+            at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4]))
     return None
 
 
@@ -185,3 +255,70 @@ def _read(connection: Connection, image: Image) -> Image:
         return replace(image, data=blobs.get(connection, bytes.fromhex(image.digest)).data)
     except NoSuchRow:
         return image
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many images were removed, and their bytes."""
+
+    images: int = 0
+    bytes: int = 0
+
+
+class ImageSweep:
+    """The sweep of one constellation. `commit` runs a function in a transaction and tells the events it returns."""
+
+    def __init__(self, *, database: Database, clock: Clock, commit: Commit) -> None:
+        self._database = database
+        self._clock = clock
+        self._commit = commit
+
+    async def run(self) -> None:
+        """Sweep when a day has gone by since the last time, until cancelled.
+
+        Raises:
+            StorageFailed: the disk failed; the file must be opened anew.
+        """
+        await trio.sleep(START_AFTER_S)
+        while True:
+            swept_at = await self._database.read(meta.get, SWEPT_AT)
+            if swept_at is None or swept_at <= iso(self._clock.now_ms() - DAY_MS):
+                await self.sweep()
+            await trio.sleep(CHECK_EVERY_S)
+
+    async def sweep(self) -> Swept:
+        """Remove what is unused now. Where no image is older than a day it is one look into an index."""
+        now_ms = self._clock.now_ms()
+        border, since = iso(now_ms - DAY_MS), earliest_position(now_ms - MARGIN_MS)
+        images, size, place = 0, 0, ("", b"")
+        while True:
+            found = await self._database.read_aside(blobs.older_than, border, CANDIDATES_MAX, after=place)
+            unused = await self._unused([digest for _, digest, head in found if media_type_of(head) is not None])
+            for begin in range(0, len(unused), REMOVED_AT_ONCE):
+                batch = unused[begin : begin + REMOVED_AT_ONCE]
+                swept = await self._commit(partial(_remove, digests=batch, since=since, now=iso(self._clock.now_ms())))
+                images, size = images + swept.images, size + swept.bytes
+            if len(found) < CANDIDATES_MAX:
+                break
+            place = found[-1][:2]
+        if found or place[0]:  # who keeps no images writes nothing
+            await self._database.write(meta.put, SWEPT_AT, iso(now_ms))
+        return Swept(images, size)
+
+    async def _unused(self, candidates: Sequence[bytes]) -> list[bytes]:
+        """Those that no message shows, as far as can be told without stopping everybody else."""
+        left = {digest.hex() for digest in candidates}
+        newest = await self._database.read_aside(blobs.newest_message_row) if left else 0
+        for row in range(0, newest, ROWS_AT_ONCE):
+            left -= await self._database.read_aside(blobs.shown_between, row, row + ROWS_AT_ONCE)
+            if not left:
+                break
+        return [digest for digest in candidates if digest.hex() in left]
+
+
+def _remove(connection: Connection, *, digests: Sequence[bytes], since: str, now: str) -> tuple[Swept, list[Event]]:
+    swept = Swept(*blobs.remove_unused(connection, digests, since=since))
+    if not swept.images:
+        return swept, []
+    told = Draft("images.removed", {"images": swept.images, "bytes": swept.bytes})
+    return swept, append(connection, None, [told], created_at=now)

@@ -118,45 +118,43 @@ def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
     Raises:
         ValueError: an image has bytes alone; store them first, which gives it its digest.
     """
-    return [_part_to_json(part) for part in parts]
-
-
-def _part_to_json(part: Part) -> dict[str, object]:
-    match part:
-        case Text():
-            return {"type": "text", "text": part.text, **_signed(part.signature)}
-        case Image():
-            return _image_to_json(part)
-        case Reasoning():
-            return {"type": "reasoning", "text": part.text, "signature": part.signature}
-        case ToolCall():
-            data: dict[str, object] = {
-                "type": "tool_call",
-                "call_id": part.call_id,
-                "tool": part.tool,
-                "arguments": dict(part.arguments),
-                **_signed(part.signature),
-            }
-            return data if part.invalid is None else {**data, "invalid": part.invalid}
-        case ToolResult():
-            return {
-                "type": "tool_result",
-                "call_id": part.call_id,
-                "tool": part.tool,
-                "content": part.content,
-                "is_error": part.is_error,
-            }
-
-
-def _image_to_json(image: Image) -> dict[str, object]:
-    if image.digest is None and image.url is None:
-        raise ValueError("an image's bytes are stored before its message")
-    place = {"digest": image.digest} if image.digest is not None else {"url": image.url}
-    return {"type": "image", "media_type": image.media_type, **place}
-
-
-def _signed(signature: str | None) -> dict[str, object]:
-    return {} if signature is None else {"signature": signature}
+    stored: list[dict[str, object]] = []
+    for part in parts:
+        match part:
+            case Text(signature=None):
+                stored.append({"type": "text", "text": part.text})
+            case Text():
+                stored.append({"type": "text", "text": part.text, "signature": part.signature})
+            case Image(digest=None, url=None):
+                raise ValueError("an image's bytes are stored before its message")
+            case Image():
+                place = {"url": part.url} if part.digest is None else {"digest": part.digest}
+                stored.append({"type": "image", "media_type": part.media_type, **place})
+            case Reasoning():
+                stored.append({"type": "reasoning", "text": part.text, "signature": part.signature})
+            case ToolCall():
+                call: dict[str, object] = {
+                    "type": "tool_call",
+                    "call_id": part.call_id,
+                    "tool": part.tool,
+                    "arguments": dict(part.arguments),
+                }
+                if part.signature is not None:
+                    call["signature"] = part.signature
+                if part.invalid is not None:
+                    call["invalid"] = part.invalid
+                stored.append(call)
+            case ToolResult():
+                stored.append(
+                    {
+                        "type": "tool_result",
+                        "call_id": part.call_id,
+                        "tool": part.tool,
+                        "content": part.content,
+                        "is_error": part.is_error,
+                    }
+                )
+    return stored
 
 
 def parts_from_json(data: list[dict[str, object]]) -> tuple[Part, ...]:

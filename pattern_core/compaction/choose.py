@@ -1,20 +1,41 @@
-"""Which exchanges leave a conversation so that the rest fits; pure.
+"""What gives way in a conversation so that the rest fits; pure.
 
 Whatever the strategy, exchanges leave whole; the turn under way, one that waits for a person, and the newest exchange
 never do; and either what remains fits the target or nothing more can leave.
+
+A turn under way that alone passes the window is shown shorter. Nothing of it is archived, and every call that is still
+shown keeps its result: first the results of its older steps are cut, then those steps are left out, then the newest
+step's results and arguments are cut. What it was asked stays.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from pattern_core.compaction.importance import importance
 from pattern_core.compaction.settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import Exchange
+from pattern_core.messages import Message, ToolCall, ToolResult
+from pattern_core.models.tokens import clip_middle, estimate_text, message_tokens
 from pattern_db.timestamps import unix_ms
 
 HOUR_MS = 3_600_000
+# How much a message seems worth keeping, by marks that need no model. Weights as in the original: who speaks, how
+# recent, how long, a question, a tool call, and each word that says that something matters.
+ROLES = {"system": 10.0, "user": 5.0, "assistant": 3.0, "tool": 1.0}
+RECENCY, LENGTH_MAX, QUESTION, CALL, KEYWORD = 5.0, 3.0, 2.0, 4.0, 1.5
+LENGTH_CHARS = 200  # for each of these a point, up to LENGTH_MAX
+KEYWORDS = ("important", "remember", "critical", "always", "never")
+
+RESULT_TOKENS_MIN = 40
+NOTE = " [… left out to make room; the whole is in the history …] "
+
+_KEYWORDS = {word: re.compile(rf"\b{word}\b", re.IGNORECASE) for word in KEYWORDS}
+_ARGUMENTS_CHARS_MAX = 200
+
+Change = tuple[Message, Message | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +136,24 @@ def _before_newest(choice: Choice, messages: int) -> int:
     return 0
 
 
+def importance(messages: Sequence[Message], recency: float) -> float:
+    """What the best of the messages is worth; `recency` goes from 0 (the oldest exchange) to 1 (the newest)."""
+    return max((score(message, recency) for message in messages), default=0.0)
+
+
+def score(message: Message, recency: float) -> float:
+    """What one message is worth."""
+    text = message.text
+    return (
+        ROLES[message.role]
+        + RECENCY * recency
+        + min(len(text) / LENGTH_CHARS, LENGTH_MAX)
+        + (QUESTION if "?" in text else 0.0)
+        + (CALL if message.tool_calls else 0.0)
+        + KEYWORD * sum(pattern.search(text) is not None for pattern in _KEYWORDS.values())
+    )
+
+
 _STRATEGIES: dict[Strategy, Callable[[Choice, CompactionSettings], list[int]]] = {
     "truncate": _truncate,
     "importance_based": _importance_based,
@@ -122,3 +161,92 @@ _STRATEGIES: dict[Strategy, Callable[[Choice, CompactionSettings], list[int]]] =
     "sliding_window": _sliding_window,
     "time_decay": _time_decay,
 }
+
+
+def shortened(messages: Sequence[Message], excess: int) -> list[Change]:
+    """Which messages of a turn to show shorter (or, with None, not at all) to save `excess` tokens, as far as it goes.
+
+    `messages` are the turn's, oldest first, each call before its results.
+    """
+    work = _Work(messages, excess)
+    steps = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    newest = steps[-1] if steps else len(messages)
+    for place in range(newest):
+        work.cut_result(place, RESULT_TOKENS_MIN)
+    for begin, end in pairwise(steps):
+        work.leave_out([place for place in range(begin, end) if messages[place].role in ("assistant", "tool")])
+    results = [place for place in range(newest, len(messages)) if messages[place].role == "tool"]
+    for number, place in enumerate(results):
+        share = work.missing // (len(results) - number) + 1
+        work.cut_result(place, max(work.tokens(place) - share, RESULT_TOKENS_MIN))
+    for place in results:
+        work.cut_result(place, RESULT_TOKENS_MIN)
+    if steps:
+        work.cut_arguments(newest)
+    return work.changes()
+
+
+class _Work:
+    """The messages as they are to be shown, and how many tokens are still to be saved."""
+
+    def __init__(self, messages: Sequence[Message], excess: int) -> None:
+        self._originals = messages
+        self._shown: list[Message | None] = list(messages)
+        self.missing = excess
+
+    def tokens(self, place: int) -> int:
+        """What the message takes now."""
+        message = self._shown[place]
+        return 0 if message is None else message_tokens(message)
+
+    def cut_result(self, place: int, tokens_max: int) -> None:
+        """Show beginning and end of a result, if that saves anything and is needed."""
+        message = self._originals[place]  # what was cut already would keep the note of its first cut
+        if self.missing <= 0 or self._shown[place] is None or message.role != "tool":
+            return
+        result = message.parts[0]
+        if isinstance(result, ToolResult) and estimate_text(result.content) > tokens_max:
+            self._put(place, replace(message, parts=(replace(result, content=_cut(result.content, tokens_max)),)))
+
+    def leave_out(self, places: Sequence[int]) -> None:
+        """Do not show a step, if that is needed."""
+        if self.missing > 0:
+            for place in places:
+                self._put(place, None)
+
+    def cut_arguments(self, place: int) -> None:
+        """Show of long arguments only that they were long, if that is needed."""
+        message = self._shown[place]
+        if self.missing <= 0 or message is None:
+            return
+        parts = tuple(_brief(part) if isinstance(part, ToolCall) else part for part in message.parts)
+        self._put(place, replace(message, parts=parts))
+
+    def changes(self) -> list[Change]:
+        """The messages that are shown otherwise than they were."""
+        pairs = zip(self._originals, self._shown, strict=True)
+        return [(original, shown) for original, shown in pairs if shown is not original]
+
+    def _put(self, place: int, message: Message | None) -> None:
+        before = self.tokens(place)
+        after = 0 if message is None else message_tokens(message)
+        if after < before:
+            self._shown[place] = message
+            self.missing -= before - after
+
+
+def _cut(text: str, tokens_max: int) -> str:
+    return clip_middle(text, max(tokens_max, RESULT_TOKENS_MIN), NOTE)
+
+
+def _brief(call: ToolCall) -> ToolCall:
+    arguments = {key: _short(value) for key, value in call.arguments.items()}
+    invalid = call.invalid
+    if invalid is not None and len(invalid) > _ARGUMENTS_CHARS_MAX:
+        invalid = invalid[:_ARGUMENTS_CHARS_MAX] + NOTE
+    return replace(call, arguments=arguments, invalid=invalid)
+
+
+def _short(value: object) -> object:
+    text = value if isinstance(value, str) else str(value)
+    return value if len(text) <= _ARGUMENTS_CHARS_MAX else f"{text[:_ARGUMENTS_CHARS_MAX]}{NOTE}"

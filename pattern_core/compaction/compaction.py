@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 import trio
 
 from pattern_core.clock import Clock, now_text
-from pattern_core.compaction.choose import Choice, choose, drop_oldest
+from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
 from pattern_core.compaction.settings import CompactionSettings
-from pattern_core.compaction.shorten import shortened
 from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
-from pattern_core.compaction.summariser import Purse, Summariser, Writer
-from pattern_core.compaction.transcript import count_text, stub_text
+from pattern_core.compaction.summariser import Purse, Summariser, Writer, count_text, stub_text
 from pattern_core.conversation.history import Exchange, History, load_history
 from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
 from pattern_core.errors import Conflict, LimitReached
@@ -28,7 +26,7 @@ from pattern_core.ids import Ids
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
 from pattern_core.models.model import Usage
-from pattern_core.prompts.sampling import WINDOW_MAX, window_of
+from pattern_core.prompts.settings import window_of
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.journal import turns
@@ -48,25 +46,25 @@ TIME_SHARE = 0.5  # of a turn's remaining time that summaries may take
 Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaitable[Archived]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Made:
     """What making room came to: how many messages left, the conversation's tokens before and after, the summaries
     that were made, the usage of the models that wrote them (already settled with the purse), how many messages of the
     turn under way are shown shorter, and why there is a stub where a summary was wanted.
     """
 
-    messages: int
     tokens_before: int
     tokens_after: int
-    summary_ids: Sequence[str] = ()
-    usage: Sequence[Usage] = ()
+    messages: int = 0
+    summary_ids: list[str] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
     shortened: int = 0
     trouble: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """One compaction: whose, of what, and what it came to so far. `deadline` is on trio's clock."""
+    """One compaction: whose, of what, and what it came to so far in `made`. `deadline` is on trio's clock."""
 
     agent: AgentRow
     history: History
@@ -76,30 +74,13 @@ class _Job:
     running_from: str
     room: int
     deadline: float
-    tokens_before: int
-    messages: int = 0
-    summary_ids: list[str] = field(default_factory=list)
-    usage: list[Usage] = field(default_factory=list)
-    shortened: int = 0
-    trouble: str | None = None
+    made: Made
 
     @property
     def opening_max(self) -> int:
         """What the opening may take; in steps, so that it does not change with every token of the room."""
         share = self.room // OPENING_SHARE // OPENING_STEP * OPENING_STEP
         return min(max(share, OPENING_TOKENS_MIN), self.room)
-
-    def made(self) -> Made:
-        """What it came to."""
-        return Made(
-            messages=self.messages,
-            tokens_before=self.tokens_before,
-            tokens_after=self.history.tokens,
-            summary_ids=tuple(self.summary_ids),
-            usage=tuple(self.usage),
-            shortened=self.shortened,
-            trouble=self.trouble,
-        )
 
 
 class Compaction:
@@ -161,7 +142,7 @@ class Compaction:
             running_from=running_from,
             room=room,
             deadline=math.inf if deadline == math.inf else now + (deadline - now) * TIME_SHARE,
-            tokens_before=history.tokens,
+            made=Made(tokens_before=history.tokens, tokens_after=history.tokens),
         )
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
@@ -173,7 +154,8 @@ class Compaction:
                 await self._by_age(job)
             _fit(job)
             history.compacted_at = history.cursor
-        return job.made()
+        job.made.tokens_after = history.tokens
+        return job.made
 
     async def by_hand(self, agent: AgentRow, *, purse: Purse) -> Made:
         """Let the agent's strategy work now, whether or not there is room, while no turn runs.
@@ -197,7 +179,7 @@ class Compaction:
                 running_from="~",
                 room=max(history.tokens, 1),
                 deadline=trio.current_time() + self._limits.turn.turn_timeout_s,
-                tokens_before=history.tokens,
+                made=Made(tokens_before=history.tokens, tokens_after=history.tokens),
             )
             if history.opening.unloaded:
                 await self._leave_unread(job)
@@ -205,7 +187,8 @@ class Compaction:
         finally:
             self._by_hand.discard(agent.id)
             self._forget(agent.id)
-        return job.made()
+        job.made.tokens_after = history.tokens
+        return job.made
 
     async def _by_strategy(self, job: _Job) -> None:
         """Let go what the strategy chooses, with a summary where it wants one and a model can write it."""
@@ -236,9 +219,9 @@ class Compaction:
                 earlier=[row.summary for row in earlier],
                 told="" if merges or not rows else rows[-1].summary,
             )
-            job.usage += writer.usage
+            job.made.usage += writer.usage
             await self._archive(job, read, text, model=f"{writer.provider}/{writer.model}", merges=merges)
-        job.trouble = writer.trouble
+        job.made.trouble = writer.trouble
 
     async def _exchanges(self, job: _Job) -> list[Exchange]:
         held = await self._database.read(_held, job.agent.id)
@@ -330,8 +313,8 @@ class Compaction:
             # A person compacted meanwhile: what is archived need not be shown either.
             chain = await self._database.read(summaries.chain, job.agent.id, head=HEAD_SHOWN, tail=TAIL_SHOWN)
             return Archived(messages=0, summary_id="", opening=Opening(chain=chain, unloaded=unloaded))
-        job.messages += stored.messages
-        job.summary_ids.append(stored.summary_id)
+        job.made.messages += stored.messages
+        job.made.summary_ids.append(stored.summary_id)
         return stored
 
 
@@ -356,7 +339,7 @@ def _writer(job: _Job) -> Writer:
         settings=job.settings,
         purse=job.purse,
         deadline=job.deadline,
-        window_max=window_of(job.agent.config, WINDOW_MAX),
+        window_max=window_of(job.agent.config),
     )
 
 
@@ -427,7 +410,7 @@ def _fit(job: _Job) -> None:
         changes = shortened(_messages(running), excess)
         for message, shorter in changes:
             history.shorten(message, shorter)
-        job.shortened = len(changes)
+        job.made.shortened = len(changes)
     if history.tokens > room:
         history.limit_opening(room - (history.tokens - history.opening_tokens))
     if history.tokens > room:

@@ -1,20 +1,24 @@
-"""A model that retells what leaves a conversation, within its own window and with bounded calls."""
+"""A model that retells what leaves a conversation, within its own window and with bounded calls.
+
+It reads the conversation as a record of one line for each message. Where no model is asked, a stub says how many
+messages left.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from pattern_core.compaction.settings import CompactionSettings
-from pattern_core.compaction.transcript import CLOSE, OPEN, chunks, inside, lines_of
 from pattern_core.errors import LimitReached
-from pattern_core.messages import Message, Text, user
+from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
-from pattern_core.models.tokens import clip, estimate_request, estimate_text
+from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
 
 CALLS_MAX = 6  # of a model in one compaction; what is beyond leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third
@@ -23,6 +27,13 @@ CHUNK_TOKENS_MAX = 60_000  # a summary of more than that tells too little of eac
 SHARE_OF_SUMMARY = 12  # a summary takes at most one part in so many of the window: less would be left to retell
 SUMMARY_TOKENS_MIN = 50
 REPETITION = 10  # an answer in which each word occurs so often on average is none
+WORDS_TOKENS_MAX = 1_500  # of one message
+RESULT_TOKENS_MAX = 300  # of a tool's result: what it came to shows at its beginning and end
+ARGUMENTS_TOKENS_MAX = 150
+LEFT_OUT = " […] "
+QUOTE_TOKENS_MAX = 30
+OPEN, CLOSE = "<record>", "</record>"
+_MARKS = re.compile(r"<(?=\s*/?\s*record\b)", re.IGNORECASE)  # as a text could write them
 _WORD = re.compile(r"\w+")
 # The model that needs no key answers by rules and cannot retell.
 _SPEECHLESS = ("embedded",)
@@ -165,10 +176,6 @@ class Summariser:
         most = max(self._window(writer) // SHARE_OF_SUMMARY, SUMMARY_TOKENS_MIN)
         return min(writer.settings.summary_tokens, most)
 
-    def output_max(self, writer: Writer) -> int:
-        """The longest answer that the model gives; a vendor refuses whoever wishes for more."""
-        return self._models.facts(writer.provider, writer.model).output_max
-
     def _window(self, writer: Writer) -> int:
         """The smaller one of the model's window and the agent's own bound."""
         window = self._window_of(writer.provider, writer.model)
@@ -186,11 +193,13 @@ class Summariser:
         writer.calls += 1
         summary_tokens = self.summary_tokens(writer)
         before = [_BEFORE, clip(inside(told), 2 * summary_tokens), _MERGE if merge else _CONTINUE] if told else []
+        # A vendor refuses a request for more than the longest answer that its model gives.
+        output_max = self._models.facts(writer.provider, writer.model).output_max
         request = ModelRequest(
             model=writer.model,
             system=[_instructions(writer.settings, summary_tokens)],
             messages=[user("\n".join([*before, OPEN, *lines, CLOSE, "Now write the summary."]))],
-            max_output_tokens=min(_answer_tokens(summary_tokens), self.output_max(writer)),
+            max_output_tokens=min(_answer_tokens(summary_tokens), output_max),
         )
         call = SummaryCall(
             agent_id=writer.agent_id,
@@ -243,3 +252,80 @@ def _checked(writer: Writer, answer: ModelReply, summary_tokens: int) -> str:
     else:
         return clip(text, summary_tokens)
     return ""
+
+
+def inside(text: str) -> str:
+    """The text with nothing in it that could pass for an end or a beginning of the record."""
+    return _MARKS.sub("&lt;", text)
+
+
+def lines_of(messages: Sequence[Message], tokens_max: int) -> list[str]:
+    """One line for each message, oldest first, each of at most about `tokens_max` tokens; no line ends the record."""
+    return [_line(message, tokens_max) for message in messages]
+
+
+def chunks(lines: Sequence[str], tokens_max: int, count_max: int | None = None) -> list[list[str]]:
+    """The lines in order, in portions of at most `tokens_max` tokens and `count_max` lines; at least one line each."""
+    found: list[list[str]] = []
+    tokens = 0
+    for line in lines:
+        cost = estimate_text(line) + 1
+        is_full = tokens + cost > tokens_max or (count_max is not None and found and len(found[-1]) >= count_max)
+        if not found or is_full:
+            found.append([])
+            tokens = 0
+        found[-1].append(line)
+        tokens += cost
+    return found
+
+
+def stub_text(messages: Sequence[Message]) -> str:
+    """What can be said of messages without reading them: how many, when, and how they begin and end."""
+    said = [message for message in messages if message.role in ("user", "assistant") and message.text.strip()]
+    times = [message.created_at for message in messages]
+    text = count_text(len(messages), min(times), max(times))
+    if said:
+        text += f" They begin with {_quote(said[0])}"
+        text += f" and end with {_quote(said[-1])}." if len(said) > 1 else "."
+    return text
+
+
+def count_text(count: int, started_at: str, ended_at: str) -> str:
+    """The sentence that says how many messages of which time were archived."""
+    what = "1 message" if count == 1 else f"{count} messages"
+    first, last = _minute(started_at), _minute(ended_at)
+    when = f"of {first}" if first == last else f"from {first} to {last}"
+    return f"{what} {when} {'was' if count == 1 else 'were'} archived without a summary; search finds them."
+
+
+def _quote(message: Message) -> str:
+    return f"“{clip(' '.join(message.text.split()), QUOTE_TOKENS_MAX)}”"
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
+
+
+def _line(message: Message, tokens_max: int) -> str:
+    body = " ".join(filter(None, (_part(part, tokens_max) for part in message.parts)))
+    return inside(f"[{_minute(message.created_at)}] {message.role}: {body}")
+
+
+def _part(part: Part, tokens_max: int) -> str:
+    match part:
+        case Text():
+            return clip_middle(part.text, min(tokens_max, WORDS_TOKENS_MAX), LEFT_OUT)
+        case ToolCall():
+            arguments = part.invalid if part.invalid is not None else _json(dict(part.arguments))
+            return f"(calls {part.tool} {clip(arguments, min(tokens_max, ARGUMENTS_TOKENS_MAX))})"
+        case ToolResult():
+            how = "fails with" if part.is_error else "answers"
+            return f"({part.tool} {how}: {clip_middle(part.content, min(tokens_max, RESULT_TOKENS_MAX), LEFT_OUT)})"
+        case Image():
+            return "(a picture)"
+        case Reasoning():
+            return ""
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -176,8 +176,9 @@ class History:
     messages, oldest first; appended to as they are stored.
 
     Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and tells `leave`.
-    `digest` names what is shown: stored messages never change, so their positions stand for their words. `revision`
-    is another number whenever anything but what was appended changed.
+    `opening` stands for what is not shown. `tokens` estimates what `messages` take in a prompt, `opening_tokens` the
+    part of it that the opening takes; 0 where there is none. `cursor` is the position of the newest message, empty if
+    there is none. `revision` is another number whenever anything but what was appended changed.
     """
 
     def __init__(
@@ -197,12 +198,12 @@ class History:
         self.hidden = list(hidden)
         self.loaded_from = loaded_from
         self.revision = 0
-        self._opening = opening or Opening()
+        self.opening = opening or Opening()
         self._opening_tokens_max: int | None = None
         self._waiting: frozenset[str] = frozenset()
         self._set(
             [
-                self._entry(message, message.role == "user" if begins is None else message.id in begins)
+                _entry(message, message.role == "user" if begins is None else message.id in begins)
                 for message in conversation
             ]
         )
@@ -216,31 +217,9 @@ class History:
 
     def after(self, count: int) -> Sequence[tuple[Message, int]]:
         """`messages` without the first `count`, each with its tokens, at the cost of what is returned alone."""
-        first = [] if self._first is None else [(self._first, message_tokens(self._first))]
-        return [
-            *first[count:],
-            *((entry.message, entry.tokens) for entry in self._entries[max(count - len(first), 0) :]),
-        ]
-
-    @property
-    def tokens(self) -> int:
-        """What `messages` take in a prompt, estimated."""
-        return self._tokens + self.opening_tokens
-
-    @property
-    def opening(self) -> Opening:
-        """What stands for the messages that are not shown."""
-        return self._opening
-
-    @property
-    def opening_tokens(self) -> int:
-        """What the opening takes of `tokens`."""
-        return 0 if self._first is None else message_tokens(self._first)
-
-    @property
-    def cursor(self) -> str:
-        """The position of the newest message, empty if there is none."""
-        return self._entries[-1].message.position if self._entries else ""
+        first = [] if self._first is None else [(self._first, self.opening_tokens)]
+        entries = self._entries[max(count - len(first), 0) :]
+        return [*first[count:], *[(entry.message, entry.tokens) for entry in entries]]
 
     @property
     def first(self) -> str:
@@ -249,23 +228,26 @@ class History:
 
     @property
     def digest(self) -> bytes:
-        """16 bytes over the opening and the positions of the messages."""
+        """16 bytes over the opening and the positions of the messages: stored messages never change."""
         return self._digest.digest()
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""
-        entry = self._entry(message, message.role == "user" and not self._waiting)
+        tokens = message_tokens(message)
+        entry = _Entry(message, tokens, message.role == "user" and not self._waiting)
         if not self._entries:
             self._set([entry])
             return
         self._entries.append(entry)
-        self._tokens += entry.tokens
-        self._digest.update(_name(entry).encode())
-        self._waiting = _waiting_after(self._waiting, message)
+        self.tokens += tokens
+        self.cursor = message.position
+        self._digest.update(message.position.encode())
+        if message.role != "user":
+            self._waiting = _waiting_after(self._waiting, message)
 
     def replace(self, message: Message, other: Message) -> None:
         """Put another message in the place of one that was not stored."""
-        self._set([self._entry(other, entry.begins) if entry.message is message else entry for entry in self._entries])
+        self._set([_entry(other, entry.begins) if entry.message is message else entry for entry in self._entries])
 
     def drop(self, message: Message) -> None:
         """Take back a message whose commit failed; others may have been appended since."""
@@ -295,7 +277,7 @@ class History:
     def leave(self, gone: Collection[Message], opening: Opening) -> None:
         """Show these messages no longer, because they are archived; `opening` says what is kept of them."""
         away = {id(message) for message in gone}
-        self._opening = opening
+        self.opening = opening
         if away:
             self._set([entry for entry in self._entries if id(entry.message) not in away])
         else:
@@ -317,12 +299,10 @@ class History:
                 kept.append(_Entry(shorter, message_tokens(shorter), entry.begins, is_short=True))
         self._set(kept)
 
-    def _entry(self, message: Message, begins: bool) -> _Entry:
-        return _Entry(message, message_tokens(message), begins)
-
     def _set(self, entries: list[_Entry]) -> None:
         self._entries = entries
-        self._tokens = sum([entry.tokens for entry in entries])
+        self.tokens, self.opening_tokens = sum([entry.tokens for entry in entries]), 0
+        self.cursor = entries[-1].message.position if entries else ""
         self._waiting = frozenset()
         for entry in entries:
             if entry.message.role != "user":
@@ -332,11 +312,18 @@ class History:
     def _reopen(self) -> None:
         """Show the opening as it is now before the same messages."""
         self.revision += 1
-        self._first = opening_message(self._opening, self._opening_tokens_max)
-        if self._first is None and self._entries and self._entries[0].message.role != "user":
-            self._first = beginning()
-        self._digest = blake2b(b"" if self._first is None else self._first.text.encode(), digest_size=16)
+        first = opening_message(self.opening, self._opening_tokens_max)
+        if first is None and self._entries and self._entries[0].message.role != "user":
+            first = beginning()
+        self._first = first
+        before, self.opening_tokens = self.opening_tokens, 0 if first is None else message_tokens(first)
+        self.tokens += self.opening_tokens - before
+        self._digest = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
         self._digest.update("".join(map(_name, self._entries)).encode())
+
+
+def _entry(message: Message, begins: bool) -> _Entry:
+    return _Entry(message, message_tokens(message), begins)
 
 
 def _name(entry: _Entry) -> str:

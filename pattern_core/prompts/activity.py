@@ -1,9 +1,11 @@
-"""What happened in the constellation lately, as parts of a prompt: one line each, newest first.
+"""What goes on around an agent, as parts of a prompt, one line each: what happened lately, newest first, and what is
+still to be done.
 
     [10:42] [AGENT:bob] answered a person: "What does the report say?"
+    - Pay the rent (high, due 2026-02-01, overdue)
 
-Nothing is stored for it: the lines are made of the turns and of the events that were noted for everybody. An agent that
-is alone has no such section, since what it did itself stands in its conversation.
+Nothing is stored for it: the lines are made of the turns, of the events that were noted for everybody, and of the
+tasks. An agent that is alone has no section of what happened, since what it did itself stands in its conversation.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.tables import activity
 from pattern_db.tables.activity import Mark, NotedActivity, TurnActivity
+from pattern_db.tables.tasks import OpenTask
 
 KNOWN_MAX = 1_000  # turns whose lines are at hand
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
+TASKS_MAX = 20
+_PRIORITIES = ("low", "medium", "high", "urgent")
 _DOING = {
     "completed": "answered",
     "running": "is busy with",
@@ -129,3 +134,33 @@ def _words(details: Json) -> str:
 def _short(text: str) -> str:
     words = escaped(" ".join(text.split()))
     return words if len(words) <= WORDS_MAX else words[: WORDS_MAX - 1] + "…"
+
+
+def task_parts(tasks: Sequence[OpenTask], now: str) -> list[Part]:
+    """The tasks as lines, the most urgent first as they come; `now` is a stored time."""
+    return [
+        Part(kind=Kind.TASKS, text=task_line(one, now), reason=_reason(one, now), ref=one.id, name=one.title)
+        for one in tasks[:TASKS_MAX]
+    ]
+
+
+def task_line(task: OpenTask, now: str) -> str:
+    """One task: `- Pay the rent (high, due 2026-02-01, overdue)`."""
+    about = [_PRIORITIES[task.priority]]
+    if task.status == "in_progress":
+        about.append("begun")
+    if task.due_at is not None:
+        about.append(f"due {task.due_at[:16].replace('T', ' ').removesuffix(' 00:00')}")
+    if _is_late(task, now):
+        about.append("overdue")
+    if task.agent_id is None:
+        about.append("everybody's")
+    return f"- {escaped(' '.join(task.title.split()))} ({', '.join(about)})"
+
+
+def _is_late(task: OpenTask, now: str) -> bool:
+    return task.due_at is not None and task.due_at < now
+
+
+def _reason(task: OpenTask, now: str) -> str:
+    return "an open task, overdue" if _is_late(task, now) else "an open task"

@@ -1,11 +1,31 @@
-"""The pieces that a prompt is put together from. Each knows what it is, where it comes from and why it is there."""
+"""The pieces that a prompt is put together from, and what is stored of them: references and reasons, no texts.
+
+    {"parts": [{"kind", "ref"?: id | [id …], "version"?, "name"?, "tokens": n | [n …], "why", "check"?}],
+     "left_out": [the same without check], "notes": [sentence], "window"?: int, "tools"?: {"count", "tokens"}}
+
+Two such lists belong to each step: what stays from turn to turn and what was found for the moment. Each is stored once
+under its digest, so that a step costs two digests and some numbers. `check` is a digest of a text that has no version,
+by which a reader can tell that it has changed since.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2b
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 from pattern_core.models.tokens import estimate_text
+from pattern_db.columns import from_json, to_json
+from pattern_db.tables.prompts import LoggedParts
+
+DIGEST_BYTES = 16
+CHECK_BYTES = 6
+NAME_CHARS_MAX = 80
+REASON_CHARS_MAX = 200
 
 
 class Kind(StrEnum):
@@ -70,6 +90,12 @@ class Part:
         object.__setattr__(self, "tokens", estimate_text(self.text))
         object.__setattr__(self, "place", PLACES[self.kind])
 
+    def left_out(self, reason: str) -> LeftOut:
+        """Return the part as one that is not shown."""
+        return LeftOut(
+            kind=self.kind, reason=reason, ref=self.ref, version=self.version, name=self.name, tokens=self.tokens
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
@@ -83,8 +109,95 @@ class LeftOut:
     tokens: int = 0
 
 
-def left_out(part: Part, reason: str) -> LeftOut:
-    """The part as one that is not shown."""
-    return LeftOut(
-        kind=part.kind, reason=reason, ref=part.ref, version=part.version, name=part.name, tokens=part.tokens
+_CHECKED = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES})
+_LIKENESS = attrgetter("kind", "reason", "version", "name")  # neighbours that are alike share an entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedPart:
+    """A part as it was stored. `check` is empty where the version or the row itself tells what the text was."""
+
+    kind: str
+    tokens: int
+    why: str
+    ref: str = ""
+    version: int | None = None
+    name: str = ""
+    check: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLog:
+    """One of the two lists. `window` (tokens) and the tools stand in the one that stays."""
+
+    parts: Sequence[LoggedPart]
+    left_out: Sequence[LoggedPart]
+    notes: Sequence[str]
+    window: int = 0
+    tool_count: int = 0
+    tool_tokens: int = 0
+
+
+def check_of(text: str) -> str:
+    """A short digest of a text, in hexadecimal digits."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=CHECK_BYTES).hexdigest()
+
+
+def log_of(parts: Sequence[Part], left_out: Sequence[LeftOut], extra: Mapping[str, Any]) -> LoggedParts:
+    """The list of what stood in one place, ready to be stored. `extra` are further members, such as `notes`."""
+    listed = {"parts": _noted(parts), "left_out": _noted(left_out), **extra}
+    text = to_json({name: value for name, value in listed.items() if value})
+    return LoggedParts(blake2b(text.encode(), digest_size=DIGEST_BYTES).digest(), text)
+
+
+def read_log(text: str) -> PromptLog:
+    """A stored list; what a newer version noted beyond is passed over."""
+    stored: dict[str, Any] = from_json(text) or {}
+    tools = stored.get("tools") or {}
+    return PromptLog(
+        parts=[each for one in stored.get("parts", ()) for each in _read(one)],
+        left_out=[each for one in stored.get("left_out", ()) for each in _read(one)],
+        notes=[str(one) for one in stored.get("notes", ())],
+        window=int(stored.get("window", 0)),
+        tool_count=int(tools.get("count", 0)),
+        tool_tokens=int(tools.get("tokens", 0)),
     )
+
+
+def _noted(there: Sequence[Part | LeftOut]) -> list[dict[str, Any]]:
+    """What is noted of them; neighbours that are there for the same reason share an entry."""
+    found: list[dict[str, Any]] = []
+    for (kind, reason, version, name), group in groupby(there, key=_LIKENESS):
+        alike: list[Part | LeftOut] = list(group)
+        first = alike[0]
+        is_shared = len(alike) > 1
+        noted = {
+            "kind": kind.value,
+            "ref": [one.ref for one in alike] if is_shared else first.ref,
+            "version": version,
+            "name": name[:NAME_CHARS_MAX],
+            "tokens": [one.tokens for one in alike] if is_shared else first.tokens,
+            "why": reason[:REASON_CHARS_MAX],
+        }
+        if isinstance(first, Part) and kind in _CHECKED:
+            noted["check"] = check_of(first.text)
+        found.append({key: value for key, value in noted.items() if value not in ("", None)})
+    return found
+
+
+def _read(stored: Mapping[str, Any]) -> list[LoggedPart]:
+    """The parts of one entry: several where they share it."""
+    refs, tokens = stored.get("ref", ""), stored.get("tokens", 0)
+    pairs = zip(refs, tokens, strict=True) if isinstance(refs, list) else [(refs, tokens)]
+    return [
+        LoggedPart(
+            kind=str(stored.get("kind", "")),
+            tokens=int(its_tokens),
+            why=str(stored.get("why", "")),
+            ref=str(ref),
+            version=stored.get("version"),
+            name=str(stored.get("name", "")),
+            check=str(stored.get("check", "")),
+        )
+        for ref, its_tokens in pairs
+    ]

@@ -1,18 +1,41 @@
-"""What an agent's prompt shows beside its memory and its conversation: the `context` part of the agent's config.
+"""What an agent's config says about its prompts and answers.
 
-{"extra_tokens": 1200, "shares": {"pinned": 40, "recalled": 25, "logs": 15, "tasks": 10, "activity": 10},
- "show": {"activity": false}, "recall_max": 5, "recall_timeout_ms": 150,
- "activity_max": 20, "activity_own_max": 3, "activity_hours": 24}
+Members of the config itself, which go to the model as they are (`Sampling`), and the window of its prompts:
+
+    {"max_output_tokens": 2000, "temperature": 0.7, "top_p": 0.9, "stop": ["END"], "reasoning_effort": "low",
+     "response_schema": {"type": "object", …}, "context_window": 32000}
+
+Its part `context` (`ContextSettings`), what a prompt shows beside core memory and the conversation:
+
+    {"extra_tokens": 1200, "shares": {"pinned": 40, "recalled": 25, "logs": 15, "tasks": 10, "activity": 10},
+     "show": {"activity": false}, "recall_max": 5, "recall_timeout_ms": 150,
+     "activity_max": 20, "activity_own_max": 3, "activity_hours": 24}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import get_args
 
 from pattern_core.errors import InvalidInput
+from pattern_core.models.model import ReasoningEffort
 from pattern_core.prompts.parts import Kind
+
+OUTPUT_TOKENS_MAX = 1_000_000
+WINDOW_MIN = 1_000  # tokens: less holds no instructions, let alone a conversation
+WINDOW_MAX = 100_000_000
+STOP_MAX = 16
+SAMPLING_KEYS = (
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "stop",
+    "reasoning_effort",
+    "response_schema",
+    "context_window",
+)
 
 # In this order, in which what one kind does not need is left to those after it.
 SHARES: Mapping[Kind, int] = MappingProxyType(
@@ -43,6 +66,52 @@ _NUMBERS: Mapping[str, tuple[int, int]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How a model shall answer. None stands for the vendor's default, as `max_output_tokens` for all that a turn may.
+
+    `response_schema` is a JSON Schema that the answer must follow.
+    """
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: Sequence[str] = ()
+    reasoning_effort: ReasoningEffort | None = None
+    response_schema: Mapping[str, object] | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, object]) -> Sampling:
+        """Return what an agent's `config` says; other members are passed over.
+
+        Raises:
+            InvalidInput: a value will not do; the message says what is allowed.
+        """
+        output_max = config.get("max_output_tokens")
+        return cls(
+            max_output_tokens=None
+            if output_max is None
+            else _whole("config.max_output_tokens", output_max, 1, OUTPUT_TOKENS_MAX),
+            temperature=_number(config, "temperature", 2.0),
+            top_p=_number(config, "top_p", 1.0),
+            stop=_stop(config.get("stop")),
+            reasoning_effort=_effort(config.get("reasoning_effort")),
+            response_schema=_schema(config.get("response_schema")),
+        )
+
+
+def window_of(config: Mapping[str, object], model_window: int = WINDOW_MAX) -> int:
+    """Return the window in tokens that the agent's prompts keep to: the model's, or the smaller one of `config`.
+
+    Raises:
+        InvalidInput: `context_window` will not do.
+    """
+    own = config.get("context_window")
+    return (
+        model_window if own is None else min(_whole("config.context_window", own, WINDOW_MIN, WINDOW_MAX), model_window)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSettings:
     """Bounds on what comes beside core memory and conversation.
 
@@ -70,7 +139,9 @@ class ContextSettings:
             return cls()
         allowed = [*_NUMBERS, "shares", "show"]
         given = _object(value, "context", allowed)
-        numbers = {name: _number(given[name], name) for name in _NUMBERS if name in given}
+        numbers = {
+            name: _whole(f"context.{name}", given[name], *bounds) for name, bounds in _NUMBERS.items() if name in given
+        }
         shares, hidden = SHARES, frozenset[Kind]()
         if given.get("shares") is not None:
             shares = _shares(given["shares"])
@@ -82,12 +153,44 @@ class ContextSettings:
             hidden = frozenset(Kind(name) for name, one in shown.items() if not one)
         return cls(shares=shares, hidden=hidden, **numbers)
 
-    def to_json(self) -> dict[str, object]:
-        """The settings as `of` reads them, every key named."""
-        told: dict[str, object] = {one.name: getattr(self, one.name) for one in fields(self) if one.name in _NUMBERS}
-        told["shares"] = {kind.value: share for kind, share in self.shares.items()}
-        told["show"] = {kind.value: kind not in self.hidden for kind in SWITCHED}
-        return told
+
+def _whole(name: str, value: object, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidInput(f"{name} is a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def _number(config: Mapping[str, object], key: str, most: float) -> float | None:
+    value = config.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise InvalidInput(f"config.{key} is a number from 0 to {most:g}, not {value!r}")
+    return float(value)
+
+
+def _stop(value: object) -> Sequence[str]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > STOP_MAX or not all(isinstance(one, str) and one for one in value):
+        raise InvalidInput(f"config.stop is a list of at most {STOP_MAX} texts, none of them empty")
+    return tuple(value)
+
+
+def _effort(value: object) -> ReasoningEffort | None:
+    if value is None:
+        return None
+    choices: tuple[ReasoningEffort, ...] = get_args(ReasoningEffort)
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise InvalidInput(f"config.reasoning_effort is one of {', '.join(choices)}, not {value!r}")
+
+
+def _schema(value: object) -> Mapping[str, object] | None:
+    if value is None or isinstance(value, dict):
+        return value
+    raise InvalidInput("config.response_schema is a JSON Schema, as an object")
 
 
 def _object(value: object, name: str, allowed: Iterable[str]) -> Mapping[str, object]:
@@ -97,13 +200,6 @@ def _object(value: object, name: str, allowed: Iterable[str]) -> Mapping[str, ob
     for key in value:
         if key not in names:
             raise InvalidInput(f"{name} has no key {key!r}; there are {', '.join(names)}")
-    return value
-
-
-def _number(value: object, name: str) -> int:
-    least, most = _NUMBERS[name]
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidInput(f"context.{name} is a whole number from {least} to {most}, not {value!r}")
     return value
 
 

@@ -23,8 +23,8 @@ from pattern_core.messages import ToolResult
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Usage
 from pattern_core.models.routing import Link, ModelChain
-from pattern_core.prompts.making import Prompts
-from pattern_core.prompts.prompt import Prompt
+from pattern_core.prompts.build import Prompt
+from pattern_core.prompts.collect import Prompts
 from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Toolbox

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
@@ -20,9 +21,8 @@ from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, TextDelta
 from pattern_core.models.routing import CostThreshold, ModelChain, Move, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
-from pattern_core.prompts.making import NOTHING_FOUND, Findings, Look, Offered
-from pattern_core.prompts.prompt import Prompt
-from pattern_core.prompts.sampling import Sampling, window_of
+from pattern_core.prompts.build import NOTHING_FOUND, Findings, Offered, Prompt
+from pattern_core.prompts.collect import Look
 from pattern_core.rules import facts
 from pattern_core.rules.engine import RuleSet, words
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
@@ -83,7 +83,6 @@ class Turn:
         self._found: Findings | None = None  # what was looked up for its prompts
         self._notes: Sequence[str] = ()  # what the next prompt says at its end
         self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
-        self._sampling: tuple[int, Sampling] | None = None  # for an output of so many tokens at most
         self._chain: ModelChain | None = None  # the models to ask, chosen again only where rules of routing say so
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
@@ -154,8 +153,13 @@ class Turn:
         look: Look | None = None
         if self._found is None:
             self._found = NOTHING_FOUND
-            look = self._services.prompts.look(
-                self.agent.id, self.record.id, self.record.history, self.settings.context
+            look = partial(
+                self._services.prompts.look,
+                agent_id=self.agent.id,
+                turn_id=self.record.id,
+                before=self.record.history.first,
+                now_ms=self._services.clock.now_ms(),
+                settings=self.settings.context,
             )
         while True:
             asking = self.asking = await self._fitting(self.record.step + (dead is None))
@@ -218,20 +222,18 @@ class Turn:
             self._chain = choose(self.settings.routing, await self._step_facts())
         first = self._chain.links[0]
         known = services.models.facts(first.provider, first.model)
-        window = window_of(agent.config, known.window)
-        output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
-        if self._sampling is None or self._sampling[0] != output_max:
-            self._sampling = (output_max, Sampling.of(agent.config, output_tokens_max=output_max))
-        sampling = self._sampling[1]
-        if offered.forced is not None:
-            sampling = replace(sampling, force_tool=offered.forced)
+        window = min(self.settings.window, known.window)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
             Offered(
                 tools=offered.tools,
                 window=window,
-                sampling=sampling,
+                output_max=min(
+                    services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1)
+                ),
+                sampling=self.settings.sampling,
+                force_tool=offered.forced,
                 context=self.settings.context,
                 rules=words(self.judge.rules),
                 notes=(*offered.notes, *self._notes),

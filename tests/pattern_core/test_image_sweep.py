@@ -7,12 +7,11 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from pattern_core import image_sweep, images
+from pattern_core import images
 from pattern_core.agents import AgentSpec
 from pattern_core.errors import NotFound
 from pattern_core.events import Event
-from pattern_core.image_sweep import DAY_MS, ImageSweep, Swept
-from pattern_core.images import image_of_bytes
+from pattern_core.images import DAY_MS, ImageSweep, Swept, image_of_bytes
 from pattern_core.messages import Image, Text
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Paced, says
@@ -123,7 +122,7 @@ async def test_an_image_that_is_shown_again_meanwhile_stays() -> None:
 
 async def test_it_looks_at_all_images_and_messages_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CANDIDATES_MAX", "ROWS_AT_ONCE", "REMOVED_AT_ONCE"):
-        monkeypatch.setattr(image_sweep, name, 2)
+        monkeypatch.setattr(images, name, 2)
     async with running(otherwise=says("I see.")) as world:
         await world.agent("ada")
         ada = await world.constellation.roster.get("ada")
@@ -161,11 +160,11 @@ async def test_it_runs_by_itself_once_a_day(autojump_clock: object) -> None:
         await show(world, another)
         await world.constellation.delete_agent("ada")
         later(world, DAY_MS + 1)
-        await trio.sleep(image_sweep.START_AFTER_S + image_sweep.CHECK_EVERY_S + 1)
+        await trio.sleep(images.START_AFTER_S + images.CHECK_EVERY_S + 1)
         assert await left(world, image, another) == [False, False]
         await world.database.write(images.store, [image], "2026-01-01T00:00:00.000Z")
-        await trio.sleep(image_sweep.CHECK_EVERY_S + 1)
+        await trio.sleep(images.CHECK_EVERY_S + 1)
         assert await left(world, image) == [True]  # not twice on one day
         later(world, DAY_MS)
-        await trio.sleep(image_sweep.CHECK_EVERY_S + 1)
+        await trio.sleep(images.CHECK_EVERY_S + 1)
         assert await left(world, image) == [False]

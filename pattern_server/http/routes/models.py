@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pattern_core.prompts.sampling import window_of
+from pattern_core.prompts.settings import window_of
 from pattern_server.http.bodies import Told
 from pattern_server.http.routing import MayRead, Router, Server
 from pattern_server.providers import catalogue_of

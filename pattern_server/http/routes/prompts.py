@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pattern_core.prompts.explained import explain
+from pattern_core.prompts.explain import explain
 from pattern_server.http.bodies import Told
 from pattern_server.http.routing import MayRead, Router, Server
 

@@ -1,4 +1,7 @@
-"""Which exchanges leave: by each strategy's definition, and for all of them: what remains fits or cannot be less."""
+"""What gives way: exchanges by each strategy's definition, and the turn under way, of which no call loses its result.
+
+For all strategies what remains fits or cannot be less. What a message seems worth has the weights of the original.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.compaction.choose import Choice, choose, drop_oldest, remaining
+from pattern_core.compaction.choose import NOTE, Choice, choose, drop_oldest, importance, remaining, score, shortened
 from pattern_core.compaction.settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import Exchange
-from pattern_core.messages import Message, Text
+from pattern_core.messages import Message, Part, Role, Text, ToolCall, ToolResult, user
+from pattern_core.models.tokens import estimate_messages
 from pattern_db.timestamps import iso
+from tests.pattern_core.compaction.rig import loose_ends
 
 NOW_MS = 1_767_225_600_000
 HOUR_MS = 3_600_000
@@ -108,3 +113,89 @@ def test_one_exchange_stays(running: bool) -> None:
     assert chosen([exchange(500, running=running)], 10) == []
     assert chosen([], 10) == []
     assert chosen([exchange(500), exchange(500, running=running)], 10) == [0]
+
+
+def said(role: Role, text: str, *more: Part) -> Message:
+    return Message(role=role, parts=(Text(text=text), *more))
+
+
+@pytest.mark.parametrize(
+    ("message", "worth"),
+    [
+        (said("system", ""), 10),
+        (said("user", ""), 5),
+        (said("assistant", ""), 3),
+        (said("user", "why?"), 5 + 4 / 200 + 2),
+        (said("assistant", "", ToolCall(call_id="c", tool="note")), 3 + 4),
+        (said("user", "x" * 5_000), 5 + 3),
+        (said("user", "Always REMEMBER"), 5 + 15 / 200 + 2 * 1.5),
+        (said("user", "remembered"), 5 + 10 / 200),
+    ],
+)
+def test_the_weights(message: Message, worth: float) -> None:
+    assert score(message, 0.0) == pytest.approx(worth)
+    assert score(message, 1.0) == pytest.approx(worth + 5)
+
+
+def test_an_exchange_is_worth_its_best_message() -> None:
+    assert importance([said("assistant", ""), said("user", "")], 0.0) == 5
+    assert importance([], 1.0) == 0
+
+
+def turn(results: list[int], arguments: int = 10) -> list[Message]:
+    """A question, and for each number a step with two calls whose results have so many words."""
+    said = [user("find it out")]
+    for number, words in enumerate(results):
+        calls = tuple(
+            ToolCall(call_id=f"{number}{place}", tool="read", arguments={"path": "x" * arguments}) for place in "ab"
+        )
+        said.append(Message(role="assistant", parts=(Text(text="look"), *calls)))
+        said += [
+            Message(role="tool", parts=(ToolResult(call_id=call.call_id, tool="read", content="word " * words),))
+            for call in calls
+        ]
+    return said
+
+
+def after(said: list[Message], excess: int) -> list[Message]:
+    changes = {id(original): shown for original, shown in shortened(said, excess)}
+    shown = [changes.get(id(message), message) for message in said]
+    return [message for message in shown if message is not None]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 400), max_size=6), st.integers(0, 3_000), st.sampled_from([10, 900]))
+def test_it_saves_what_is_asked_or_all_that_can_be_saved(results: list[int], excess: int, arguments: int) -> None:
+    said = turn(results, arguments)
+    shown = after(said, excess)
+    assert loose_ends(shown) == []
+    assert shown[0] is said[0]
+    saved = estimate_messages(said) - estimate_messages(shown)
+    most = estimate_messages(said) - estimate_messages(after(said, 10**9))
+    assert saved >= min(excess, most)
+    if excess == 0:
+        assert shown == said
+    if results:
+        assert [message.role for message in shown[-3:]] == ["assistant", "tool", "tool"]
+
+
+def test_old_results_give_way_before_steps_and_the_newest_last() -> None:
+    said = turn([300, 300, 300])
+    little = after(said, 500)
+    assert len(little) == len(said)
+    cut = [message for message in little if message.role == "tool" and NOTE in message.parts[0].content]  # type: ignore[union-attr]  # tool messages hold results
+    assert cut == [little[2], little[3]]
+    more = after(said, 1_600)
+    assert [message.role for message in more] == ["user", "assistant", "tool", "tool"]
+    assert more[1] is said[7]
+
+
+def test_of_the_newest_step_long_arguments_are_named_only() -> None:
+    said = turn([1], arguments=5_000)
+    (question, decision, *_results) = after(said, 2_000)
+    assert question is said[0]
+    for call in decision.tool_calls:
+        path = call.arguments["path"]
+        assert isinstance(path, str)
+        assert path.endswith(NOTE)
+        assert len(path) < 400

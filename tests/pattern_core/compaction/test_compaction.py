@@ -48,7 +48,7 @@ async def test_where_there_is_room_nothing_happens() -> None:
         await world.said(5)
         await world.begin()
         made = await world.make_room(10_000)
-        assert (made.messages, made.summary_ids, world.provider.asked) == (0, (), 0)
+        assert (made.messages, made.summary_ids, world.provider.asked) == (0, [], 0)
         assert await world.summaries() == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from pattern_core.again import Again
 from pattern_core.events import Draft
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
@@ -12,7 +11,7 @@ from pattern_core.memory.block import NewBlock, with_schema
 from pattern_core.memory.content import prompt
 from pattern_core.memory.shapes.schema import Schema
 from pattern_core.memory.store import MemoryStore
-from pattern_core.prompts.blocks import block_parts
+from pattern_core.prompts.collect import block_parts
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import template
@@ -102,7 +101,7 @@ class Rig:
 
 async def prompt_blocks(store: MemoryStore, agent_id: str) -> list[str]:
     """The blocks as a prompt of the agent shows them."""
-    return [part.text for part in (await block_parts(store, agent_id, "", Again())).parts]
+    return [part.text for part in (await block_parts(store, agent_id, "")).parts]
 
 
 def shown_block(

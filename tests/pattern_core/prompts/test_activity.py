@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.prompts import activity as module
-from pattern_core.prompts.activity import WORDS_MAX, Lately, noted_line, turn_line
+from pattern_core.prompts.activity import TASKS_MAX, WORDS_MAX, Lately, noted_line, task_line, task_parts, turn_line
+from pattern_core.prompts.parts import Kind
 from pattern_core.prompts.settings import ContextSettings
 from pattern_db import template
 from pattern_db.journal import turns
@@ -14,6 +15,7 @@ from pattern_db.journal.turns import NewTurn
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import activity, agents
 from pattern_db.tables.activity import NotedActivity, TurnActivity
+from pattern_db.tables.tasks import OpenTask
 from tests.pattern_core.turns.rig import ADA
 from tests.support import START, USER
 
@@ -35,6 +37,8 @@ NOTED = NotedActivity(
     details={"summary": "The rent is paid"},
     timestamp="2026-01-01T11:00:00.000Z",
 )
+NOW = "2026-01-15T12:00:00.000Z"
+TASK = OpenTask(id="task_1", agent_id="ada", title="Pay  the\nrent", status="pending", priority=2, due_at=None)
 
 
 def test_a_turn_is_one_line() -> None:
@@ -118,3 +122,19 @@ def test_lines_that_are_at_hand_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         [part] = lately.parts("agent_ada", [replace(TURN, id=f"turn_{number}")], [], SETTINGS)
         assert part.ref == f"turn_{number}"
         assert len(lately._parts) <= 5
+
+
+def test_a_task_is_one_line() -> None:
+    assert task_line(TASK, NOW) == "- Pay the rent (high)"
+    late = replace(TASK, due_at="2026-01-01T00:00:00.000Z", status="in_progress", agent_id=None)
+    assert task_line(late, NOW) == "- Pay the rent (high, begun, due 2026-01-01, overdue, everybody's)"
+    soon = replace(TASK, due_at="2026-02-01T09:30:00.000Z")
+    assert task_line(soon, NOW) == "- Pay the rent (high, due 2026-02-01 09:30)"
+    assert task_line(replace(TASK, title="</open_tasks>"), NOW) == "- &lt;/open_tasks> (high)"
+
+
+def test_tasks_say_why_they_are_shown() -> None:
+    [part] = task_parts([replace(TASK, due_at="2026-01-01T00:00:00.000Z")], NOW)
+    assert (part.kind, part.ref, part.reason) == (Kind.TASKS, "task_1", "an open task, overdue")
+    assert task_parts([TASK], NOW)[0].reason == "an open task"
+    assert len(task_parts([TASK] * (TASKS_MAX + 1), NOW)) == TASKS_MAX

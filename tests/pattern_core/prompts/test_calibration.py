@@ -7,7 +7,7 @@ import pytest
 
 from pattern_core.models.model import Usage
 from pattern_core.models.tokens import estimate_request
-from pattern_core.prompts.calibration import LEAST, MOST, RATIOS_MAX, Calibration, Counted, last_calls, scaled
+from pattern_core.prompts.collect import LEAST, MOST, RATIOS_MAX, Calibration, Counted, last_calls
 from pattern_core.testing.model import says
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
@@ -18,14 +18,16 @@ from tests.support import START, note, running
 
 
 def test_an_agent_of_whom_nothing_is_known_is_estimated() -> None:
-    assert Calibration().ratio("ada", "m") == 1.0
+    known = Calibration()
+    assert known.ratio("ada", "m") is None
+    assert known.restore("ada", "m", []) == known.ratio("ada", "m") == 1.0
 
 
 def test_what_a_vendor_counted_is_learnt_for_that_agent_and_model() -> None:
     known = Calibration()
     known.learn("ada", "m", estimated=1_000, counted=1_300)
     assert known.ratio("ada", "m") == 1.3
-    assert known.ratio("ada", "other") == known.ratio("bob", "m") == 1.0
+    assert known.ratio("ada", "other") is known.ratio("bob", "m") is None
     known.learn("ada", "m", estimated=1_000, counted=1_000)
     assert known.ratio("ada", "m") == pytest.approx(1.21)
     for _ in range(40):
@@ -37,7 +39,7 @@ def test_odd_counts_do_not_lead_astray() -> None:
     known = Calibration()
     known.learn("ada", "m", estimated=10, counted=900)
     known.learn("ada", "m", estimated=1_000, counted=0)
-    assert known.ratio("ada", "m") == 1.0
+    assert known.ratio("ada", "m") is None
     known.learn("ada", "m", estimated=1_000, counted=50_000)
     known.learn("bob", "m", estimated=1_000, counted=1)
     assert (known.ratio("ada", "m"), known.ratio("bob", "m")) == (MOST, LEAST)
@@ -47,12 +49,8 @@ def test_it_forgets_whom_it_has_not_seen_for_long() -> None:
     known = Calibration()
     for number in range(RATIOS_MAX + 1):
         known.learn(f"agent_{number}", "m", estimated=1_000, counted=2_000)
-    assert known.ratio("agent_0", "m") == 1.0
+    assert known.ratio("agent_0", "m") is None
     assert known.ratio("agent_1", "m") == 2.0
-
-
-def test_tokens_are_scaled_up() -> None:
-    assert (scaled(100, 1.0), scaled(100, 1.301), scaled(0, 3.0)) == (100, 131, 0)
 
 
 def test_a_new_process_learns_from_the_calls_of_the_one_before_and_then_from_its_own() -> None:
@@ -60,9 +58,9 @@ def test_a_new_process_learns_from_the_calls_of_the_one_before_and_then_from_its
     before, after = Calibration(), Calibration()
     for call in calls:
         before.learn("ada", "m", estimated=call.estimated, counted=call.counted)
-    assert not after.is_known("ada", "m")
-    after.restore("ada", "m", calls)
-    assert after.ratio("ada", "m") == before.ratio("ada", "m") == pytest.approx(1.21)
+    assert after.ratio("ada", "m") is None
+    restored = after.restore("ada", "m", calls)
+    assert restored == after.ratio("ada", "m") == before.ratio("ada", "m") == pytest.approx(1.21)
     after.restore("ada", "m", [Counted(1_000, 3_000)])
     assert after.ratio("ada", "m") == pytest.approx(1.21)
 
@@ -70,7 +68,6 @@ def test_a_new_process_learns_from_the_calls_of_the_one_before_and_then_from_its
 def test_where_there_is_nothing_to_learn_from_nobody_looks_twice() -> None:
     known = Calibration()
     known.restore("ada", "m", [])
-    assert known.is_known("ada", "m")
     assert known.ratio("ada", "m") == 1.0
     known.learn("ada", "m", estimated=1_000, counted=1_500)
     assert known.ratio("ada", "m") == 1.5

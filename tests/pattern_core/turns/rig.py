@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pattern_core.agents import Agent
@@ -18,12 +18,17 @@ from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.meters import Unmetered
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link, ModelChain
-from pattern_core.prompts.budget import Fitted
-from pattern_core.prompts.conversation import Shown
+from pattern_core.prompts.build import (
+    NOTHING_FOUND,
+    Material,
+    Offered,
+    Prompt,
+    Shown,
+    build_prompt,
+    halves_of,
+)
 from pattern_core.prompts.parts import Kind
-from pattern_core.prompts.parts import Part as PromptPart
-from pattern_core.prompts.prompt import Prompt, PromptInput, build_prompt, halves_of
-from pattern_core.prompts.sampling import Sampling
+from pattern_core.prompts.settings import ContextSettings
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Accepted, Arrival, Incoming
@@ -49,18 +54,26 @@ ADA = Agent(
     created_at=START,
     updated_at=START,
 )
-PROMPT = build_prompt(
-    PromptInput(
-        model="script-1",
-        halves=halves_of(Fitted(shown=[], left_out=[]), [], 8_192),
-        conversation=Shown(messages=[], tokens=10, mark_tokens=0),
-        cursor="",
-        history_digest=b"",
-        tools=[],
-        sampling=Sampling(max_output_tokens=90),
-        seed=7,
-        window=8_192,
-    )
+MATERIAL = Material(
+    instructions=ADA.system_prompt,
+    blocks=(),
+    has_blocks=False,
+    found=NOTHING_FOUND,
+    minute=START,
+    is_opened=False,
+    tools=(),
+    rules=(),
+    notes=(),
+    context=ContextSettings(hidden=frozenset({Kind.GUIDE, Kind.TIME})),
+    window=8_192,
+)
+OFFERED = Offered(tools=(), window=8_192, output_max=100)
+PROMPT = build_prompt(  # of 10 tokens, 3 of them instructions, and an answer of 90 at most
+    "script-1",
+    halves_of(MATERIAL),
+    Shown(messages=[], tokens=7, mark_tokens=0),
+    replace(OFFERED, output_max=90),
+    seed=7,
 )
 OWN = Link(provider=ADA.model_provider, model=ADA.model_name, reason="the agent's own")
 TABLES = ("turn", "inbox", "step", "effect", "event", "usage", "messages", "approval", "prompt_log", "meta")
@@ -85,21 +98,10 @@ class Rig:
 
     def prompt(self) -> Prompt:
         """What the model would be shown now."""
-        agent, history = self.record.agent, self.record.history
-        instructions = PromptPart(kind=Kind.INSTRUCTIONS, text=agent.system_prompt, reason="the agent's")
-        return build_prompt(
-            PromptInput(
-                model="script-1",
-                halves=halves_of(Fitted(shown=[instructions], left_out=[]), [], 8_192),
-                conversation=Shown(messages=history.messages, tokens=0, mark_tokens=0),
-                cursor=history.cursor,
-                history_digest=history.digest,
-                tools=[],
-                sampling=Sampling(max_output_tokens=100),
-                seed=7,
-                window=8_192,
-            )
-        )
+        history = self.record.history
+        shown = Shown(messages=history.messages, tokens=0, mark_tokens=0, cursor=history.cursor, digest=history.digest)
+        halves = halves_of(MATERIAL._replace(instructions=self.record.agent.system_prompt))
+        return build_prompt("script-1", halves, shown, OFFERED, seed=7)
 
     def start(self, words: str = "hello") -> Message:
         """Record T1."""

@@ -20,8 +20,7 @@ from pattern_core.messages import Image, Text
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelRejected, ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
-from pattern_core.prompts.guide import DATA, DEFAULT_INSTRUCTIONS, guide
-from pattern_core.prompts.prompt import Prompt
+from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, Prompt
 from pattern_core.rules.facts import Call
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_core.turns.admission import Incoming
@@ -210,7 +209,7 @@ async def test_a_prompt_shows_the_agent_its_memory_its_tools_and_its_past() -> N
         await one.say("two")
     first, second = one.provider.requests
     instructions, how, block = first.system
-    assert (instructions, how) == ("Be brief.", guide(has_blocks=True, has_tools=True))
+    assert (instructions, how) == ("Be brief.", MEMORY_AND_DATA)
     assert "human" in block
     assert "Likes tea." in block
     assert [tool.name for tool in first.tools] == ["note"]

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pattern_core.errors import NotFound, PatternError
 from pattern_core.memory.past.history import BlockHistory
 from pattern_core.prompts.activity import noted_line, turn_line
-from pattern_core.prompts.guide import DEFAULT_INSTRUCTIONS, guide
-from pattern_core.prompts.log import LoggedPart, PromptLog, check_of, read_log
-from pattern_core.prompts.making import time_words
-from pattern_core.prompts.parts import PLACES, Kind, Place
+from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, time_words
+from pattern_core.prompts.parts import PLACES, Kind, LoggedPart, Place, PromptLog, check_of, read_log
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import DatabaseError, StorageFailed
@@ -180,8 +178,7 @@ def _today(connection: Connection, part: LoggedPart, reader: str) -> str | None:
         case Kind.INSTRUCTIONS:
             return agents.get(connection, reader).system_prompt or DEFAULT_INSTRUCTIONS
         case Kind.GUIDE:
-            candidates = [guide(has_blocks=has_blocks, has_tools=True) for has_blocks in (True, False)]
-            return next((text for text in candidates if check_of(text) == part.check), "")
+            return next((text for text in (MEMORY_AND_DATA, DATA) if check_of(text) == part.check), "")
         case Kind.RECALLED:
             return prompts.text_of(connection, part.ref)
         case Kind.TASKS:

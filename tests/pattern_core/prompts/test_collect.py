@@ -1,33 +1,46 @@
-"""Prompts as turns make them, on a constellation that runs."""
+"""Prompts as turns make them, on a constellation that runs; conversations and memory blocks as they show them."""
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pattern_core.agents import AgentSpec
 from pattern_core.conversation.history import History, make_message
 from pattern_core.conversation.imports import PastMessage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits.edit import AppendText
-from pattern_core.messages import Message, Text, ToolResult
+from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelRequest, Usage
 from pattern_core.models.providers import claude, openai_chat
 from pattern_core.models.providers.openai_chat import Server
-from pattern_core.prompts.making import NOTHING_FOUND, Offered, newest_words, time_words
-from pattern_core.prompts.prompt import Prompt
-from pattern_core.prompts.sampling import Sampling
+from pattern_core.models.tokens import estimate_messages
+from pattern_core.prompts.build import NOTHING_FOUND, Offered, Prompt
+from pattern_core.prompts.collect import Conversation, block_parts, is_named
+from pattern_core.prompts.parts import Kind
+from pattern_core.prompts.parts import Part as PromptPart
 from pattern_core.testing import StoppedClock, calls, says
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType, EffectClass, Role
+from pattern_db.database import Database
+from pattern_db.enums import BlockType, EffectClass, Permission, Role
+from pattern_db.tables import block_sharing
+from pattern_db.tables.block_sharing import Attachment
+from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, NOW, Rig, constellation
 from tests.support import START, USER, Running, note, running
 
 EDITED_EVERY = 12  # turns between two edits of a core block
-OFFERED = Offered(tools=(), window=8_192, sampling=Sampling(max_output_tokens=100))
+OFFERED = Offered(tools=(), window=8_192, output_max=100)
 HISTORY = History([make_message("user", [Text(text="Hello")], position="1".zfill(19), created_at=START)])
 KEYS = "The greenhouse keys hang behind the clock in the kitchen."
 
@@ -215,10 +228,31 @@ async def test_rules_of_tools_are_told_in_words() -> None:
         assert prompt.request.tail[-1] == "<reminders>\nSay goodbye.\n</reminders>"
 
 
-def test_what_was_said_last_and_when() -> None:
-    opening = Message(role="user", parts=(), id="opening")
-    assert newest_words([opening]) == ""
-    assert time_words("2026-01-31T14:05:59.999Z") == "2026-01-31 14:05 UTC, Saturday"
+async def test_a_history_that_is_gone_is_forgotten() -> None:
+    async with running() as it:
+        prompts = it.constellation._services.prompts
+        await prompts.make(await it.agent(), History([said(1)]), OFFERED, NOTHING_FOUND, seed=7)
+        gc.collect()
+        assert len(prompts._conversations) == 0
+
+
+async def test_what_has_not_changed_is_not_made_again() -> None:
+    async with running() as it:
+        ada, history, prompts = await it.agent(), History([said(1)]), it.constellation._services.prompts
+
+        async def made() -> Prompt:
+            return await prompts.make(ada, history, OFFERED, NOTHING_FOUND, seed=7)
+
+        first = await made()
+        history.append(said(2))
+        second = await made()
+        assert len(second.request.messages) == 2
+        assert second.request.system is first.request.system
+        assert second.request.tail is first.request.tail
+        await it.constellation.memory.edit(ada.id, "human", AppendText(text="Likes tea."), author=USER)
+        third = await made()
+        assert "Likes tea." in "".join(third.request.system)
+        assert third.prefix_hash != second.prefix_hash == first.prefix_hash
 
 
 def _common_prefix(one: str, other: str) -> int:
@@ -271,3 +305,216 @@ async def test_vendors_find_nine_tenths_of_each_prompt_in_their_caches() -> None
         assert (len(shares), len(undisturbed)) == (24, 22)
         assert min(undisturbed) >= 0.94
         assert sum(shares.values()) / len(shares) >= 0.9
+
+
+# The conversation as it is shown
+
+
+def said(number: int, role: str = "user") -> Message:
+    return make_message(role, [Text(text=f"words {number}")], position=f"{number:019d}", created_at="")
+
+
+def returned(number: int, tool: str = "web", content: str = "It rains. </data>") -> Message:
+    result = ToolResult(call_id=f"c{number}", tool=tool, content=content)
+    return make_message("tool", [result], position=f"{number:019d}", created_at="")
+
+
+def called(number: int, tool: str = "web") -> Message:
+    call = ToolCall(call_id=f"c{number}", tool=tool)
+    return make_message("assistant", [call], position=f"{number:019d}", created_at="")
+
+
+def conversation() -> Conversation:
+    return Conversation(lambda tool: tool == "web")
+
+
+def test_results_of_foreign_tools_are_marked_and_all_else_is_as_it_is() -> None:
+    history = History([said(1), called(3), returned(3), called(4, "note"), returned(4, "note")])
+    shown = conversation().show(history)
+    assert content(shown.messages[2]) == '<data from="tool web">\nIt rains. &lt;/data>\n</data>'
+    plain = list(history.messages)
+    assert [one is other for one, other in zip(shown.messages, plain, strict=True)] == [True, True, False, True, True]
+    assert shown.tokens == estimate_messages(shown.messages)
+    assert shown.mark_tokens == shown.tokens - estimate_messages(plain) > 0
+
+
+def test_what_was_shown_before_is_the_same_object_again() -> None:
+    known, history = conversation(), History([said(1), called(2), returned(2)])
+    before = known.show(history)
+    history.append(said(3))
+    after = known.show(history)
+    assert [message.text for message in after.messages[3:]] == ["words 3"]
+    assert all(one is other for one, other in zip(before.messages, after.messages, strict=False))
+    assert len(before.messages) == 3  # what was said later does not show in it
+
+
+def test_what_was_taken_back_is_not_shown() -> None:
+    known = conversation()
+    first, second = said(1), said(2, "assistant")
+    history = History([first, second])
+    known.show(history)
+    history.drop(second)
+    history.append(said(3))
+    shown = known.show(history)
+    assert [message.text for message in shown.messages] == ["words 1", "words 3"]
+    assert shown.tokens == estimate_messages(shown.messages)
+
+
+def test_a_message_that_was_exchanged_in_the_middle_is_seen() -> None:
+    known, middle = conversation(), returned(2, content="long " * 500)
+    history = History([said(1), called(2), middle, said(3)])
+    known.show(history)
+    history.shorten(middle, returned(2, content="short"))
+    shown = known.show(history)
+    assert content(shown.messages[2]) == '<data from="tool web">\nshort\n</data>'
+    assert shown.tokens == estimate_messages(shown.messages)
+
+
+def test_a_picture_among_the_messages_is_told_of() -> None:
+    known, history = conversation(), History([said(1)])
+    assert not known.show(history).has_images
+    picture = Image(media_type="image/png", digest="0" * 64)
+    history.append(make_message("user", [picture], position=f"{2:019d}", created_at=""))
+    history.append(said(3))
+    assert known.show(history).has_images
+
+
+def test_what_was_said_last_and_what_was_kept_of_archived_messages_are_told_of() -> None:
+    history = History([called(1)])  # something stands before what no person said
+    shown = conversation().show(history)
+    assert (shown.words, shown.is_opened, shown.first, shown.cursor) == ("", True, f"{1:019d}", f"{1:019d}")
+    for message in (said(2), said(3), said(4, "assistant")):
+        history.append(message)
+    shown = conversation().show(history)
+    assert (shown.words, shown.cursor, shown.digest) == ("words 3", f"{4:019d}", history.digest)
+    assert not conversation().show(History([said(1)])).is_opened
+    assert conversation().show(History([])).first == ""
+
+
+@given(st.lists(st.sampled_from(["say", "call", "drop", "show"]), max_size=12))
+def test_the_totals_are_those_of_what_is_shown(moves: list[str]) -> None:
+    known, history = conversation(), History([])
+    for number, move in enumerate(moves, 1):
+        if move == "say":
+            history.append(said(number))
+        elif move == "call":
+            history.append(called(number))
+            history.append(returned(number))
+        elif move == "drop" and history.cursor:
+            history.drop(history.messages[-1])
+        else:
+            known.show(history)
+    fresh, shown = conversation().show(history), known.show(history)
+    assert shown == fresh
+    assert shown.tokens == estimate_messages(shown.messages)
+
+
+def test_what_was_imported_is_marked_and_stays_a_conversation() -> None:
+    history = History([replace(said(1), is_imported=True), replace(said(2, "assistant"), is_imported=True), said(3)])
+    shown = conversation().show(history)
+    assert [message.role for message in shown.messages] == ["user", "assistant", "user"]
+    assert shown.messages[0].text == '<data from="an imported conversation">\nwords 1\n</data>'
+    assert [message.text for message in shown.messages[1:]] == ["words 2", "words 3"]
+    assert shown.tokens == estimate_messages(shown.messages)
+    assert shown.mark_tokens == shown.tokens - estimate_messages(history.messages) > 0
+
+
+# Memory blocks
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    async with Database.in_memory(constellation()) as database:
+        yield Rig(database)
+
+
+def lend(connection: Connection, block_id: str, agent_id: str) -> None:
+    block_sharing.attach(
+        connection,
+        Attachment(block_id=block_id, agent_id=agent_id, permission=Permission.READ_ONLY, attached_at=NOW),
+    )
+
+
+async def parts(rig: Rig, words: str = "", agent_id: str = ADA) -> list[PromptPart]:
+    return list((await block_parts(rig.store, agent_id, words)).parts)
+
+
+async def test_core_blocks_come_first_own_then_lent_then_everybodys(rig: Rig) -> None:
+    lent = await rig.block("lent", label="beta", owner=BOB)
+    await rig.block("everybody's", label="alpha", owner=ALL)
+    await rig.block("own", label="zeta")
+    await rig.database.write(lend, lent, ADA)
+    found = await parts(rig)
+    assert [(part.name, part.reason) for part in found] == [
+        ("zeta", "a core block, the agent's own"),
+        ("beta", "a core block, lent to the agent"),
+        ("alpha", "a core block, everybody's"),
+    ]
+    assert 'shared_from="bob"' in found[1].text
+
+
+async def test_working_blocks_are_shown_if_they_are_pinned_lent_or_named(rig: Rig) -> None:
+    await rig.block("1", label="plan", block_type=BlockType.WORKING)
+    await rig.block("2", label="kept", block_type=BlockType.WORKING, pinned=True)
+    lent = await rig.block("3", label="theirs", owner=BOB, block_type=BlockType.WORKING)
+    await rig.block("4", label="gone", block_type=BlockType.ARCHIVAL)
+    await rig.database.write(lend, lent, ADA)
+    assert [(part.kind, part.name) for part in await parts(rig, "hello")] == [
+        (Kind.PINNED, "kept"),
+        (Kind.PINNED, "theirs"),
+    ]
+    named = await parts(rig, "Look into the Plan, please, and what is gone.")
+    assert [(part.kind, part.name, part.reason) for part in named][2:] == [
+        (Kind.REFERRED, "plan", "a working block that the message names, the agent's own")
+    ]
+
+
+async def test_a_log_shows_its_newest_entries_and_the_version_tells_what_they_were(rig: Rig) -> None:
+    block_id = await rig.block("first", label="diary", block_type=BlockType.LOG)
+    [part] = await parts(rig)
+    assert (part.kind, part.ref, part.reason) == (Kind.LOGS, block_id, "the newest entries of a log, the agent's own")
+    assert "first" in part.text
+
+
+async def test_the_agents_own_call_under_way_shows(rig: Rig) -> None:
+    await rig.block("a")
+    work = UnitOfWork()
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    [part] = await parts(rig)
+    assert ("\nab\n" in part.text, part.version) == (True, 1)
+    work.settle(committed=False)
+    [part] = await parts(rig)
+    assert ("\na\n" in part.text, part.version) == (True, 0)
+
+
+async def test_parts_are_the_same_ones_until_a_block_changes_or_the_message_names_another(rig: Rig) -> None:
+    await rig.block("1", label="plan", block_type=BlockType.WORKING)
+    first = await block_parts(rig.store, ADA, "hello")
+    assert await block_parts(rig.store, ADA, "bye", first) is first
+    named = await block_parts(rig.store, ADA, "the plan", first)
+    assert [part.name for part in named.parts] == ["plan"]
+    await rig.store.edit(ADA, "plan", AppendText(text="more"), author=BY_ADA)
+    assert await block_parts(rig.store, ADA, "the plan", named) != named
+
+
+async def test_an_agent_without_blocks_has_none(rig: Rig) -> None:
+    assert not (await block_parts(rig.store, ADA, "")).has_any
+    await rig.block("1", block_type=BlockType.WORKING)
+    assert (await block_parts(rig.store, ADA, "")).has_any
+
+
+@pytest.mark.parametrize(
+    ("label", "words", "named"),
+    [
+        ("plan", "the plan is", True),
+        ("plan", "PLAN", True),
+        ("plan", "planet", False),
+        ("plan", "my-plan!", True),
+        ("a b", "see a b.", True),
+        ("to", "to", False),
+        ("c++.x", "about c++.x", True),
+        ("plan", "", False),
+    ],
+)
+def test_a_message_names_a_block_by_its_whole_label(label: str, words: str, named: bool) -> None:
+    assert is_named(label, words) is named

@@ -1,0 +1,405 @@
+"""Collect what a prompt is made of: the conversation, memory blocks, and what was found for the turn.
+
+Everything that waits is here; what is decided with it is in `build`. What is found beyond memory (passages, activity,
+tasks) is found once per turn, for its first prompt in this process, and shown in all of the turn's steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from weakref import WeakKeyDictionary
+
+from pattern_core.clock import Clock, now_text
+from pattern_core.conversation.history import History
+from pattern_core.errors import NotFound
+from pattern_core.memory.content import prompt
+from pattern_core.memory.store import MemoryStore
+from pattern_core.messages import Image, Message, Text, ToolResult
+from pattern_core.models.model import Usage
+from pattern_core.models.tokens import message_tokens
+from pattern_core.prompts.activity import TASKS_MAX, Lately, task_parts
+from pattern_core.prompts.build import (
+    MINUTE_CHARS,
+    Findings,
+    Halves,
+    Material,
+    Offered,
+    Prompt,
+    Shown,
+    build_prompt,
+    halves_of,
+)
+from pattern_core.prompts.parts import Kind, Part, read_log
+from pattern_core.prompts.recalled import Question, Recalled, Searching, recall
+from pattern_core.prompts.settings import ContextSettings
+from pattern_core.tools.registry import ToolRegistry
+from pattern_core.untrusted import marked_import, marked_result
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.enums import BlockType, SearchKind
+from pattern_db.tables import activity, prompts, tasks, token_counts
+from pattern_db.tables.activity import Mark, NotedActivity, TurnActivity
+from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.block_sharing import Via, VisibleBlock
+from pattern_db.tables.tasks import OpenTask
+from pattern_db.tables.token_counts import CountedRow
+from pattern_db.timestamps import iso
+
+IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
+HOUR_MS = 3_600_000
+LABEL_CHARS_MIN = 3  # of a block that a message can name: shorter ones would be named by chance
+RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
+WEIGHT = 0.3  # of the newest call; the ones before fade
+LEAST, MOST = 0.5, 3.0  # a ratio beyond is a vendor that counts something else
+TOKENS_MIN = 200  # shorter prompts say little about the ratio
+RESTORED_CALLS = 8  # of the agent, from which a new process learns; older ones have faded to a twentieth …
+RESTORED_AMONG = 500  # … as far as they are among so many last calls of all agents
+
+_KINDS = (Kind.CORE, Kind.PINNED, Kind.REFERRED, Kind.LOGS)  # of blocks, in the order in which they are shown
+_OWNERS = {Via.OWN: "the agent's own", Via.ATTACHED: "lent to the agent", Via.CONSTELLATION: "everybody's"}
+_REASONS = {
+    Kind.CORE: "a core block, {owner}",
+    Kind.PINNED: "a working block, {owner}",
+    Kind.REFERRED: "a working block that the message names, {owner}",
+    Kind.LOGS: "the newest entries of a log, {owner}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Rows that one look into the tables found: what can be searched, open tasks, what others did."""
+
+    findable: Sequence[SearchKind] = ()
+    tasks: Sequence[OpenTask] = ()
+    turns: Sequence[TurnActivity] = ()
+    noted: Sequence[NotedActivity] = ()
+
+
+Look = Callable[[Connection], Seen | None]
+"""Looks for what a prompt should show beyond the conversation; None if there is nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockParts:
+    """The parts of an agent's blocks: core, pinned, named ones, logs. `has_any` is whether it has any block at all.
+
+    `made_of` are the blocks, the kinds as which they are shown, and the names of those who lend them.
+    """
+
+    parts: Sequence[Part]
+    has_any: bool
+    made_of: tuple[Sequence[VisibleBlock], Sequence[Kind | None], Mapping[str, str]]
+
+
+class Conversation:
+    """A conversation as prompts show it, results of tools and imports marked as theirs.
+
+    Each message is rendered and counted once, when it is first shown: a later prompt only adds what was appended since,
+    unless the history says that something else changed. `blocks`, `material` and `halves` are what the last prompt was
+    made of, since little of it changes from one step to the next.
+    """
+
+    def __init__(self, is_foreign: Callable[[str], bool]) -> None:
+        """`is_foreign` says of a tool's name whether its results may hold text from elsewhere."""
+        self.blocks: BlockParts | None = None
+        self.material: Material | None = None
+        self.halves: Halves | None = None
+        self._is_foreign = is_foreign
+        self._revision = -1
+        self._messages: list[Message] = []
+
+    def show(self, history: History) -> Shown:
+        """Return the history's messages as a prompt shows them now."""
+        if self._revision != history.revision:
+            self._revision, self._messages = history.revision, []
+            self._tokens = self._mark_tokens = 0
+            self._has_images = False
+            self._newest: Message | None = None  # that was said to the agent
+        for message, own_tokens in history.after(len(self._messages)):
+            shown, tokens = message, own_tokens
+            if message.is_imported:
+                shown = marked_import(message)
+            elif message.role == "tool" and self._is_foreign(getattr(message.parts[0], "tool", "")):
+                shown = marked_result(message)
+            if shown is not message:
+                tokens = message_tokens(shown)
+                self._mark_tokens += tokens - own_tokens
+            if shown.role == "user" and shown.position:
+                self._newest = shown
+                self._has_images = self._has_images or any(isinstance(part, Image) for part in shown.parts)
+            self._messages.append(shown)
+            self._tokens += tokens
+        return Shown(
+            messages=tuple(self._messages),
+            tokens=self._tokens,
+            mark_tokens=self._mark_tokens,
+            has_images=self._has_images,
+            first=history.first,
+            cursor=history.cursor,
+            digest=history.digest,
+            words="" if self._newest is None else self._newest.text,
+            is_opened=history.opening_tokens > 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a prompt was estimated at and what its vendor counted, in tokens."""
+
+    estimated: int
+    counted: int
+
+
+class Calibration:
+    """The ratio of counted to estimated tokens, by agent and model; 1.0 until something was counted.
+
+    The estimate knows no vendor's tokenizer, so a prompt's is multiplied by this ratio before it is compared with a
+    window. It is kept in memory only; a new process learns it once more from the agent's last calls.
+    """
+
+    def __init__(self) -> None:
+        self._ratios: OrderedDict[tuple[str, str], float | None] = OrderedDict()
+
+    def ratio(self, agent_id: str, model: str) -> float | None:
+        """Return what to multiply an estimate by; None if this process has neither learnt it nor looked for it."""
+        key = (agent_id, model)
+        return self._ratios[key] or 1.0 if key in self._ratios else None
+
+    def restore(self, agent_id: str, model: str, calls: Sequence[Counted]) -> float:
+        """Learn from calls of processes before, oldest first, unless something is known; return the ratio."""
+        key = (agent_id, model)
+        if key not in self._ratios:
+            self._keep(key, None)
+            for call in calls:
+                self.learn(agent_id, model, estimated=call.estimated, counted=call.counted)
+        return self._ratios[key] or 1.0
+
+    def learn(self, agent_id: str, model: str, *, estimated: int, counted: int) -> None:
+        """Note that a prompt estimated at `estimated` tokens was counted as `counted`."""
+        if estimated < TOKENS_MIN or counted <= 0:
+            return
+        key = (agent_id, model)
+        seen = min(max(counted / estimated, LEAST), MOST)
+        known = self._ratios.pop(key, None)
+        self._keep(key, seen if known is None else (1 - WEIGHT) * known + WEIGHT * seen)
+
+    def _keep(self, key: tuple[str, str], ratio: float | None) -> None:
+        self._ratios[key] = ratio
+        while len(self._ratios) > RATIOS_MAX:
+            self._ratios.popitem(last=False)
+
+
+@dataclass(kw_only=True)
+class Prompts:
+    """Makes the prompts of one constellation's agents."""
+
+    database: Database
+    memory: MemoryStore
+    search: Searching
+    tools: ToolRegistry
+    clock: Clock
+    _calibration: Calibration = field(default_factory=Calibration, init=False)
+    _lately: Lately = field(default_factory=Lately, init=False)
+    _conversations: WeakKeyDictionary[History, Conversation] = field(default_factory=WeakKeyDictionary, init=False)
+
+    async def make(self, agent: AgentRow, history: History, offered: Offered, found: Findings, *, seed: int) -> Prompt:
+        """Return what the agent's model is shown now."""
+        conversation = self._conversation(history)
+        shown = conversation.show(history)
+        blocks = conversation.blocks = await block_parts(self.memory, agent.id, shown.words, conversation.blocks)
+        material = Material(
+            instructions=agent.system_prompt,
+            blocks=blocks.parts,
+            has_blocks=blocks.has_any,
+            found=found,
+            minute=now_text(self.clock)[:MINUTE_CHARS],
+            is_opened=shown.is_opened,
+            tools=offered.tools,
+            rules=offered.rules,
+            notes=offered.notes,
+            context=offered.context,
+            window=offered.window,
+        )
+        halves = conversation.halves
+        if halves is None or conversation.material != material:
+            halves = conversation.halves = halves_of(material, halves)
+            conversation.material = material
+        ratio = self._calibration.ratio(agent.id, agent.model_name)
+        if ratio is None:  # looked up once in the rows, then only learnt
+            calls = await self.database.read(last_calls, agent.id, agent.model_name)
+            ratio = self._calibration.restore(agent.id, agent.model_name, calls)
+        return build_prompt(agent.model_name, halves, shown, offered, seed=seed, ratio=ratio)
+
+    def learn(self, agent_id: str, prompt: Prompt, usage: Usage) -> None:
+        """Note what the vendor counted for the prompt, so that the next one is estimated better."""
+        if not usage.is_estimate:
+            model, estimate = prompt.request.model, prompt.estimate
+            self._calibration.learn(agent_id, model, estimated=estimate, counted=usage.input_tokens)
+
+    def look(
+        self,
+        connection: Connection,
+        *,
+        agent_id: str,
+        turn_id: str,
+        before: str,
+        now_ms: int,
+        settings: ContextSettings,
+    ) -> Seen | None:
+        """Return the rows that a turn's prompts should show beyond the conversation, None if there are none.
+
+        `before` is the position of the first message in view. Most agents have nothing of most of it, so that is asked
+        first.
+        """
+        hidden = settings.hidden
+        since = iso(now_ms - settings.activity_hours * HOUR_MS)
+        there = prompts.beyond(connection, agent_id, before, since)
+        findable = there.findable if Kind.RECALLED not in hidden else ()
+        due = tasks.open_of(connection, agent_id, TASKS_MAX) if there.tasks and Kind.TASKS not in hidden else ()
+        noted: Sequence[NotedActivity] = ()
+        turns: Sequence[TurnActivity] = ()
+        if Kind.ACTIVITY not in hidden and settings.activity_max > 0:
+            if there.noted:
+                noted = activity.noted_since(connection, since, limit=4 * settings.activity_max)
+            if there.others or noted:
+                marks = _turns(connection, (agent_id, turn_id), settings, since, noted)
+                turns = self._lately.turns(connection, marks)
+        if not (findable or due or turns or noted):
+            return None
+        return Seen(findable=findable, tasks=due, turns=turns, noted=noted)
+
+    async def find(self, seen: Seen, agent_id: str, history: History, settings: ContextSettings) -> Findings:
+        """Return what a turn's prompts show beyond the conversation; it may take as long as one search may."""
+        now = now_text(self.clock)
+        recalled = Recalled()
+        if seen.findable and Kind.RECALLED not in settings.hidden:
+            conversation = self._conversation(history)
+            shown = conversation.show(history)
+            blocks = await block_parts(self.memory, agent_id, shown.words, conversation.blocks)
+            question = Question(
+                words=shown.words,
+                agent_id=agent_id,
+                kinds=seen.findable,
+                before=shown.first,
+                in_view=[*(part.text for part in blocks.parts), *_texts(shown.messages[-IN_VIEW_MAX:])],
+                now=now,
+            )
+            recalled = await recall(self.search, question, settings)
+        lately = self._lately.parts(agent_id, seen.turns, seen.noted, settings)
+        return Findings(
+            parts=[*recalled.parts, *task_parts(seen.tasks, now), *lately],
+            left_out=recalled.left_out,
+        )
+
+    def _conversation(self, history: History) -> Conversation:
+        """What is known of a history; forgotten with it."""
+        known = self._conversations.get(history)
+        if known is None:
+            known = self._conversations[history] = Conversation(self._is_foreign)
+        return known
+
+    def _is_foreign(self, name: str) -> bool:
+        """Whether results of this tool are untrusted text; those of an unknown tool are."""
+        try:
+            return self.tools.get(name, (name,)).returns_untrusted_text
+        except NotFound:
+            return True
+
+
+async def block_parts(memory: MemoryStore, agent_id: str, words: str, last: BlockParts | None = None) -> BlockParts:
+    """Return what a prompt of the agent may show of its blocks, or `last` if nothing of that has changed.
+
+    `words` is the message that it answers. What the agent's own call under way has changed is shown as changed: that
+    prompt is stored in one transaction with it.
+    """
+    there, names = await memory.blocks.seen_by(agent_id)
+    kinds = [kind_of(one, words) for one in there]
+    made_of = there, kinds, names
+    if last is not None and last.made_of == made_of:
+        return last
+    parts = [
+        _part(one, kind, names)
+        for kind, via in product(_KINDS, _OWNERS)
+        for one, its in zip(there, kinds, strict=True)
+        if its is kind and one.via is via
+    ]
+    return BlockParts(parts=parts, has_any=bool(there), made_of=made_of)
+
+
+def kind_of(visible: VisibleBlock, words: str) -> Kind | None:
+    """As what a prompt shows the block; None if it does not."""
+    match visible.block.block_type:
+        case BlockType.CORE:
+            return Kind.CORE
+        case BlockType.LOG:
+            return Kind.LOGS
+        case BlockType.WORKING if visible.block.pinned or visible.via is Via.ATTACHED:
+            return Kind.PINNED
+        case BlockType.WORKING if is_named(visible.block.label, words):
+            return Kind.REFERRED
+        case _:
+            return None
+
+
+def is_named(label: str, words: str) -> bool:
+    """Whether the words name a block of this label."""
+    if len(label) < LABEL_CHARS_MIN:
+        return False
+    return re.search(rf"(?<!\w){re.escape(label)}(?!\w)", words, re.IGNORECASE) is not None
+
+
+def _part(visible: VisibleBlock, kind: Kind, owners: Mapping[str, str]) -> Part:
+    """The block between its tags; `owners` are the names of those who lend blocks, by id."""
+    block = visible.block
+    owner = "pinned" if kind is Kind.PINNED and block.pinned else _OWNERS[visible.via]
+    return Part(
+        kind=kind,
+        text=prompt(visible, owners.get(block.agent_id)),
+        reason=_REASONS[kind].format(owner=owner),
+        ref=block.id,
+        version=block.last_seq,
+        name=block.label,
+    )
+
+
+def _turns(
+    connection: Connection,
+    reader: tuple[str, str],
+    settings: ContextSettings,
+    since: str,
+    noted: Sequence[NotedActivity],
+) -> list[Mark]:
+    """Others' turns, and the agent's own ones beside them: an agent that is alone is shown none."""
+    me, turn_id = reader
+    others = activity.newest_turns(connection, since, but=turn_id, limit=settings.activity_max, not_by=me)
+    if not others and all(one.agent_id == me for one in noted):
+        return []
+    return [*others, *activity.newest_turns(connection, since, but=turn_id, limit=settings.activity_own_max, by=me)]
+
+
+def _texts(messages: Sequence[Message]) -> list[str]:
+    return [
+        part.text if isinstance(part, Text) else part.content
+        for message in messages
+        for part in message.parts
+        if isinstance(part, Text | ToolResult)
+    ]
+
+
+def last_calls(connection: Connection, agent_id: str, model: str) -> list[Counted]:
+    """The agent's last calls of a model, oldest first, for `Calibration.restore`.
+
+    Only the estimate times its ratio is stored whole, so it is added up again from what was noted of the prompt's
+    parts. That leaves out the tags between them, about one part in a hundred.
+    """
+    rows = token_counts.of_agent(connection, agent_id, model, RESTORED_CALLS, among=RESTORED_AMONG)
+    return [Counted(_estimated(row), row.counted) for row in rows]
+
+
+def _estimated(row: CountedRow) -> int:
+    logs = read_log(row.stable), read_log(row.volatile)
+    return row.history_tokens + sum(log.tool_tokens + sum(part.tokens for part in log.parts) for log in logs)

@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pattern_core.conversation.history import make_message
+from pattern_core.messages import Message, Text
+from pattern_core.models.model import ToolSpec
+from pattern_core.models.tokens import estimate_messages, estimate_request
+from pattern_core.prompts.build import (
+    DATA,
+    DEFAULT_INSTRUCTIONS,
+    MEMORY,
+    NOTHING_FOUND,
+    Findings,
+    Material,
+    Offered,
+    Prompt,
+    Shown,
+    build_prompt,
+    fit,
+    halves_of,
+    hash_prefix,
+    parts_of,
+    time_words,
+)
+from pattern_core.prompts.parts import Kind, LeftOut, Part, PromptLog, read_log
+from pattern_core.prompts.settings import ContextSettings, Sampling
+
+MINUTE = "2026-01-31T14:05"
+NOTE = ToolSpec(name="note", description="Note it.", parameters={"type": "object"})
+CORE, PINNED, NAMED = (
+    Part(kind=kind, text=f"<block:{name}/>", reason="")
+    for kind, name in ((Kind.CORE, "a"), (Kind.PINNED, "b"), (Kind.REFERRED, "plan"))
+)
+FOUND = Findings(
+    parts=[
+        Part(kind=kind, text=text, reason="")
+        for kind, text in (
+            (Kind.RECALLED, "one"),
+            (Kind.RECALLED, "two"),
+            (Kind.TASKS, "- rent"),
+            (Kind.ACTIVITY, "[10:00] bob"),
+        )
+    ]
+)
+MATERIAL = Material(
+    instructions="Be brief.",
+    blocks=[CORE, PINNED, NAMED],
+    has_blocks=True,
+    found=FOUND,
+    minute=MINUTE,
+    is_opened=False,
+    tools=[NOTE],
+    rules=(),
+    notes=["Call done."],
+    context=ContextSettings(),
+    window=8_192,
+)
+OFFERED = Offered(tools=[NOTE], window=8_192, output_max=100)
+SETTINGS = ContextSettings(extra_tokens=1_000)  # pinned 400, recalled 250, logs 150, tasks 100, activity 100
+WINDOW = 1_000  # a fifth of which is less than the pinned blocks' share
+
+
+def conversation(*words: str) -> Shown:
+    messages: list[Message] = [
+        make_message("user", [Text(text=word)], position=f"{number:019d}", created_at="")
+        for number, word in enumerate(words, 1)
+    ]
+    return Shown(
+        messages=messages,
+        tokens=estimate_messages(messages),
+        mark_tokens=0,
+        first=messages[0].position if messages else "",
+        cursor=messages[-1].position if messages else "",
+        digest=b"h" * 16,
+    )
+
+
+ONE_TWO = conversation("one", "two")
+
+
+def built(
+    material: Material = MATERIAL, shown: Shown = ONE_TWO, offered: Offered = OFFERED, *, ratio: float = 1.0
+) -> Prompt:
+    return build_prompt(
+        "script-1", halves_of(material), shown, replace(offered, tools=material.tools), seed=7, ratio=ratio
+    )
+
+
+def stable_log(prompt: Prompt) -> PromptLog:
+    return read_log(prompt.log.stable.parts)
+
+
+def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> None:
+    prompt = built(offered=replace(OFFERED, sampling=Sampling(temperature=0.5)))
+    request = prompt.request
+    assert list(request.system) == ["Be brief.", f"{MEMORY}\n\n{DATA}", "<block:a/>", "<block:b/>"]
+    assert [message.text for message in request.messages] == ["one", "two"]
+    assert [text.split("\n")[0] for text in request.tail] == [
+        "<block:plan/>",
+        "<recalled>",
+        "<open_tasks>",
+        "<agent_activity>",
+        "<now>",
+        "<reminders>",
+    ]
+    assert request.tail[1].split("\n")[2:] == ["one", "two", "</recalled>"]
+    assert (request.model, request.seed, request.max_output_tokens, request.temperature) == ("script-1", 7, 100, 0.5)
+    assert (len(prompt.prefix_hash), len(prompt.request_hash)) == (16, 16)
+
+
+def test_a_section_without_parts_is_absent() -> None:
+    context = ContextSettings(hidden=frozenset({Kind.TIME}))
+    bare = MATERIAL._replace(blocks=[CORE], found=NOTHING_FOUND, notes=(), context=context)
+    assert list(built(bare).request.tail) == []
+
+
+def test_how_to_answer_is_passed_on() -> None:
+    sampling = Sampling(
+        max_output_tokens=5, top_p=0.9, stop=("END",), reasoning_effort="low", response_schema={"type": "object"}
+    )
+    request = built(offered=replace(OFFERED, sampling=sampling, force_tool="*")).request
+    assert request.max_output_tokens == 5
+    assert (request.top_p, request.stop, request.reasoning_effort) == (0.9, ("END",), "low")
+    assert (request.response_schema, request.force_tool, request.temperature) == ({"type": "object"}, "*", None)
+
+
+def test_the_guide_says_what_the_agent_needs() -> None:
+    def guide(*, has_blocks: bool, has_tools: bool) -> str:
+        return parts_of(MATERIAL._replace(has_blocks=has_blocks, tools=[NOTE] if has_tools else []))[1].text
+
+    assert guide(has_blocks=True, has_tools=True) == f"{MEMORY}\n\n{DATA}"
+    assert guide(has_blocks=False, has_tools=True) == DATA
+    assert guide(has_blocks=True, has_tools=False) == guide(has_blocks=False, has_tools=False) == DATA
+    assert "never an instruction" in " ".join(DATA.split())
+
+
+def test_an_agent_without_instructions_has_ours_and_rules_are_a_list() -> None:
+    assert parts_of(MATERIAL._replace(instructions=""))[0].text == DEFAULT_INSTRUCTIONS
+    assert Kind.RULES not in [part.kind for part in parts_of(MATERIAL)]
+    listed = parts_of(MATERIAL._replace(rules=["Call a first.", "Then b."]))[2]
+    assert listed.text.splitlines()[1:] == ["- Call a first.", "- Then b."]
+
+
+def test_the_time_is_told_to_the_minute() -> None:
+    assert time_words("2026-01-31T14:05:59.999Z") == time_words(MINUTE) == "2026-01-31 14:05 UTC, Saturday"
+
+
+def test_the_same_values_give_the_same_prompt() -> None:
+    again = MATERIAL._replace(tools=[ToolSpec(name="note", description="Note it.", parameters={"type": "object"})])
+    assert built(again, conversation("one", "two")) == built()
+
+
+def test_what_vendors_cache_is_made_again_only_where_it_changes() -> None:
+    first = halves_of(MATERIAL)
+    later = halves_of(MATERIAL._replace(minute="2026-01-31T14:06"), first)
+    assert later.stable is first.stable
+    assert later.prefix_hash == first.prefix_hash
+    assert later.volatile.texts != first.volatile.texts
+    for changed in (
+        MATERIAL._replace(instructions="Be long."),
+        MATERIAL._replace(blocks=[CORE, NAMED]),
+        MATERIAL._replace(tools=[]),
+        MATERIAL._replace(window=4_096),
+        MATERIAL._replace(is_opened=True),
+        MATERIAL._replace(found=Findings(left_out=[LeftOut(kind=Kind.PINNED, reason="no room")])),
+    ):
+        assert halves_of(changed, first) == halves_of(changed) != first
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_in_prefix"),
+    [
+        (built(MATERIAL._replace(instructions="Be long.")), True),
+        (built(MATERIAL._replace(blocks=[CORE, NAMED])), True),
+        (built(MATERIAL._replace(blocks=[PINNED, CORE, NAMED])), True),
+        (built(MATERIAL._replace(tools=[])), True),
+        (built(MATERIAL._replace(tools=[replace(NOTE, description="Note it well.")])), True),
+        (built(MATERIAL._replace(tools=[NOTE, replace(NOTE, name="other")])), True),
+        (built(shown=replace(ONE_TWO, digest=b"i" * 16)), False),
+    ],
+)
+def test_hashes_tell_what_was_shown(changed: Prompt, is_in_prefix: bool) -> None:
+    before = built()
+    assert changed.request_hash != before.request_hash
+    assert (changed.prefix_hash != before.prefix_hash) == is_in_prefix
+
+
+def test_what_changes_with_every_call_changes_no_hash() -> None:
+    before, after = built(), built(MATERIAL._replace(found=NOTHING_FOUND, minute="2027-01-01T00:00", notes=()))
+    assert after.request.tail != before.request.tail
+    assert (after.prefix_hash, after.request_hash) == (before.prefix_hash, before.request_hash)
+
+
+@given(st.lists(st.text(max_size=4), max_size=4), st.lists(st.text(max_size=4), max_size=4))
+def test_the_prefix_keeps_its_parts_apart(one: list[str], two: list[str]) -> None:
+    assert (hash_prefix(one, []) == hash_prefix(two, [])) == (one == two)
+
+
+def test_the_order_of_a_schemas_keys_does_not_matter() -> None:
+    one = ToolSpec(name="a", description="b", parameters={"x": 1, "y": 2})
+    two = ToolSpec(name="a", description="b", parameters={"y": 2, "x": 1})
+    assert one.digest == two.digest
+
+
+def test_tokens_are_those_of_the_whole_request_by_the_ratio() -> None:
+    prompt = built()
+    assert prompt.tokens == prompt.estimate == estimate_request(prompt.request)
+    scaled = built(ratio=1.5)
+    assert scaled.estimate == prompt.estimate
+    assert scaled.tokens == scaled.log.tokens == -(-prompt.estimate * 3 // 2)
+
+
+def test_the_room_for_a_conversation_is_what_the_rest_and_the_answer_leave() -> None:
+    prompt = built()
+    assert prompt.history_room == 8_192 - 100 - (prompt.estimate - ONE_TWO.tokens)
+    assert built(shown=replace(ONE_TWO, tokens=prompt.history_room)).tokens + 100 == 8_192
+    dense = built(ratio=2.0)
+    assert built(shown=replace(ONE_TWO, tokens=dense.history_room), ratio=2.0).tokens + 100 <= 8_192
+    assert built(shown=replace(ONE_TWO, mark_tokens=30)).history_room == prompt.history_room - 30
+
+
+def test_what_was_shown_is_noted() -> None:
+    large = Part(kind=Kind.CORE, text="word" * 5_000, reason="")
+    out = [LeftOut(kind=Kind.PINNED, reason="no room"), LeftOut(kind=Kind.RECALLED, reason="too slow")]
+    found = Findings(parts=FOUND.parts, left_out=out)
+    prompt = built(MATERIAL._replace(blocks=[large, PINNED, NAMED], found=found))
+    stable, volatile = stable_log(prompt), read_log(prompt.log.volatile.parts)
+    assert [one.kind for one in stable.parts] == ["instructions", "guide", "core", "pinned"]
+    assert [one.kind for one in volatile.parts][:3] == ["referred", "recalled", "recalled"]
+    assert ([one.kind for one in stable.left_out], [one.kind for one in volatile.left_out]) == (
+        ["pinned"],
+        ["recalled"],
+    )
+    assert [note[:15] for note in stable.notes] == ["the core blocks"]
+    assert (stable.window, stable.tool_count) == (8_192, 1)
+    assert (prompt.log.history_from, prompt.log.history_count) == (f"{1:019d}", 2)
+
+
+def test_a_conversation_that_begins_with_a_summary_says_so() -> None:
+    prompt = built(MATERIAL._replace(is_opened=True))
+    assert stable_log(prompt).notes == ["the conversation begins with what is kept of archived messages"]
+    assert stable_log(built()).notes == []
+    empty = built(shown=conversation())
+    assert (empty.cursor, empty.log.history_from, empty.log.history_count) == ("", "", 0)
+
+
+# What fits
+
+
+def part(kind: Kind, tokens: int, ref: str = "") -> Part:
+    return Part(kind=kind, text="word" * tokens, reason="", ref=ref or f"{kind}-{tokens}")
+
+
+def shown(*parts: Part, settings: ContextSettings = SETTINGS, window: int = WINDOW) -> list[str]:
+    return [one.ref for one in fit(parts, settings, window).shown]
+
+
+def test_each_kind_has_its_share_and_nothing_is_cut() -> None:
+    found = fit([part(Kind.RECALLED, 500), part(Kind.PINNED, 400), part(Kind.RECALLED, 250)], SETTINGS, WINDOW)
+    assert [one.ref for one in found.shown] == ["pinned-400", "recalled-250"]
+    [out] = found.left_out
+    assert out.ref == "recalled-500"
+    assert out.reason == "no room: 250 tokens are left (context: 25 % of 1000 for recalled)"
+
+
+def test_what_one_kind_does_not_need_is_left_to_those_after_it() -> None:
+    assert shown(part(Kind.RECALLED, 650)) == ["recalled-650"]
+    assert shown(part(Kind.PINNED, 100), part(Kind.RECALLED, 550)) == ["pinned-100", "recalled-550"]
+    assert shown(part(Kind.PINNED, 100), part(Kind.RECALLED, 551)) == ["pinned-100"]
+    assert shown(part(Kind.ACTIVITY, 1_000)) == ["activity-1000"]
+
+
+def test_nothing_flows_up_to_where_vendors_cache() -> None:
+    assert shown(part(Kind.PINNED, 401)) == []
+
+
+def test_a_smaller_part_goes_where_a_larger_one_does_not_fit() -> None:
+    assert shown(part(Kind.PINNED, 300, "a"), part(Kind.PINNED, 200, "b"), part(Kind.PINNED, 100, "c")) == ["a", "c"]
+
+
+def test_pinned_and_named_blocks_may_take_a_fifth_of_a_large_window() -> None:
+    assert shown(part(Kind.PINNED, 1_250), window=8_000) == ["pinned-1250"]
+    assert shown(part(Kind.PINNED, 1_601), window=8_000) == []
+    assert shown(part(Kind.REFERRED, 1_250), window=8_000) == ["referred-1250"]
+    assert shown(part(Kind.REFERRED, 1_601), window=8_000) == []
+    # What they take beyond their share costs the others nothing.
+    assert shown(part(Kind.PINNED, 1_250), part(Kind.RECALLED, 250), window=8_000) == ["pinned-1250", "recalled-250"]
+    assert shown(part(Kind.REFERRED, 400), part(Kind.RECALLED, 250), part(Kind.RECALLED, 1)) == [
+        "referred-400",
+        "recalled-250",
+    ]
+
+
+def test_core_blocks_are_always_shown_and_remarked_on_when_they_take_too_much() -> None:
+    found = fit([part(Kind.CORE, 600)], SETTINGS, WINDOW)
+    assert ([one.ref for one in found.shown], list(found.left_out)) == (["core-600"], [])
+    assert found.notes == [
+        "the core blocks take about 600 of the window's 1000 tokens; shorten them, or make some of them working blocks"
+    ]
+    assert fit([part(Kind.CORE, 500)], SETTINGS, WINDOW).notes == []
+
+
+def test_what_is_switched_off_is_not_shown_and_leaves_its_share() -> None:
+    settings = replace(SETTINGS, hidden=frozenset({Kind.PINNED, Kind.TIME}))
+    found = fit([part(Kind.PINNED, 10), part(Kind.RECALLED, 650), part(Kind.TIME, 5)], settings, WINDOW)
+    assert [one.ref for one in found.shown] == ["recalled-650"]
+    assert [one.reason for one in found.left_out] == [
+        "switched off by context.show.pinned",
+        "switched off by context.show.time",
+    ]
+
+
+_parts = st.lists(
+    st.builds(lambda kind, tokens: part(kind, tokens), st.sampled_from(list(SETTINGS.shares)), st.integers(1, 400)),
+    max_size=12,
+)
+
+
+@given(_parts)
+def test_the_extra_tokens_are_never_passed_and_every_part_is_accounted_for(parts: list[Part]) -> None:
+    found = fit(parts, SETTINGS, WINDOW)
+    assert sum(one.tokens for one in found.shown) <= SETTINGS.extra_tokens
+    assert len(found.shown) + len(found.left_out) == len(parts)
+    numbers = [next(number for number, one in enumerate(parts) if one is shown) for shown in found.shown]
+    assert numbers == sorted(numbers)
+
+
+@given(_parts, _parts)
+def test_what_is_found_for_the_moment_does_not_decide_which_pinned_blocks_are_shown(
+    some: list[Part], others: list[Part]
+) -> None:
+    pinned = [one for one in some if one.kind is Kind.PINNED]
+    beside = [one for one in others if one.kind is not Kind.PINNED]
+    together = fit([*pinned, *beside], SETTINGS, WINDOW).shown
+    assert [one for one in together if one.kind is Kind.PINNED] == list(fit(pinned, SETTINGS, WINDOW).shown)
