@@ -26,7 +26,7 @@ from pattern_core.prompts.making import NOTHING_FOUND, Findings, Look, Offered
 from pattern_core.prompts.prompt import Prompt
 from pattern_core.prompts.sampling import Sampling, window_of
 from pattern_core.rules import facts
-from pattern_core.rules.engine import RuleSet, words
+from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
 from pattern_core.turns.consent import AGREED
 from pattern_core.turns.judge import Judge, StepBorder
@@ -236,7 +236,7 @@ class Turn:
                 window=window,
                 sampling=sampling,
                 context=self.settings.context,
-                rules=words(self.judge.rules),
+                rules=self.judge.rules.lines,
                 notes=(*offered.notes, *self._notes),
             ),
             self._found or NOTHING_FOUND,
@@ -355,7 +355,7 @@ class Turn:
 
     def _completed(self, reply: ModelReply) -> ModelReply:
         """The reply with the arguments that rules give, and first the calls that must come first."""
-        if not self.judge.rules:
+        if not self.judge.rules.rules:
             return reply
         specs = self._services.tools.specs(self.agent.enabled_tools)
         reply, first = self.judge.completed(reply, specs, self.record.step)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.rules.engine import RuleSet, check, words
 from pattern_core.rules.rule import Asked, Moment, ToolRule, Verdict, nothing, sentence
-from tests.pattern_core.rules.moments import after, rules
+from pattern_core.rules.ruleset import RuleSet
+from tests.pattern_core.rules.moments import after, check, rules
 
 MOMENTS = ("objection", "narrow", "lack", "ends", "needs_order", "in_words")
 SILENT = dict.fromkeys(MOMENTS, nothing)
@@ -19,14 +19,14 @@ def test_a_new_kind_is_enforced_and_explained() -> None:
         in_words = sentence("Call {tool} at step 2 only.")
 
         def objection(self, call: Asked, moment: Moment) -> Verdict | None:
-            return None if moment.state.step == 2 else self.refuse("it is not step 2.")
+            return None if moment.step == 2 else self.refuse("it is not step 2.")
 
     given = RuleSet((OnlyAtStep(tool="a", message="Sorry."),))
     assert check(given, after(step=1), Asked(tool="a")).text == "it is not step 2. Sorry."
     assert (
         check(given, after(step=2), Asked(tool="a")).kind == check(given, after(step=1), Asked(tool="b")).kind == "run"
     )
-    assert words(given) == ["Call `a` at step 2 only. Sorry."]
+    assert given.lines == ("Call `a` at step 2 only. Sorry.",)
     assert given.to_json() == [{"tool": "a", "type": "only_at_step", "message": "Sorry."}]
 
 
