@@ -123,7 +123,12 @@ def _loops(
     for step, calls in steps:
         is_new = step in said and bool(calls)
         for call in calls:
-            is_new = _is_news(call, results, done) or is_new
+            what, status, result = call.outcome
+            if status != REFUSED:  # a new call that changed something is news, though its answer is known
+                has_changed = call.ran and call.effect_class != PURE and what not in done
+                is_new = is_new or has_changed or (call.tool, result) not in results
+                results.add((call.tool, result))
+                done.add(what)
             is_same, is_back = ends[:1] == (call.outcome,), ends[1:] == (call.outcome,)
             run = run + 1 if is_same else 1
             turns = 1 if is_same or not ends else turns + 1 if is_back else 2
@@ -140,17 +145,6 @@ def _loops(
         # A step of which nothing is looked at does not find again what the step before it found.
         is_seen = bool(calls or rooms[step])
         yield [(name, which) for name, count, limit, which in counts if is_seen and limit and count >= limit]
-
-
-def _is_news(call: Call, results: set[tuple[str, str]], done: set[str]) -> bool:
-    """Return whether a result was not seen before, or a new call changed something, though its answer is known."""
-    what, _status, result = call.outcome
-    if call.status == REFUSED:
-        return False
-    is_news = (call.ran and call.effect_class != PURE and what not in done) or (call.tool, result) not in results
-    results.add((call.tool, result))
-    done.add(what)
-    return is_news
 
 
 _TEXTS: Mapping[Name, tuple[str, str]] = {  # what is found, and what to do instead

@@ -5,13 +5,12 @@ Nothing is counted anywhere: every answer follows from the turn's calls, so that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from pattern_core.models.model import ANY_TOOL, ToolSpec
-from pattern_core.rules.facts import Call
 from pattern_core.rules.fields import one_of
 from pattern_core.rules.rule import NOTHING_LEFT, Asked, ForcedCall, Missing, Moment, Verdict
 
@@ -44,7 +43,14 @@ def offer(moment: Moment, tools: Sequence[ToolSpec]) -> Offer:
     cache.
     """
     left = {spec.name for spec in tools}.intersection(*(narrowed.tools for narrowed in moment.narrowed))
-    shown = tuple(spec for given in tools if given.name in left and (spec := _shown(moment, given)) is not None)
+    shown: list[ToolSpec] = []
+    for spec in tools:
+        seen = spec if spec.name in left else None
+        for rule in moment.rules:
+            if seen is not None and rule.covers(spec.name):
+                seen = rule.show(seen)
+        if seen is not None:
+            shown.append(seen)
     prefill: dict[str, Mapping[str, Any]] = {}
     for narrowed in moment.narrowed:
         prefill = {**narrowed.prefill, **prefill}  # the rule that is judged first wins
@@ -52,19 +58,11 @@ def offer(moment: Moment, tools: Sequence[ToolSpec]) -> Offer:
     notes += [missing.note for missing in moment.missing]
     is_forced = bool(shown) and any(narrowed.note for narrowed in moment.narrowed)
     return Offer(
-        tools=shown,
+        tools=tuple(shown),
         forced=None if not is_forced else shown[0].name if len(shown) == 1 else ANY_TOOL,
         prefill={spec.name: prefill[spec.name] for spec in shown if spec.name in prefill},
         notes=tuple(dict.fromkeys(filter(None, notes))),
     )
-
-
-def _shown(moment: Moment, given: ToolSpec) -> ToolSpec | None:
-    spec: ToolSpec | None = given
-    for rule in moment.rules:
-        if spec is not None and rule.covers(given.name):
-            spec = rule.show(spec)
-    return spec
 
 
 def added(moment: Moment, decided: Sequence[str]) -> tuple[ForcedCall, ...]:
@@ -82,7 +80,7 @@ def check(moment: Moment, asked: Asked, *, is_approved: bool = False, agreed: Co
     The first refusal in the order of judging gives the reason; no question is asked about a call that a rule refuses
     anyway.
     """
-    if ends_after(moment) and not _pending(moment):
+    if ends_after(moment, moment.step) and not _pending(moment):
         return Verdict(kind="refuse", text=SKIPPED)
     question = None
     for rule in moment.rules:
@@ -101,15 +99,13 @@ def in_order(moment: Moment, tools: Sequence[str]) -> bool:
     return len(tools) > 1 and any(rule.needs_order(tools, moment) for rule in moment.rules)
 
 
-def ends_after(moment: Moment) -> bool:
-    """Return whether a call of the decision `moment.step` ran that ends the turn, and none that continues it."""
-    return _end_turn(moment, (call for call in moment.calls if call.step == moment.step and not call.is_forced))
-
-
-def _end_turn(moment: Moment, calls: Iterable[Call]) -> bool:
-    """Return whether a call ends the turn and none continues it; the first rule of a tool that says either counts."""
-    ending = [rule for rule in moment.rules if rule.ends() is not None]
-    first = [next((rule for rule in ending if rule.covers(call.tool)), None) for call in calls if call.ran]
+def ends_after(moment: Moment, step: int) -> bool:
+    """Return whether a call of the decision `step` ran that ends the turn, and none that continues it. Of the rules of
+    a tool that say either, the first counts.
+    """
+    ran = [call for call in moment.calls if call.step == step and call.ran and not call.is_forced]
+    saying = [rule for rule in moment.rules if rule.ends() is not None]
+    first = (next((rule for rule in saying if rule.covers(call.tool)), None) for call in ran)
     return {rule.ends() for rule in first if rule is not None} == {True}
 
 
@@ -132,11 +128,8 @@ def at_exit(moment: Moment) -> Exit:
     """
     if not (missing := _pending(moment)):
         return Exit(may_end=True)
-    decided: dict[int, list[Call]] = {step: [] for step in range(1, moment.step + 1)}
-    for call in moment.calls:
-        if not call.is_forced and call.step <= moment.step:
-            decided[call.step].append(call)
-    attempt = sum(not calls or _end_turn(moment, calls) for calls in decided.values())
+    called = {call.step for call in moment.calls if not call.is_forced}
+    attempt = sum(step not in called or ends_after(moment, step) for step in range(1, moment.step + 1))
     if attempt <= REMINDERS:
         return Exit(may_end=False, reminder=_reminder(missing, attempt, moment))
     forced: dict[str, ForcedCall] = {}
@@ -148,7 +141,7 @@ def at_exit(moment: Moment) -> Exit:
 
 def _pending(moment: Moment) -> Sequence[Missing]:
     """Return what the turn cannot end without, what must follow directly first, else in the order of judging."""
-    return (*(() if ends_after(moment) else _following(moment)), *moment.missing)
+    return (*(() if ends_after(moment, moment.step) else _following(moment)), *moment.missing)
 
 
 def _following(moment: Moment) -> Iterator[Missing]:

@@ -48,17 +48,20 @@ class Call:
     is_forced: bool = False
 
     @classmethod
-    def of(cls, row: EffectRow | CallRow, arguments: object, *, result: str = "", at_ms: int | None = None) -> Call:
-        """Return the call of a row; `arguments` are those of its JSON, be they an object or not."""
+    def of(cls, row: EffectRow | CallRow, arguments: object, *, result: str = "", **outcome: Any) -> Call:
+        """Return the call of a row. `arguments` are what their JSON says, maybe no object; `result` may begin with the
+        line that `EDITED` begins; `outcome` are other fields that say what came of the call.
+        """
+        if result.startswith(EDITED):
+            result = result.partition("\n")[2]
         return cls(
             tool=row.tool,
             arguments=arguments if isinstance(arguments, dict) else {"invalid": arguments},
-            status=row.status,
-            result=result,
+            result=result[:RESULT_CHARS_MAX],
             step=row.step,
-            at_ms=at_ms,
             effect_class=row.effect_class,
             is_forced=row.call_id.startswith(FORCED_PREFIX),
+            **{"status": row.status, **outcome},
         )
 
     @property
@@ -80,17 +83,10 @@ class Call:
         return what, self.status, "" if self.status == REFUSED else _FRESH_ID.sub("", self.result)
 
 
-def without_note(result: str) -> str:
-    """Return what a tool returned, without the line that `EDITED` begins."""
-    return result.partition("\n")[2] if result.startswith(EDITED) else result
-
-
 def read(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[str, int]:
     """Return when the agent last started each of `tools` with success, in any turn (unix ms); tools that it never used
     are left out. `RuleSet.timed` names the tools for which this matters.
     """
-    if not tools:
-        return {}
     return {tool: unix_ms(at) for tool, at in effects.last_used(connection, agent_id, tools).items()}
 
 
@@ -101,7 +97,7 @@ def calls_of(connection: Connection, turn: int) -> tuple[Call, ...]:
         Call.of(
             row,
             json.loads(row.args),
-            result=without_note(row.result or ""),
+            result=row.result or "",
             at_ms=None if row.started_at is None else unix_ms(row.started_at),
         )
         for row in rows

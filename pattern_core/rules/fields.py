@@ -224,7 +224,7 @@ def _read(form: str, value: Any) -> Any:
             return {str(output): _name(tool) for output, tool in value.items()}
         case ("groups", [_, *_]) if _are(list, value) and all(len(group) > 1 for group in value):
             return tuple(tuple(map(_pattern, group)) for group in value)
-        case ("count", _) if (number := _number(value)).is_integer() and 0 <= number <= COUNT_MAX:
+        case ("count", _) if (number := to_number(value)).is_integer() and 0 <= number <= COUNT_MAX:
             return int(number)
         case ("seconds", _) if 0 < (number := _seconds(value)) <= SECONDS_MAX:
             return int(number) if number.is_integer() else number
@@ -251,7 +251,7 @@ def _name(value: object) -> str:
     return name
 
 
-def _number(value: object) -> float:
+def to_number(value: object) -> float:
     """Return a number, also one that a command line left as text; NaN for anything else."""
     try:
         return math.nan if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
@@ -261,5 +261,5 @@ def _number(value: object) -> float:
 
 def _seconds(value: object) -> float:
     if isinstance(value, dict) and set(value) <= {"secs", "nanos"}:  # as Rust writes a duration
-        return _number(value.get("secs", 0)) + _number(value.get("nanos", 0)) / 1e9
-    return _number(value)
+        return to_number(value.get("secs", 0)) + to_number(value.get("nanos", 0)) / 1e9
+    return to_number(value)

@@ -26,6 +26,7 @@ from pattern_core.rules.fields import (
     one_of,
     stored,
     times,
+    to_number,
 )
 from pattern_core.rules.rule import (
     NOTHING_LEFT,
@@ -284,10 +285,7 @@ def _matches(wanted: str, output: object) -> bool:
     if isinstance(output, bool):
         return wanted.strip().lower() == str(output).lower()
     if isinstance(output, int | float):
-        try:
-            return float(wanted) == output
-        except ValueError:
-            return False
+        return to_number(wanted) == output
     return wanted == output
 
 

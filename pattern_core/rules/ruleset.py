@@ -44,7 +44,7 @@ class RuleSet:
                 takes.
         """
         if stored is None:
-            return cls()
+            return NO_RULES
         rules: list[ToolRule] = []
         firsts: list[ToolRule] = []  # of Letta's first tools any one will do
         for number, entry in enumerate(_entries(stored), 1):
@@ -79,7 +79,7 @@ class RuleSet:
     def timed(self, enabled: Collection[str]) -> tuple[str, ...]:
         """Return the enabled tools whose last use in any turn matters to a rule."""
         timed = [rule for rule in self.rules if rule.is_timed]
-        return tuple(tool for tool in enabled if any(rule.covers(tool) for rule in timed))
+        return tuple(tool for tool in enabled if any(rule.covers(tool) for rule in timed)) if timed else ()
 
     def check_enabled(self, enabled: Collection[str]) -> None:
         """Pass if an agent with these tools enabled has all that its rules need.
@@ -99,6 +99,9 @@ class RuleSet:
         of tools that the agent does not have.
         """
         return tuple(dict.fromkeys(_contradictions(self.ordered, enabled)))
+
+
+NO_RULES = RuleSet()
 
 
 def warnings_of(stored: Json, enabled: Collection[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pattern_core.messages import Part, ToolCall
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.rules.detectors import DetectorSettings, watch
 from pattern_core.rules.engine import Exit, Offer, added, at_exit, check, ends_after, in_order, offer
-from pattern_core.rules.facts import REFUSED, RESULT_CHARS_MAX, Call, without_note
+from pattern_core.rules.facts import REFUSED, Call
 from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.state import FinishedCall
@@ -60,9 +60,13 @@ class Judge:
         """Note the outcome of a call that began at a time in unix ms (None: as noted before)."""
         place = self._place(finished.row)
         call = self.calls[place]
-        result = without_note(finished.content)[:RESULT_CHARS_MAX]
-        at_ms = call.at_ms if began_ms is None else began_ms
-        self.calls[place] = replace(call, status=finished.status, result=result, at_ms=at_ms)
+        self.calls[place] = Call.of(
+            finished.row,
+            call.arguments,
+            status=finished.status,
+            result=finished.content,
+            at_ms=call.at_ms if began_ms is None else began_ms,
+        )
 
     def refuse(self, row: EffectRow) -> None:
         """Note that a call will not run, before its result is stored."""
@@ -152,4 +156,4 @@ class Judge:
     def _would_end(self, step: int) -> bool:
         """Whether the decision of a step ends the turn: it called nothing, or a call that ends turns has run."""
         has_called = any(call.step == step and not call.is_forced for call in self.calls)
-        return not has_called or (bool(self.rules.rules) and ends_after(self._moment(step)))
+        return not has_called or (bool(self.rules.rules) and ends_after(self._moment(step), step))

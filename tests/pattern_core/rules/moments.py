@@ -59,7 +59,7 @@ def in_order(given: RuleSet, moment: Moment, tools: Sequence[str]) -> bool:
 
 
 def ends_after(given: RuleSet, moment: Moment) -> bool:
-    return engine.ends_after(under(given, moment))
+    return engine.ends_after(under(given, moment), moment.step)
 
 
 def at_exit(given: RuleSet, moment: Moment) -> Exit:
