@@ -267,11 +267,6 @@ class Moment:
     now_ms: int = 0
 
     @cached_property
-    def last(self) -> Call | None:
-        """The call that ran last, None if none did."""
-        return next((call for call in reversed(self.calls) if call.ran), None)
-
-    @cached_property
     def narrowed(self) -> Sequence[Narrowed]:
         """What each rule that restricts the next call leaves, in the order of judging."""
         return [found for rule in self.rules if (found := rule.narrow(self)) is not None]
@@ -283,7 +278,8 @@ class Moment:
 
     def after(self, rule: ToolRule) -> Call | None:
         """Return the call that ran last, if the rule is about it."""
-        return self.last if self.last is not None and rule.covers(self.last.tool) else None
+        last = next((call for call in reversed(self.calls) if call.ran), None)
+        return last if last is not None and rule.covers(last.tool) else None
 
     def enabled(self, patterns: Collection[str]) -> frozenset[str]:
         """Return the agent's tools that one of the names or patterns means."""

@@ -51,8 +51,7 @@ class RuleSet:
             if number > RULES_MAX:
                 raise InvalidInput(f"tool_rules holds at most {RULES_MAX} rules")
             try:
-                flat, theirs = _flat(entry)
-                made = _rules_of(flat, theirs)
+                theirs, made = _read(entry)
             except InvalidInput as error:
                 raise InvalidInput(f"tool_rules, rule {number}: {error.message}") from None
             rules += made
@@ -127,8 +126,10 @@ def _entries(stored: Json) -> Iterator[Mapping[str, Json]]:
         yield entry
 
 
-def _flat(entry: Mapping[str, Json]) -> tuple[dict[str, Json], str]:
-    """Return a rule's fields as one object, in whichever way they were nested, and its author's name of the kind."""
+def _read(entry: Mapping[str, Json]) -> tuple[str, list[ToolRule]]:
+    """Return its author's name of the kind of a stored rule, in snake case, and the rules that it makes; its fields may
+    be nested in several ways.
+    """
     flat = dict(entry)
     if "tool_name" in flat:
         flat.setdefault("tool", flat.pop("tool_name"))
@@ -142,22 +143,18 @@ def _flat(entry: Mapping[str, Json]) -> tuple[dict[str, Json], str]:
         kind = inner.pop("type", None)
         flat.update(inner)
     theirs = _HUMP.sub("_", kind).lower().replace("-", "_").removesuffix("_tool_rule") if isinstance(kind, str) else ""
-    if theirs == "requires_consent" and isinstance(flat.get("value"), dict):
-        flat.update(flat.pop("value"))
-    return flat, theirs
-
-
-def _rules_of(flat: dict[str, Json], theirs: str) -> list[ToolRule]:
-    name = OTHER_NAMES.get(theirs)
-    if name is None:
+    ours = OTHER_NAMES.get(theirs)
+    if ours is None:
         known = ", ".join(KINDS)
         raise InvalidInput(f"there is no type {theirs!r}; there are {known}" if theirs else "it has no `type`")
-    if name == "parent" and "parents" in flat:  # an older Letta: the tool may be called only after one of its parents
+    if theirs == "requires_consent" and isinstance(flat.get("value"), dict):
+        flat.update(flat.pop("value"))
+    if ours == "parent" and "parents" in flat:  # an older Letta: the tool may be called only after one of its parents
         child, parents = flat.pop("tool", None), read_value("names", flat.pop("parents"))
-        return [KINDS[name].of({**flat, "tool": parent, "children": [child]}) for parent in parents]
-    if name == "exclusive_groups" and "groups" not in flat:
+        return theirs, [kinds.Parent.of({**flat, "tool": parent, "children": [child]}) for parent in parents]
+    if ours == "exclusive_groups" and "groups" not in flat:
         flat["tool"] = EVERY  # the original names one tool of the groups, and means them all
-    return [KINDS[name].of(flat)]
+    return theirs, [KINDS[ours].of(flat)]
 
 
 def _contradictions(rules: Sequence[ToolRule], enabled: Collection[str]) -> Iterator[str]:
