@@ -110,8 +110,8 @@ def condition_in_words(condition: Condition) -> str:
             return f"a result of `{content['tool']}` contains “{content['text']}”"
         case "not":
             return f"not ({condition_in_words(content)})"
-    said = ((one.keys() & {"all", "any"}, condition_in_words(one)) for one in content)
-    parts = (f"({words})" if is_group else words for is_group, words in said)
+    parts = [condition_in_words(one) for one in content]
+    parts = [f"({part})" if one.keys() & {"all", "any"} else part for one, part in zip(content, parts, strict=True)]
     return (" and " if form == "all" else " or ").join(parts)
 
 

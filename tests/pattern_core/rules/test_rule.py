@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.rules.rule import Asked, Moment, ToolRule, Verdict, nothing, sentence
+from pattern_core.rules.kinds import Conditional, Needed
+from pattern_core.rules.rule import Asked, Moment, ToolRule, Verdict, fields_of, nothing, sentence
 from pattern_core.rules.ruleset import RuleSet
 from tests.pattern_core.rules.moments import after, check, rules
 
@@ -37,6 +38,17 @@ def test_a_kind_that_leaves_something_out_cannot_be_defined(left_out: str) -> No
     del body[left_out]
     with pytest.raises(TypeError, match=f"Forgetful does not define {left_out}"):
         type("Forgetful", (ToolRule,), body)
+
+
+def test_the_fields_of_a_kind_are_those_that_it_declares() -> None:
+    fields = fields_of(Conditional)
+    assert {name: (one.form, one.is_required) for name, one in fields.items()} == {
+        "outputs": ("outputs", True),
+        "default": ("name", False),
+        "strict": ("yes_no", False),
+    }
+    assert fields["default"].aliases == ("default_child",)
+    assert fields_of(Needed) == {}
 
 
 def test_rules_are_judged_by_rank() -> None:
