@@ -16,7 +16,7 @@ from pattern_core.ids import Ids
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.store import MemoryStore
-from pattern_core.rules.engine import RuleSet
+from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json

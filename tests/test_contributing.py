@@ -124,11 +124,11 @@ class Dummy(ToolRule):
 
 
 KINDS: ''',
-        "for kind in (\n": "for kind in (\n            Dummy,\n",
+        "for kind in (\n": "for kind in (\n        Dummy,\n",
     },
     proof="""
-from pattern_core.rules.engine import RuleSet, words
-assert words(RuleSet.of([{"tool": "block", "type": "dummy"}])) == ["`block` is a dummy."]
+from pattern_core.rules.ruleset import RuleSet
+assert RuleSet.of([{"tool": "block", "type": "dummy"}]).lines == ("`block` is a dummy.",)
 """,
 )
 ROUTE = Addition(

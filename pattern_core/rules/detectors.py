@@ -7,14 +7,15 @@ result that changes is progress, so polling until something changes is no loop.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.rules.facts import REFUSED, Call, Outcome
-from pattern_core.rules.fields import RuleField, covers
+from pattern_core.rules.fields import covers_any, read_value
 from pattern_db.columns import Json
 
 LEAST = 2  # fewer repetitions are no loop
@@ -22,6 +23,7 @@ MOST = 1_000
 PURE = "pure"
 
 Name = Literal["identical", "ping_pong", "no_progress", "compactions"]
+_Loop = tuple[Name, Hashable]  # the detector, and which of its loops: another call, or after news, is another loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,23 +56,15 @@ class DetectorSettings:
         known = [one.name for one in fields(cls)]
         if not isinstance(value, dict):
             raise InvalidInput(f"detectors is an object with {', '.join(known)}, or false for none")
-        unknown = sorted(set(value) - set(known))
-        if unknown:
+        if unknown := sorted(set(value) - set(known)):
             raise InvalidInput(f"detectors has no key {', '.join(unknown)}; it has {', '.join(known)}")
-        counts = {name: _count(name, count) for name, count in value.items() if name != "exempt"}
-        try:
-            exempt = RuleField(form="names", takes_patterns=True).read(value["exempt"]) if value.get("exempt") else ()
-        except InvalidInput as error:
-            raise InvalidInput(f"detectors.exempt: {error.message}") from None
-        return cls(exempt=exempt, **counts)
-
-
-def _count(name: str, value: Json) -> int | None:
-    if value is None or value is False:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not LEAST <= value <= MOST:
-        raise InvalidInput(f"detectors.{name} is a whole number from {LEAST} to {MOST}, or null for none")
-    return value
+        given: dict[str, Any] = {key: None if one is False else one for key, one in value.items() if key != "exempt"}
+        for name, limit in given.items():
+            if limit is not None and (type(limit) is not int or not LEAST <= limit <= MOST):
+                raise InvalidInput(f"detectors.{name} is a whole number from {LEAST} to {MOST}, or null for none")
+        if exempt := value.get("exempt"):
+            given["exempt"] = read_value("patterns", exempt, "detectors.exempt: ")
+        return cls(**given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,72 +78,57 @@ class Finding:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """A turn's calls in order, per compaction the number of the step that it made room for, and in `said` the steps
-    in which the model said something to the user.
-    """
-
-    calls: Sequence[Call]
-    compactions: Sequence[int] = ()
-    said: Collection[int] = ()
-
-
-def watch(watched: Watched, settings: DetectorSettings) -> Finding | None:
+def watch(
+    settings: DetectorSettings, calls: Sequence[Call], *, compactions: Sequence[int] = (), said: Collection[int] = ()
+) -> Finding | None:
     """Return the loop that the newest step is part of, None if there is none. Asked once after each step's calls.
 
-    A loop that is found for the first time in the turn is warned of; when it is found again, the turn stops.
+    `calls` are the turn's in order, `compactions` the steps that room was made for, `said` those in which the model
+    said something to the user. A loop that is found for the first time in the turn is warned of; when it is found
+    again, the turn stops.
     """
-    if not _may_loop(watched, settings):
-        return None
+    limits = (settings.identical, settings.ping_pong and 2 * settings.ping_pong, settings.no_progress)
+    is_short = len(calls) < min(filter(None, limits), default=math.inf)
+    if is_short and len(compactions) < (settings.compactions or math.inf):
+        return None  # as most turns are
+    looked_at = [call for call in calls if not covers_any(settings.exempt, (call.tool,))]
+    steps: dict[int, list[Call]] = {step: [] for step in (*compactions, *said, *(call.step for call in calls))}
+    for call in looked_at:
+        steps[call.step].append(call)
     found: Counter[_Loop] = Counter()
     now: list[_Loop] = []
-    for now in _loops(watched, settings):
+    for now in _loops(settings, sorted(steps.items()), Counter(compactions), said):
         found.update(now)
     again = [loop for loop in now if found[loop] > 1]
-    for name, _which in (*again, *now):
-        last = next((call.tool for call in reversed(watched.calls) if not _is_exempt(call, settings)), "")
-        words, advice = _TEXTS[name]
-        said = words.format(tool=last, count=getattr(settings, name))
-        if again:
-            return Finding(kind="stop", detector=name, text=f"Stopped: {said}, also after a warning.")
-        return Finding(kind="warn", detector=name, text=f"Careful: {said}. {advice}")
-    return None
+    if not now:
+        return None
+    name, _which = (again or now)[0]
+    words, advice = _TEXTS[name]
+    done = words.format(tool=looked_at[-1].tool if looked_at else "", count=getattr(settings, name))
+    if again:
+        return Finding(kind="stop", detector=name, text=f"Stopped: {done}, also after a warning.")
+    return Finding(kind="warn", detector=name, text=f"Careful: {done}. {advice}")
 
 
-def _may_loop(watched: Watched, settings: DetectorSettings) -> bool:
-    """Return whether there are enough calls or compactions for any loop: most turns are shorter."""
-    if len(watched.calls) < LEAST and not watched.compactions:
-        return False
-    rounds = settings.ping_pong and 2 * settings.ping_pong
-    least = (limit for limit in (settings.identical, rounds, settings.no_progress) if limit is not None)
-    is_full = settings.compactions is not None and len(watched.compactions) >= settings.compactions
-    return is_full or any(len(watched.calls) >= limit for limit in least)
-
-
-def _is_exempt(call: Call, settings: DetectorSettings) -> bool:
-    return any(covers(name, call.tool) for name in settings.exempt)
-
-
-_Loop = tuple[Name, Hashable]  # the detector, and which of its loops: another call, or after news, is another loop
-
-
-def _loops(watched: Watched, settings: DetectorSettings) -> Iterator[list[_Loop]]:
+def _loops(
+    settings: DetectorSettings, steps: Sequence[tuple[int, Sequence[Call]]], rooms: Counter[int], said: Collection[int]
+) -> Iterator[list[_Loop]]:
     """Yield the loops that each step is part of, in the order of the steps."""
-    rooms, said = Counter(watched.compactions), frozenset(watched.said)
-    steps: dict[int, list[Call]] = {step: [] for step in (*rooms, *said)}
-    for call in watched.calls:
-        steps.setdefault(call.step, []).extend(() if _is_exempt(call, settings) else (call,))
     ends: tuple[Outcome, ...] = ()  # the last two calls, the newest first
     results: set[tuple[str, str]] = set()
     done: set[str] = set()
     run = turns = 0  # how often the last call was repeated; how many calls were the last two in turns
     idle = new = 0  # steps that brought nothing, since the step `new`
     made = news = 0  # how often room was made, since the step `news` brought something or said it to the user
-    for step, calls in sorted(steps.items()):
+    for step, calls in steps:
         is_new = step in said and bool(calls)
         for call in calls:
-            is_new = _is_news(call, results, done) or is_new
+            what, status, result = call.outcome
+            if status != REFUSED:  # a new call that changed something is news, though its answer is known
+                has_changed = call.ran and call.effect_class != PURE and what not in done
+                is_new = is_new or has_changed or (call.tool, result) not in results
+                results.add((call.tool, result))
+                done.add(what)
             is_same, is_back = ends[:1] == (call.outcome,), ends[1:] == (call.outcome,)
             run = run + 1 if is_same else 1
             turns = 1 if is_same or not ends else turns + 1 if is_back else 2
@@ -157,27 +136,15 @@ def _loops(watched: Watched, settings: DetectorSettings) -> Iterator[list[_Loop]
         if calls:
             new, idle = (step, 0) if is_new else (new, idle + 1)
         news, made = (step, 0) if is_new or step in said else (news, made + rooms[step])
-        counts: tuple[tuple[Name, int, Hashable], ...] = (
-            ("identical", run, ends and ends[0][0]),
-            ("ping_pong", turns // 2, frozenset(ends)),
-            ("no_progress", idle, new),
-            ("compactions", made, news),
+        counts: tuple[tuple[Name, int, int | None, Hashable], ...] = (
+            ("identical", run, settings.identical, ends and ends[0][0]),
+            ("ping_pong", turns // 2, settings.ping_pong, frozenset(ends)),
+            ("no_progress", idle, settings.no_progress, new),
+            ("compactions", made, settings.compactions, news),
         )
         # A step of which nothing is looked at does not find again what the step before it found.
         is_seen = bool(calls or rooms[step])
-        limits = {name: getattr(settings, name) for name, *_ in counts}
-        yield [(name, which) for name, count, which in counts if is_seen and limits[name] and count >= limits[name]]
-
-
-def _is_news(call: Call, results: set[tuple[str, str]], done: set[str]) -> bool:
-    """Return whether a result was not seen before, or a new call changed something, though its answer is known."""
-    what, _status, result = call.outcome
-    if call.status == REFUSED:
-        return False
-    is_news = (call.ran and call.effect_class != PURE and what not in done) or (call.tool, result) not in results
-    results.add((call.tool, result))
-    done.add(what)
-    return is_news
+        yield [(name, which) for name, count, limit, which in counts if is_seen and limit and count >= limit]
 
 
 _TEXTS: Mapping[Name, tuple[str, str]] = {  # what is found, and what to do instead

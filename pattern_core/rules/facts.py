@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus
 from pattern_db.journal import effects
+from pattern_db.journal.effects import CallRow, EffectRow
 from pattern_db.timestamps import unix_ms
 
 RESULT_CHARS_MAX = 20_000  # of a result that are looked at
@@ -30,7 +32,7 @@ Outcome = tuple[str, str, str]  # what was called, its status and its result: eq
 _FRESH_ID = re.compile(r"_(?:[0-9a-hjkmnp-tv-z]{26}|[0-9]{19})\b")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """A tool call of the turn. `status` and `effect_class` are values of `pattern_db.enums`; `result` is the beginning
     of its text; `step` counts from 1; `at_ms` is when it started (unix ms), None while it has not.
@@ -44,7 +46,23 @@ class Call:
     at_ms: int | None = None
     effect_class: str = "unsafe"
     is_forced: bool = False
-    _outcome: Outcome | None = field(default=None, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, row: EffectRow | CallRow, arguments: object, *, result: str = "", **outcome: Any) -> Call:
+        """Return the call of a row. `arguments` are what their JSON says, maybe no object; `result` may begin with the
+        line that `EDITED` begins; `outcome` are other fields that say what came of the call.
+        """
+        if result.startswith(EDITED):
+            result = result.partition("\n")[2]
+        return cls(
+            tool=row.tool,
+            arguments=arguments if isinstance(arguments, dict) else {"invalid": arguments},
+            result=result[:RESULT_CHARS_MAX],
+            step=row.step,
+            effect_class=row.effect_class,
+            is_forced=row.call_id.startswith(FORCED_PREFIX),
+            **{"status": row.status, **outcome},
+        )
 
     @property
     def ran(self) -> bool:
@@ -56,46 +74,19 @@ class Call:
         """Whether its result is known, be it a failure."""
         return self.status not in OPEN
 
-    @property
+    @cached_property
     def outcome(self) -> Outcome:
         """The call and its result, without what differs though nothing is new: ids that are made for each call, such
         as that of a message, and the reason of a refusal, which may contain a time.
         """
-        if self._outcome is None:  # made once: detectors look at all calls of a turn after each step
-            what = f"{self.tool} {json.dumps(self.arguments, sort_keys=True, ensure_ascii=False, default=str)}"
-            result = "" if self.status == REFUSED else _FRESH_ID.sub("", self.result)
-            object.__setattr__(self, "_outcome", (what, self.status, result))
-        assert self._outcome is not None
-        return self._outcome
-
-
-def without_note(result: str) -> str:
-    """Return what a tool returned, without the line that `EDITED` begins."""
-    return result.partition("\n")[2] if result.startswith(EDITED) else result
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallState:
-    """The state of a turn.
-
-    `calls` are the turn's calls so far in order: when one is judged, those before it in the same decision are among
-    them, those after it are not. `tools` are the names of the agent's enabled tools; `step` is the number of the last
-    decision, 0 before the first; `last_ms` says per tool when it last started with success, in any turn (unix ms).
-    """
-
-    calls: tuple[Call, ...] = ()
-    tools: tuple[str, ...] = ()
-    step: int = 0
-    last_ms: Mapping[str, int] = field(default_factory=dict)
-    now_ms: int = 0
+        what = f"{self.tool} {json.dumps(self.arguments, sort_keys=True, ensure_ascii=False, default=str)}"
+        return what, self.status, "" if self.status == REFUSED else _FRESH_ID.sub("", self.result)
 
 
 def read(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[str, int]:
     """Return when the agent last started each of `tools` with success, in any turn (unix ms); tools that it never used
     are left out. `RuleSet.timed` names the tools for which this matters.
     """
-    if not tools:
-        return {}
     return {tool: unix_ms(at) for tool, at in effects.last_used(connection, agent_id, tools).items()}
 
 
@@ -103,15 +94,11 @@ def calls_of(connection: Connection, turn: int) -> tuple[Call, ...]:
     """Return the calls of the turn with this key, in order."""
     rows = effects.with_results(connection, turn, chars_max=RESULT_CHARS_MAX)
     return tuple(
-        Call(
-            tool=row.tool,
-            arguments=arguments if isinstance(arguments := json.loads(row.args), dict) else {"invalid": arguments},
-            status=row.status,
-            result=without_note(row.result or ""),
-            step=row.step,
+        Call.of(
+            row,
+            json.loads(row.args),
+            result=row.result or "",
             at_ms=None if row.started_at is None else unix_ms(row.started_at),
-            effect_class=row.effect_class,
-            is_forced=row.call_id.startswith(FORCED_PREFIX),
         )
         for row in rows
     )

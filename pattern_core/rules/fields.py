@@ -1,16 +1,24 @@
-"""What a rule is written in: names and patterns of tools, and the values of its fields, in JSON and in words. Pure."""
+"""What a rule is written in: names and patterns of tools, conditions, and the forms of its fields. Pure.
+
+A condition says what must have happened in the turn, as one of these objects. No text in it is run.
+
+{"tool_called": "web"}                                     it ran
+{"tool_not_called": "web"}                                 it did not run
+{"result_contains": {"tool": "web", "text": "error"}}      one of its results holds the text, in any case of letters
+{"all": [...]}  {"any": [...]}  {"not": {...}}             of conditions
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeAlias
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules import conditions
+from pattern_core.rules.facts import Call
 from pattern_db.columns import Json
 
 EVERY = "*"
@@ -18,23 +26,29 @@ NAMES_MAX = 100
 TEXT_CHARS_MAX = 1_000
 COUNT_MAX = 10_000
 SECONDS_MAX = 10 * 366 * 24 * 3600.0
+DEPTH_MAX = 4  # of conditions
+PARTS_MAX = 20  # conditions within one `all` or `any`
+SOUGHT_CHARS_MAX = 500
+CONDITIONS = "tool_called, tool_not_called, result_contains, all, any or not"
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/*?-]{1,128}")
 
+Condition: TypeAlias = Mapping[str, Any]  # one of the objects above, checked by `read_condition`
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name may stand for several tools: `*` means any characters, `?` one."""
+    return "*" in name or "?" in name
+
 
 def covers(pattern: str, tool: str) -> bool:
-    """Return whether a pattern means a tool: its name, or a pattern with `*` (any characters) and `?` (one)."""
+    """Return whether a name or pattern means a tool."""
     return pattern in (tool, EVERY) or (is_pattern(pattern) and fnmatchcase(tool, pattern))
 
 
 def covers_any(patterns: Iterable[str], tools: Collection[str]) -> bool:
     """Return whether one of the patterns means one of the tools."""
     return any(covers(pattern, tool) for pattern in patterns for tool in tools)
-
-
-def is_pattern(name: str) -> bool:
-    """Return whether a name may stand for several tools."""
-    return "*" in name or "?" in name
 
 
 def named(tools: Iterable[str]) -> str:
@@ -59,73 +73,185 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def holds(condition: Condition, calls: Sequence[Call]) -> bool:
+    """Return whether the condition holds after these calls of a turn."""
+    [(form, content)] = condition.items()
+    match form:
+        case "tool_called" | "tool_not_called":
+            return any(call.ran and fnmatchcase(call.tool, content) for call in calls) is (form == "tool_called")
+        case "result_contains":
+            text = content["text"].casefold()
+            return any(fnmatchcase(call.tool, content["tool"]) and text in call.result.casefold() for call in calls)
+        case "not":
+            return not holds(content, calls)
+    return (all if form == "all" else any)(holds(one, calls) for one in content)
+
+
+def tools_in(condition: Condition) -> tuple[str, ...]:
+    """Return the tools, or patterns of them, that the condition asks about, each once."""
+    [(form, content)] = condition.items()
+    if isinstance(content, str):
+        return (content,)
+    if form == "result_contains":
+        return (content["tool"],)
+    parts = content if isinstance(content, list) else [content]
+    return tuple(dict.fromkeys(tool for one in parts for tool in tools_in(one)))
+
+
+def condition_in_words(condition: Condition) -> str:
+    """Return the condition as the end of a sentence that begins with "if"."""
+    [(form, content)] = condition.items()
+    match form:
+        case "tool_called":
+            return f"`{content}` ran"
+        case "tool_not_called":
+            return f"`{content}` did not run"
+        case "result_contains":
+            return f"a result of `{content['tool']}` contains “{content['text']}”"
+        case "not":
+            return f"not ({condition_in_words(content)})"
+    parts = [condition_in_words(one) for one in content]
+    parts = [f"({part})" if one.keys() & {"all", "any"} else part for one, part in zip(content, parts, strict=True)]
+    return (" and " if form == "all" else " or ").join(parts)
+
+
+def read_condition(value: Json, *, depth: int = 1) -> Condition:
+    """Return a stored condition, with `result_contains` in full.
+
+    Raises:
+        InvalidInput: it is none, or nests deeper than `DEPTH_MAX`.
+    """
+    if not isinstance(value, dict) or len(value) != 1:
+        raise InvalidInput(f"a condition is an object with one key of {CONDITIONS}")
+    if depth > DEPTH_MAX:
+        raise InvalidInput(f"conditions nest at most {DEPTH_MAX} deep")
+    [(form, content)] = value.items()
+    match form, content:
+        case "tool_called" | "tool_not_called", str() if content:
+            return value
+        case "result_contains", str() if content:
+            return read_condition({form: {"tool": EVERY, "text": content}}, depth=depth)
+        case "result_contains", {"tool": str(tool), "text": str(text)} if len(content) == 2 and tool and text:
+            if len(text) > SOUGHT_CHARS_MAX:
+                raise InvalidInput(f"the text of result_contains has at most {SOUGHT_CHARS_MAX} characters")
+            return value
+        case "not", dict():
+            return {form: read_condition(content, depth=depth + 1)}
+        case "all" | "any", list() if 1 <= len(content) <= PARTS_MAX:
+            return {form: [read_condition(one, depth=depth + 1) for one in content]}
+    raise InvalidInput(
+        f"a condition is an object with one key of {CONDITIONS}; the first two take a tool's name, result_contains"
+        f' takes {{"tool", "text"}}, all and any a list of 1 to {PARTS_MAX} conditions, not a condition'
+    )
+
+
+# What a field holds, by its form; `_read` reads it.
+WANTED: Mapping[str, str] = {
+    "name": "a tool's name",
+    "pattern": "a tool's name",
+    "names": f"a list of 1 to {NAMES_MAX} tools' names",
+    "patterns": f"a list of 1 to {NAMES_MAX} tools' names",
+    "text": f"a text of 1 to {TEXT_CHARS_MAX} characters",
+    "texts": f"a list of 1 to {NAMES_MAX} texts",
+    "args": "an object of arguments",
+    "child_args": "an object that has an object of arguments for each child",
+    "outputs": "an object that has a tool's name for each result, at least one",
+    "groups": "a list of groups, each a list of at least two tools",
+    "count": f"a whole number from 0 to {COUNT_MAX}",
+    "seconds": "a number of seconds, more than 0 and ten years at most",
+    "yes_no": "true or false",
+    "condition": f"a condition: an object with one key of {CONDITIONS}",
+}
+# How a field is said in a sentence, where that is not its text.
+SAID: Mapping[str, Callable[[Any], str]] = {
+    "patterns": named,
+    "texts": ", ".join,
+    "count": times,
+    "seconds": duration,
+    "condition": condition_in_words,
+}
+
+
+@dataclass(frozen=True, slots=True)
 class RuleField:
-    """A field of a kind of rule: its form, one of `FORMS`; whether it must be there; whether names in it may be
-    patterns; and the names that other formats have for it, in the order in which they are tried.
+    """A field of a kind of rule: its form; its names in other formats, in the order in which they are tried; and
+    whether it must be there.
     """
 
     form: str
-    is_required: bool = False
-    takes_patterns: bool = False
-    aliases: tuple[str, ...] = ()
-
-    def read(self, value: Json) -> Any:  # Any: as the form says
-        """Return a value as its rule holds it.
-
-        Raises:
-            InvalidInput: the value will not do; the message says what would.
-        """
-        if (result := FORMS[self.form].read(value, self.takes_patterns)) is None:
-            raise InvalidInput(f"it takes {FORMS[self.form].wanted}")
-        return result
+    aliases: tuple[str, ...]
+    is_required: bool
 
 
-def stored(form: str, *, aliases: tuple[str, ...] = (), takes_patterns: bool = False, **default: Any) -> Any:
-    """Declare a field of a kind of rule; without `default` or `default_factory` it must be there."""
-    read_as = RuleField(form=form, is_required=not default, takes_patterns=takes_patterns, aliases=aliases)
-    return field(metadata={"stored": read_as}, **default)
+def stored(form: str, *, aliases: tuple[str, ...] = (), **default: Any) -> Any:
+    """Declare a field in one of the forms of `WANTED`; without `default` or `default_factory` it must be there."""
+    return field(metadata={"stored": RuleField(form, aliases, is_required=not default)}, **default)
 
 
-def _name(value: Json, takes_patterns: bool = False) -> str:
+def read_value(form: str, value: Json, where: str = "") -> Any:  # Any: as the form says
+    """Return a value of a form as a rule holds it.
+
+    Raises:
+        InvalidInput: the value will not do; the message begins with `where` and says what would.
+    """
+    try:
+        return _read(form, value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}{error.message}") from None
+
+
+def _read(form: str, value: Any) -> Any:
+    match form, value:
+        case ("name", str()):
+            return _name(value)
+        case ("pattern", str()):
+            return _pattern(value)
+        case ("names", [_, *_]) if len(value) <= NAMES_MAX:
+            return tuple(map(_name, value))
+        case ("patterns", [_, *_]) if len(value) <= NAMES_MAX:
+            return tuple(map(_pattern, value))
+        case ("text", str()) if 1 <= len(value) <= TEXT_CHARS_MAX:
+            return value
+        case ("texts", [_, *_]) if len(value) <= NAMES_MAX and _are(str, value):
+            return tuple(value)
+        case ("args", dict()) | ("yes_no", bool()):
+            return value
+        case ("child_args", dict()) if _are(dict, value.values()):
+            return {_name(child): arguments for child, arguments in value.items()}
+        case ("child_args", list()) if _are(dict, value) and _are(dict, [one.get("args") or {} for one in value]):
+            return {_name(one.get("name")): one.get("args") or {} for one in value}  # as Letta writes them
+        case ("outputs", dict()) if value:
+            return {str(output): _name(tool) for output, tool in value.items()}
+        case ("groups", [_, *_]) if _are(list, value) and all(len(group) > 1 for group in value):
+            return tuple(tuple(map(_pattern, group)) for group in value)
+        case ("count", _) if (number := to_number(value)).is_integer() and 0 <= number <= COUNT_MAX:
+            return int(number)
+        case ("seconds", _) if 0 < (number := _seconds(value)) <= SECONDS_MAX:
+            return int(number) if number.is_integer() else number
+        case ("condition", [_, *_]) if _are(str, value):  # names of tools that all must have run
+            return read_condition({"all": [{"tool_called": _pattern(one)} for one in value]})
+        case ("condition", _):
+            return read_condition(value)
+    raise InvalidInput(f"it takes {WANTED[form]}")
+
+
+def _are(kind: type, values: Iterable[object]) -> bool:
+    return all(isinstance(one, kind) for one in values)
+
+
+def _pattern(value: object) -> str:
     if not isinstance(value, str) or _NAME.fullmatch(value) is None:
         raise InvalidInput(f"{value!r} is no tool's name (letters, digits, and _ . : / -)")
-    if is_pattern(value) and not takes_patterns:
-        raise InvalidInput(f"{value!r} stands for several tools; here one must be named")
     return value
 
 
-def _is_list(value: Json) -> bool:
-    return isinstance(value, list) and 1 <= len(value) <= NAMES_MAX
+def _name(value: object) -> str:
+    if is_pattern(name := _pattern(value)):
+        raise InvalidInput(f"{value!r} stands for several tools; here one must be named")
+    return name
 
 
-def _names(value: Any, takes_patterns: bool) -> tuple[str, ...] | None:
-    return tuple(_name(one, takes_patterns) for one in value) if _is_list(value) else None
-
-
-def _child_args(value: Json, _: bool) -> dict[str, dict[str, Json]] | None:
-    """Read `{child: arguments}`, or Letta's `[{"name": child, "args": arguments}]`."""
-    if isinstance(value, list):
-        pairs = [(one.get("name"), one.get("args") or {}) if isinstance(one, dict) else (None, None) for one in value]
-    elif isinstance(value, dict):
-        pairs = list(value.items())
-    else:
-        return None
-    result = {}
-    for child, arguments in pairs:
-        if not isinstance(arguments, dict):
-            return None
-        result[_name(child)] = arguments
-    return result
-
-
-def _groups(value: Json, _: bool) -> tuple[tuple[str, ...], ...] | None:
-    if not isinstance(value, list) or not value or not all(isinstance(one, list) and len(one) > 1 for one in value):
-        return None
-    return tuple(tuple(_name(tool, True) for tool in group) for group in value)
-
-
-def _number(value: Json) -> float:
+def to_number(value: object) -> float:
     """Return a number, also one that a command line left as text; NaN for anything else."""
     try:
         return math.nan if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
@@ -133,71 +259,7 @@ def _number(value: Json) -> float:
         return math.nan
 
 
-def _count(value: Json, _: bool) -> int | None:
-    number = _number(value)
-    return int(number) if number.is_integer() and 0 <= number <= COUNT_MAX else None
-
-
-def _seconds(value: Json, _: bool) -> float | None:
+def _seconds(value: object) -> float:
     if isinstance(value, dict) and set(value) <= {"secs", "nanos"}:  # as Rust writes a duration
-        number = _number(value.get("secs", 0)) + _number(value.get("nanos", 0)) / 1e9
-    else:
-        number = _number(value)
-    if not 0 < number <= SECONDS_MAX:
-        return None
-    return int(number) if number.is_integer() else number
-
-
-def _condition(value: Json, _: bool) -> conditions.Condition:
-    """Read a condition, or a list of names of tools that all must have run."""
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
-        value = {"all": [{"tool_called": _name(one, True)} for one in value]}
-    return conditions.read(value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """What a value is, in words; a reader of JSON that returns None for what will not do, and is told whether names may
-    be patterns; a value in a sentence; the tools that a value names.
-    """
-
-    wanted: str
-    read: Callable[[Any, bool], Any]
-    say: Callable[[Any], str] = str
-    tools: Callable[[Any], Iterable[str]] = lambda _: ()
-
-
-FORMS: Mapping[str, _Form] = {
-    "name": _Form(
-        "a tool's name",
-        lambda value, patterns: _name(value, patterns) if isinstance(value, str) else None,
-        tools=lambda name: (name,),
-    ),
-    "names": _Form(f"a list of 1 to {NAMES_MAX} tools' names", _names, named, tuple),
-    "text": _Form(
-        f"a text of 1 to {TEXT_CHARS_MAX} characters",
-        lambda value, _: value if isinstance(value, str) and 1 <= len(value) <= TEXT_CHARS_MAX else None,
-    ),
-    "texts": _Form(
-        f"a list of 1 to {NAMES_MAX} texts",
-        lambda value, _: tuple(value) if _is_list(value) and all(isinstance(one, str) for one in value) else None,
-        ", ".join,
-    ),
-    "args": _Form("an object of arguments", lambda value, _: value if isinstance(value, dict) else None),
-    "child_args": _Form("an object that has an object of arguments for each child", _child_args),
-    "outputs": _Form(
-        "an object that has a tool's name for each result, at least one",
-        lambda value, _: {str(one): _name(value[one]) for one in value} if isinstance(value, dict) and value else None,
-        tools=lambda outputs: dict.fromkeys(outputs.values()),
-    ),
-    "groups": _Form("a list of groups, each a list of at least two tools", _groups),
-    "count": _Form(f"a whole number from 0 to {COUNT_MAX}", _count, times),
-    "seconds": _Form("a number of seconds, more than 0 and ten years at most", _seconds, duration),
-    "yes_no": _Form("true or false", lambda value, _: value if isinstance(value, bool) else None),
-    "condition": _Form(
-        f"a condition: an object with one key of {conditions.FORMS}",
-        _condition,
-        conditions.in_words,
-        conditions.tools_in,
-    ),
-}
+        return to_number(value.get("secs", 0)) + to_number(value.get("nanos", 0)) / 1e9
+    return to_number(value)

@@ -9,14 +9,25 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
-from pattern_core.rules.conditions import Condition, holds, in_words
 from pattern_core.rules.facts import OPEN, REFUSED, USED, Call
-from pattern_core.rules.fields import EVERY, covers_any, duration, is_pattern, named, one_of, stored, times
+from pattern_core.rules.fields import (
+    EVERY,
+    Condition,
+    condition_in_words,
+    covers_any,
+    duration,
+    holds,
+    is_pattern,
+    named,
+    one_of,
+    stored,
+    times,
+    to_number,
+)
 from pattern_core.rules.rule import (
     NOTHING_LEFT,
     Asked,
@@ -95,13 +106,12 @@ class StartConstraint(ToolRule):
             tools=tools,
             why=f"{named(sorted(tools))} must run first in a turn, before `{{tool}}`.",
             note=f"Before anything else in this turn call {one_of(sorted(tools))}.",
-            is_forced=True,
             prefill={rule.tool: rule.args for rule in waiting if rule.args},
         )
 
     def lack(self, moment: Moment) -> Missing | None:
         """Lack one of the tools until it ran or was tried often enough."""
-        steps = {call.step for call in moment.state.calls if call.tool in self.starters and call.has_ended}
+        steps = {call.step for call in moment.calls if call.tool in self.starters and call.has_ended}
         if len(steps) >= START_ATTEMPTS or any(map(moment.was_tried, self.starters)):
             return None
         tool = next(filter(moment.is_open, self.starters), None)
@@ -115,7 +125,7 @@ class StartConstraint(ToolRule):
         mine = next((one for one in moment.missing if one.rule is self), None)
         if mine is None or any(tool in self.starters for tool in decided):
             return None
-        passed = {call.step for call in moment.state.calls if call.status == REFUSED and call.tool not in self.starters}
+        passed = {call.step for call in moment.calls if call.status == REFUSED and call.tool not in self.starters}
         return ForcedCall(tool=mine.tool, arguments=mine.arguments) if len(passed) + 1 >= START_ATTEMPTS else None
 
     def needs_order(self, tools: Collection[str], moment: Moment) -> bool:
@@ -148,16 +158,18 @@ class RequiredBeforeExitIf(ToolRule):
 
     def lack(self, moment: Moment) -> Missing | None:
         """Lack the tool until it was tried, while the condition holds."""
-        if moment.was_tried(self.tool) or not holds(self.condition, moment.state.calls):
+        if moment.was_tried(self.tool) or not holds(self.condition, moment.calls):
             return None
-        return Missing(rule=self, tool=self.tool, why=f"`{self.tool}` is required because {in_words(self.condition)}.")
+        return Missing(
+            rule=self, tool=self.tool, why=f"`{self.tool}` is required because {condition_in_words(self.condition)}."
+        )
 
 
 class RequiresPreceding(ToolRule):
     """The tool may run only after each of `tools` ran."""
 
     name, aliases = "requires_preceding", ("requires_preceding_tools",)
-    tools: tuple[str, ...] = stored("names", aliases=("conditions", "value"), takes_patterns=True)
+    tools: tuple[str, ...] = stored("patterns", aliases=("conditions", "value"))
     narrow = lack = ends = nothing
     needs_order = _beside
     in_words = sentence("Call {tool} only after {tools} succeeded in the same turn.")
@@ -173,7 +185,7 @@ class RequiresFollowing(ToolRule):
 
     name, aliases = "requires_following", ("requires_following_tools",)
     is_final = True
-    tools: tuple[str, ...] = stored("names", aliases=("conditions", "value"), takes_patterns=True)
+    tools: tuple[str, ...] = stored("patterns", aliases=("conditions", "value"))
     narrow = lack = ends = nothing
     needs_order = _beside
     in_words = sentence("Call {tool} only before {tools}, not after.")
@@ -188,7 +200,7 @@ class Child(ToolRule):
     """Directly after the tool ran one of `children` must be called; `args` (child → arguments) override the model's."""
 
     name, aliases = "child", ("constrain_child_tools",)
-    children: tuple[str, ...] = stored("names", takes_patterns=True)
+    children: tuple[str, ...] = stored("patterns")
     args: Mapping[str, Mapping[str, Any]] = stored("child_args", aliases=("child_arg_nodes",), default_factory=dict)
     objection = lack = ends = nothing
     needs_order = _around
@@ -209,7 +221,7 @@ class Parent(ToolRule):
     """`children` may be called directly after the tool ran and at no other time, and then nothing else may."""
 
     name, aliases = "parent", ("parent_last_tool",)
-    children: tuple[str, ...] = stored("names", takes_patterns=True)
+    children: tuple[str, ...] = stored("patterns")
     objection = lack = ends = nothing
     needs_order = _around
     in_words = sentence("Call {children} only directly after {tool}, and after it nothing else.")
@@ -218,7 +230,7 @@ class Parent(ToolRule):
         """Leave the children directly after the tool, else all but them."""
         if (last := moment.after(self)) is not None:
             return _only(self, self.children, last, moment)
-        others = frozenset(moment.state.tools) - moment.enabled(self.children)
+        others = frozenset(moment.tools) - moment.enabled(self.children)
         return Narrowed(rule=self, tools=others, why=f"it may be called only directly after `{self.tool}`.")
 
 
@@ -257,7 +269,7 @@ def _only(rule: ToolRule, tools: Collection[str], last: Call, moment: Moment, **
     left = sorted(moment.enabled(tools))
     why = f"directly after `{last.tool}` only {named(left) or 'no tool'} may be called."
     note = f"Now call {one_of(left)}." if left else ""
-    return Narrowed(rule=rule, tools=frozenset(left), why=why, note=note, is_forced=True, **more)
+    return Narrowed(rule=rule, tools=frozenset(left), why=why, note=note, **more)
 
 
 def _output(result: str) -> object:
@@ -273,10 +285,7 @@ def _matches(wanted: str, output: object) -> bool:
     if isinstance(output, bool):
         return wanted.strip().lower() == str(output).lower()
     if isinstance(output, int | float):
-        try:
-            return float(wanted) == output
-        except ValueError:
-            return False
+        return to_number(wanted) == output
     return wanted == output
 
 
@@ -301,7 +310,7 @@ class ExclusiveGroups(ToolRule):
         """Refuse a tool of a group of which another was used, or is about to be."""
         for group in self.groups:
             if covers_any(group, (call.tool,)):
-                for other in moment.state.calls:
+                for other in moment.calls:
                     if other.tool != call.tool and other.status in USED and covers_any(group, (other.tool,)):
                         return self.refuse(f"of {named(group)} only one is used in a turn, and `{other.tool}` was.")
         return None
@@ -323,10 +332,10 @@ class MaxCalls(ToolRule):
 
     def narrow(self, moment: Moment) -> Narrowed | None:
         """Leave the other tools, once all calls are used."""
-        if sum(self.covers(call.tool) and call.status in USED for call in moment.state.calls) < self.count:
+        if sum(self.covers(call.tool) and call.status in USED for call in moment.calls) < self.count:
             return None
         what = "tools run" if self.tool == EVERY else f"`{self.tool}` runs"
-        left = frozenset(tool for tool in moment.state.tools if not self.covers(tool))
+        left = frozenset(tool for tool in moment.tools if not self.covers(tool))
         return Narrowed(rule=self, tools=left, why=f"{what} at most {times(self.count)} in a turn.")
 
 
@@ -334,18 +343,17 @@ class Cooldown(ToolRule):
     """`seconds` must pass from one successful start of the tool to the next, across turns."""
 
     name = "cooldown"
-    is_final = True
+    is_final = is_timed = True
     seconds: float = stored("seconds", aliases=("value", "duration", "params", "param"))
     narrow = lack = ends = needs_order = nothing
     in_words = sentence("Between two uses of {tool} {seconds} must pass.")
 
     def objection(self, call: Asked, moment: Moment) -> Verdict | None:
         """Refuse while the tool rests. A call that is under way counts from now."""
-        state = moment.state
-        starts = [at for tool, at in state.last_ms.items() if self.covers(tool)]
-        used = [one for one in state.calls if self.covers(one.tool) and (one.ran or one.status in OPEN)]
-        starts += [state.now_ms if one.at_ms is None else one.at_ms for one in used]
-        passed_s = [(state.now_ms - at) / 1000 for at in starts]
+        starts = [at for tool, at in moment.last_ms.items() if self.covers(tool)]
+        used = [one for one in moment.calls if self.covers(one.tool) and (one.ran or one.status in OPEN)]
+        starts += [moment.now_ms if one.at_ms is None else one.at_ms for one in used]
+        passed_s = [(moment.now_ms - at) / 1000 for at in starts]
         # A start that lies further ahead than a rest is long was measured by a clock that has been set back since.
         known_s = [one for one in passed_s if one > -self.seconds]
         left_s = self.seconds - max(min(known_s), 0.0) if known_s else 0.0
@@ -358,13 +366,14 @@ class Periodic(ToolRule):
 
     name = "periodic"
     takes_patterns = False
+    is_timed = True
     seconds: float = stored("seconds", aliases=("value", "duration", "params", "param"))
     objection = narrow = ends = needs_order = nothing
     in_words = sentence("Call {tool} every {seconds}; you are told when it is due.")
 
     def lack(self, moment: Moment) -> Missing | None:
         """Lack the tool if it was not used for so long, in this turn or before."""
-        last, now = moment.state.last_ms.get(self.tool), moment.state.now_ms
+        last, now = moment.last_ms.get(self.tool), moment.now_ms
         # A time far ahead was measured by a clock that has been set back since: it must not put the tool off.
         if moment.was_tried(self.tool) or not (last is None or abs(now - last) >= self.seconds * 1000):
             return None
@@ -434,9 +443,7 @@ class AllowedOperations(ToolRule):
             del kept["default"]
         parameters: Mapping[str, Any] = spec.parameters
         properties = {**parameters["properties"], name: {**kept, "enum": left}}
-        return ToolSpec(
-            name=spec.name, description=spec.description, parameters={**parameters, "properties": properties}
-        )
+        return replace(spec, parameters={**parameters, "properties": properties})
 
 
 class Needed(ToolRule):
@@ -449,27 +456,25 @@ class Needed(ToolRule):
     in_words = sentence("{tool} must stay available: other parts rely on it.")
 
 
-KINDS: Mapping[str, type[ToolRule]] = MappingProxyType(
-    {
-        kind.name: kind
-        for kind in (
-            ContinueLoop,
-            ExitLoop,
-            StartConstraint,
-            RequiredBeforeExit,
-            RequiredBeforeExitIf,
-            RequiresPreceding,
-            RequiresFollowing,
-            Child,
-            Parent,
-            Conditional,
-            ExclusiveGroups,
-            MaxCalls,
-            Cooldown,
-            Periodic,
-            RequiresConsent,
-            AllowedOperations,
-            Needed,
-        )
-    }
-)
+KINDS: Mapping[str, type[ToolRule]] = {
+    kind.name: kind
+    for kind in (
+        ContinueLoop,
+        ExitLoop,
+        StartConstraint,
+        RequiredBeforeExit,
+        RequiredBeforeExitIf,
+        RequiresPreceding,
+        RequiresFollowing,
+        Child,
+        Parent,
+        Conditional,
+        ExclusiveGroups,
+        MaxCalls,
+        Cooldown,
+        Periodic,
+        RequiresConsent,
+        AllowedOperations,
+        Needed,
+    )
+}

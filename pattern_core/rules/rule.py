@@ -7,16 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, ClassVar, Literal, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
+from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
-from pattern_core.rules.facts import Call, CallState
-from pattern_core.rules.fields import EVERY, FORMS, RuleField, covers, is_pattern, stored
+from pattern_core.rules.facts import Call
+from pattern_core.rules.fields import EVERY, SAID, WANTED, RuleField, covers, covers_any, is_pattern, read_value, stored
 from pattern_db.columns import Json
 
 PRIORITY = 5  # of a rule that names none
 PRIORITY_MAX = 255
 NOTHING_LEFT = "The rules of your tools leave none to call now: answer in words."
+# What others store beside a rule and we have no use for.
+_IGNORED = frozenset({"metadata", "prompt_template", "id", "conditions"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +52,17 @@ class ForcedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """What a rule leaves for the next call: the enabled tools that may be called, and whether one of them must be.
+    """What a rule leaves for the next call: the enabled tools that may be called.
 
-    `why` is the reason for refusing any other `{tool}`, `note` a sentence for the prompt. `prefill` holds arguments per
-    tool that override the model's. If the turn must not end before one of the tools was called, `follows` begins the
-    sentence that says why.
+    `why` is the reason for refusing any other `{tool}`. Where one of them must be called, `note` says so in the prompt.
+    `prefill` holds arguments per tool that override the model's. If the turn must not end before one of the tools was
+    called, `follows` begins the sentence that says why.
     """
 
     rule: ToolRule
     tools: frozenset[str]
     why: str
     note: str = ""
-    is_forced: bool = False
     prefill: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     follows: str = ""
 
@@ -95,6 +97,7 @@ class ToolRule(ABC):
     is_about_all: ClassVar[bool] = False  # its tool may be left out and is `*` then
     is_final: ClassVar[bool] = False  # what it refuses stays refused for now, whatever else is called first
     must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
+    is_timed: ClassVar[bool] = False  # it asks when its tool was used last, in any turn
 
     tool: str
     priority: int = PRIORITY
@@ -105,6 +108,36 @@ class ToolRule(ABC):
             if getattr(getattr(cls, name, None), "__isabstractmethod__", not hasattr(cls, name)):
                 raise TypeError(f"the kind of tool rule {cls.__name__} does not define {name}")
         dataclass(frozen=True, kw_only=True)(cls)
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Json]) -> Self:
+        """Return a rule of this kind from its fields in JSON, under our names or those of other formats.
+
+        Raises:
+            InvalidInput: a field is missing, is not known or will not do; the message names it and what it takes.
+        """
+        left = {key: value for key, value in entry.items() if value is not None}  # null is as good as nothing
+        if (tool := left.pop("tool", EVERY if cls.is_about_all else None)) is None:
+            also = ", or a pattern such as *" if cls.takes_patterns else ""
+            raise InvalidInput(f"{cls.name} needs `tool`: a tool's name{also}")
+        given = {"tool": read_value("pattern" if cls.takes_patterns else "name", tool, "`tool`: ")}
+        for name, one in fields_of(cls).items():
+            found = next((key for key in (name, *one.aliases) if left.get(key, []) != []), None)
+            if found is not None:
+                given[name] = read_value(one.form, left.pop(found), f"`{name}`: ")
+            elif one.is_required:
+                raise InvalidInput(f"{cls.name} needs `{name}`: {WANTED[one.form]}")
+            else:
+                left.pop(name, None)
+        priority = given["priority"] = left.pop("priority", PRIORITY)
+        if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= PRIORITY_MAX:
+            raise InvalidInput(f"`priority` is a whole number from 0 to {PRIORITY_MAX}, the highest first")
+        if "message" in left:
+            given["message"] = read_value("text", left.pop("message"), "`message`: ")
+        if unknown := sorted(set(left) - _IGNORED):
+            known = ", ".join(("tool", "type", *fields_of(cls), "priority", "message"))
+            raise InvalidInput(f"{cls.name} has no field {', '.join(unknown)}; it has {known}")
+        return cls(**given)
 
     @abstractmethod
     def objection(self, call: Asked, moment: Moment) -> Verdict | None:
@@ -210,26 +243,28 @@ def sentence(template: str, **parts: Callable[[Any], str]) -> Callable[[ToolRule
     """Return a method that fills a template with the rule's `{tool}`, its fields, and what `parts` make of the rule."""
 
     def in_words(rule: ToolRule) -> str:
-        said = {name: FORMS[one.form].say(getattr(rule, name)) for name, one in fields_of(type(rule)).items()}
+        said = {name: SAID.get(one.form, str)(getattr(rule, name)) for name, one in fields_of(type(rule)).items()}
         return template.format(**{"tool": rule.label, **said, **{name: part(rule) for name, part in parts.items()}})
 
     return in_words
 
 
+@dataclass(frozen=True, kw_only=True)
 class Moment:
-    """A moment of a turn: its state, and what the rules together make of it, each worked out at most once."""
+    """A moment of a turn: what the rules judge by, and what they together make of it, each worked out at most once.
 
-    def __init__(self, rules: Sequence[ToolRule], state: CallState) -> None:
-        self.rules, self.state = rules, state
+    `rules` are in the order of judging. `calls` are the turn's calls so far in order: when one is judged, those before
+    it in the same decision are among them, those after it are not. `tools` are the names of the agent's enabled tools;
+    `step` is the number of the last decision, 0 before the first; `last_ms` says per tool when it last started with
+    success, in any turn (unix ms).
+    """
 
-    @cached_property
-    def last(self) -> Call | None:
-        """The call that ran last, None if none did."""
-        return next((call for call in reversed(self.state.calls) if call.ran), None)
-
-    def after(self, rule: ToolRule) -> Call | None:
-        """Return the call that ran last, if the rule is about it."""
-        return self.last if self.last is not None and rule.covers(self.last.tool) else None
+    rules: Sequence[ToolRule] = ()
+    calls: Sequence[Call] = ()
+    tools: Sequence[str] = ()
+    step: int = 0
+    last_ms: Mapping[str, int] = field(default_factory=dict)
+    now_ms: int = 0
 
     @cached_property
     def narrowed(self) -> Sequence[Narrowed]:
@@ -241,21 +276,24 @@ class Moment:
         """What the turn cannot end without and can still be called, in the order of judging."""
         return [found for rule in self.rules if (found := rule.lack(self)) is not None and self.is_open(found.tool)]
 
+    def after(self, rule: ToolRule) -> Call | None:
+        """Return the call that ran last, if the rule is about it."""
+        last = next((call for call in reversed(self.calls) if call.ran), None)
+        return last if last is not None and rule.covers(last.tool) else None
+
     def enabled(self, patterns: Collection[str]) -> frozenset[str]:
         """Return the agent's tools that one of the names or patterns means."""
-        return frozenset(tool for tool in self.state.tools if any(covers(one, tool) for one in patterns))
+        return frozenset(tool for tool in self.tools if covers_any(patterns, (tool,)))
 
     def is_open(self, tool: str) -> bool:
         """Return whether the agent has the tool and no rule refuses it for good."""
-        asked = Asked(tool=tool)
         final = (rule for rule in self.rules if rule.is_final and rule.covers(tool))
-        return tool in self.state.tools and all(rule.judge(asked, self) is None for rule in final)
+        return tool in self.tools and all(rule.judge(Asked(tool=tool), self) is None for rule in final)
 
     def ran(self, name: str) -> bool:
         """Return whether a tool of this name or pattern ran."""
-        return any(call.ran and covers(name, call.tool) for call in self.state.calls)
+        return any(call.ran and covers(name, call.tool) for call in self.calls)
 
     def was_tried(self, tool: str) -> bool:
         """Return whether the tool ran, or was called by a rule, with whatever result."""
-        calls = (call for call in self.state.calls if call.tool == tool)
-        return any(call.ran or (call.is_forced and call.has_ended) for call in calls)
+        return any(call.tool == tool and (call.ran or (call.is_forced and call.has_ended)) for call in self.calls)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from pattern_core.errors import LimitReached
 from pattern_core.messages import Part, ToolCall
 from pattern_core.models.model import ModelReply, ToolSpec
-from pattern_core.rules.detectors import DetectorSettings, Watched, watch
-from pattern_core.rules.engine import Exit, Offer, RuleSet, added, at_exit, check, ends_after, in_order, offer
-from pattern_core.rules.facts import FORCED_PREFIX, REFUSED, RESULT_CHARS_MAX, Call, CallState, without_note
-from pattern_core.rules.rule import Asked, ForcedCall, Verdict
+from pattern_core.rules.detectors import DetectorSettings, watch
+from pattern_core.rules.engine import Exit, Offer, added, at_exit, check, ends_after, in_order, offer
+from pattern_core.rules.facts import REFUSED, Call
+from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
+from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.state import FinishedCall
 from pattern_db.journal.effects import EffectRow
 
@@ -53,33 +54,18 @@ class Judge:
 
     def plan(self, rows: Sequence[EffectRow], arguments: Sequence[object]) -> None:
         """Add the calls of a decision."""
-        for row, given in zip(rows, arguments, strict=True):
-            self.calls.append(
-                Call(
-                    tool=row.tool,
-                    arguments=given if isinstance(given, dict) else {"invalid": given},
-                    status=row.status,
-                    step=row.step,
-                    effect_class=row.effect_class,
-                    is_forced=row.call_id.startswith(FORCED_PREFIX),
-                )
-            )
+        self.calls += [Call.of(row, given) for row, given in zip(rows, arguments, strict=True)]
 
     def finish(self, finished: FinishedCall, began_ms: int | None = None) -> None:
         """Note the outcome of a call that began at a time in unix ms (None: as noted before)."""
         place = self._place(finished.row)
         call = self.calls[place]
-        result = without_note(finished.content)[:RESULT_CHARS_MAX]
-        at_ms = call.at_ms if began_ms is None else began_ms
-        self.calls[place] = Call(
-            tool=call.tool,
-            arguments=call.arguments,
+        self.calls[place] = Call.of(
+            finished.row,
+            call.arguments,
             status=finished.status,
-            result=result,
-            step=call.step,
-            at_ms=at_ms,
-            effect_class=call.effect_class,
-            is_forced=call.is_forced,
+            result=finished.content,
+            at_ms=call.at_ms if began_ms is None else began_ms,
         )
 
     def refuse(self, row: EffectRow) -> None:
@@ -91,19 +77,22 @@ class Judge:
         first = next(index for index, call in enumerate(self.calls) if call.step == row.step)
         return first + row.call
 
-    def _state(self, step: int, *, before: EffectRow | None = None) -> CallState:
-        """The turn after `step`; `before` one of the newest decision's calls, without it and those after it."""
-        calls = self.calls if before is None else self.calls[: self._place(before)]
-        return CallState(
-            calls=tuple(calls), tools=tuple(self.tools), step=step, last_ms=self.last_ms, now_ms=self.now_ms()
+    def _moment(self, step: int, calls: Sequence[Call] | None = None) -> Moment:
+        """The turn after `step`, of whose calls only `calls` are looked at (None: all)."""
+        return Moment(
+            rules=self.rules.ordered,
+            calls=tuple(self.calls if calls is None else calls),
+            tools=self.tools,
+            step=step,
+            last_ms=self.last_ms,
+            now_ms=self.now_ms(),
         )
 
     def offer(self, specs: Sequence[ToolSpec], step: int) -> Offer:
         """Return what the decision of a step may use, judged from the calls of the steps before it."""
         if not self.rules.rules:
             return Offer(tools=tuple(specs))
-        calls = tuple(call for call in self.calls if call.step < step)
-        return offer(self.rules, replace(self._state(step - 1), calls=calls), specs)
+        return offer(self._moment(step - 1, [call for call in self.calls if call.step < step]), specs)
 
     def completed(
         self, reply: ModelReply, specs: Sequence[ToolSpec], step: int
@@ -119,12 +108,12 @@ class Judge:
             else part
             for part in reply.parts
         ]
-        made = added(self.rules, self._state(step - 1), [call.tool for call in wanted])
+        made = added(self._moment(step - 1), [call.tool for call in wanted])
         return replace(reply, parts=tuple(parts)), made
 
     def runs_in_order(self, tools: Sequence[str], step: int) -> bool:
         """Whether a rule looks at what came before, so that the calls must run one after another."""
-        return bool(self.rules.rules) and in_order(self.rules, self._state(step), tools)
+        return bool(self.rules.rules) and in_order(self._moment(step), tools)
 
     def check(
         self,
@@ -134,15 +123,13 @@ class Judge:
         is_approved: bool,
         agreed: Collection[str | None] = (),
     ) -> Verdict:
-        """Return whether a call of the newest decision runs, after those before it; see `rules.check`."""
-        state = self._state(row.step, before=row)
-        return check(self.rules, state, asked, is_approved=is_approved, agreed=agreed)
+        """Return whether a call of the newest decision runs, after those before it; see `engine.check`."""
+        before = self._moment(row.step, self.calls[: self._place(row)])
+        return check(before, asked, is_approved=is_approved, agreed=agreed)
 
     def exit(self, step: int) -> Exit:
         """Return whether a turn that would end after `step` may."""
-        if not self.rules.rules:
-            return Exit(may_end=True)
-        return at_exit(self.rules, self._state(step))
+        return at_exit(self._moment(step)) if self.rules.rules else Exit(may_end=True)
 
     def border(self, step: int) -> StepBorder:
         """Return what follows now that all calls of `step` have ended.
@@ -152,15 +139,14 @@ class Judge:
         """
         notes = []
         compactions = [one for one in self.compactions if one <= step]  # a restart may know of the next step's
-        watched = Watched(calls=self.calls, compactions=compactions, said=self.said)
-        finding = watch(watched, self.detectors)
+        finding = watch(self.detectors, self.calls, compactions=compactions, said=self.said)
         if finding is not None and finding.kind == "stop":
             raise LimitReached(finding.text, detector=finding.detector)
         if finding is not None:
             notes.append(finding.text)
         # The decision ends the turn: it called nothing, or a call that ends turns has run.
         has_called = any(call.step == step and not call.is_forced for call in self.calls)
-        if not has_called or (self.rules.rules and ends_after(self.rules, self._state(step))):
+        if not has_called or (self.rules.rules and ends_after(self._moment(step), step)):
             leaving = self.exit(step)
             if leaving.may_end:
                 return StepBorder(ends=True)

@@ -24,7 +24,7 @@ from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.build import NOTHING_FOUND, Findings, Offered, Prompt
 from pattern_core.prompts.collect import Look
 from pattern_core.rules import facts
-from pattern_core.rules.engine import RuleSet, words
+from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
 from pattern_core.turns.consent import AGREED
 from pattern_core.turns.judge import Judge, StepBorder
@@ -235,7 +235,7 @@ class Turn:
                 sampling=self.settings.sampling,
                 force_tool=offered.forced,
                 context=self.settings.context,
-                rules=words(self.judge.rules),
+                rules=self.judge.rules.lines,
                 notes=(*offered.notes, *self._notes),
             ),
             self._found or NOTHING_FOUND,

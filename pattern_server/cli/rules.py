@@ -7,11 +7,10 @@ import json
 import click
 
 from pattern_core.errors import Conflict
-from pattern_core.rules.engine import RuleSet, words
 from pattern_core.rules.fields import RuleField
 from pattern_core.rules.kinds import KINDS
-from pattern_core.rules.read import OTHER_NAMES
 from pattern_core.rules.rule import fields_of
+from pattern_core.rules.ruleset import OTHER_NAMES, RuleSet
 from pattern_db.columns import Json as Value
 from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option
@@ -48,7 +47,7 @@ async def list_all(api: Api, output: Output, constellation: str, agent: str) -> 
 def _row(number: int, stored: Json) -> Json:
     rest = {name: value for name, value in stored.items() if name not in ("tool", "type", "message")}
     shown = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in rest.items())
-    return {**stored, "number": number, "rest": shown, "means": words(RuleSet.of([stored]))[0]}
+    return {**stored, "number": number, "rest": shown, "means": RuleSet.of([stored]).lines[0]}
 
 
 @rule.command("add")
@@ -95,7 +94,7 @@ async def add(
     changed = await api.change(path("constellations", constellation, "agents", agent), added)
     rules = RuleSet.of(changed["tool_rules"])
     output.data(rules.to_json()[-1])
-    output.say(f"Added rule {len(rules.rules)} of {changed['name']}: {words(RuleSet((rules.rules[-1],)))[0]}")
+    output.say(f"Added rule {len(rules.rules)} of {changed['name']}: {RuleSet(rules.rules[-1:]).lines[0]}")
     _warn(output, changed)
     return None
 
@@ -118,7 +117,7 @@ def field_values(kind: str, fields: tuple[str, ...]) -> Json:
 
 
 def _value(field: RuleField | None, text: str) -> Value:
-    if field is not None and field.form in ("names", "texts") and not text.startswith("["):
+    if field is not None and field.form in ("names", "patterns", "texts") and not text.startswith("["):
         return [part.strip() for part in text.split(",")]
     if field is not None and field.form in ("name", "text"):
         return text

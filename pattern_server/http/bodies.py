@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from pattern_core.agent_settings import MessagePolicy
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.engine import warnings_of
+from pattern_core.rules.ruleset import warnings_of
 from pattern_db.enums import AgentStatus, BlockType, Permission
 
 PAGE_MAX = 500

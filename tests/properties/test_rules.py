@@ -9,21 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.engine import (
-    RuleSet,
-    added,
-    at_exit,
-    check,
-    ends_after,
-    in_order,
-    offer,
-    warnings_of,
-    words,
-)
-from pattern_core.rules.facts import USED, Call, CallState
+from pattern_core.rules.facts import USED, Call
 from pattern_core.rules.kinds import KINDS, MaxCalls
-from pattern_core.rules.rule import Asked, fields_of
-from tests.pattern_core.rules.moments import TOOLS, specs
+from pattern_core.rules.rule import Asked, Moment, fields_of
+from pattern_core.rules.ruleset import RuleSet, warnings_of
+from tests.pattern_core.rules.moments import TOOLS, added, at_exit, check, ends_after, in_order, offer, specs
 
 names = st.sampled_from(TOOLS)
 patterns = st.sampled_from((*TOOLS, "*", "?"))
@@ -74,7 +64,7 @@ class Turn:
 
     def __init__(self, rules: RuleSet) -> None:
         self.rules = rules
-        self.state = CallState(tools=TOOLS, last_ms={"a": 0})
+        self.state = Moment(tools=TOOLS, last_ms={"a": 0})
 
     def run(self, tool: str, outcome: str, result: str, *, is_forced: bool = False) -> str:
         """Judge and run one call, and return the verdict; a person agrees to everything that does not end as denied."""
@@ -103,7 +93,7 @@ def test_whatever_is_stored_is_refused_in_words_or_comes_back_the_same(stored: A
     else:
         assert RuleSet.of(rules.to_json()).to_json() == rules.to_json()
         assert rules.warnings() == warnings_of(rules.to_json(), ())
-        assert len(words(rules)) <= len(rules.rules)
+        assert len(rules.lines) <= len(rules.rules)
 
 
 @settings(max_examples=150)
@@ -111,7 +101,7 @@ def test_whatever_is_stored_is_refused_in_words_or_comes_back_the_same(stored: A
 def test_judging_ends_and_holds(stored: list[dict[str, Any]], decided: list[list[tuple[str, str, str]]]) -> None:
     rules = RuleSet.of(stored)
     assert RuleSet.of(rules.to_json()) == rules
-    assert len(words(rules)) <= len(stored) == len(rules.rules)
+    assert len(rules.lines) <= len(stored) == len(rules.rules)
     rules.warnings(TOOLS)
     turn = Turn(rules)
     for calls in decided:
@@ -166,7 +156,7 @@ def test_what_was_refused_is_forgotten(
         turn.run(one, outcome, result)
     assume(turn.run(tool, "done", "") == "refuse")  # unless a person is to be asked
     before = turn.state
-    kept = CallState(calls=before.calls[:-1], tools=TOOLS, step=1, last_ms=before.last_ms, now_ms=before.now_ms)
+    kept = Moment(calls=before.calls[:-1], tools=TOOLS, step=1, last_ms=before.last_ms, now_ms=before.now_ms)
     for other in TOOLS:
         asked = Asked(tool=other)
         assert check(turn.rules, before, asked) == check(turn.rules, kept, asked)

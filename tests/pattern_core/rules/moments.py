@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pattern_core.models.model import ToolSpec
-from pattern_core.rules.engine import RuleSet, check
-from pattern_core.rules.facts import Call, CallState
-from pattern_core.rules.rule import Asked
+from pattern_core.rules import engine
+from pattern_core.rules.engine import Exit, Offer
+from pattern_core.rules.facts import Call
+from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
+from pattern_core.rules.ruleset import RuleSet
 
 TOOLS = ("a", "b", "c", "d")
 
@@ -28,17 +31,46 @@ def call(tool: str, status: str, *, step: int = 1, **given: Any) -> Call:
     return Call(tool=tool, status=status, step=step, **given)
 
 
-def after(*calls: Call, tools: Sequence[str] = TOOLS, step: int | None = None, **given: Any) -> CallState:
+def after(*calls: Call, tools: Sequence[str] = TOOLS, step: int | None = None, **given: Any) -> Moment:
     """The moment after these calls; of the last one's step unless another is given."""
     newest = max((one.step for one in calls), default=0)
-    return CallState(calls=calls, tools=tuple(tools), step=newest if step is None else step, **given)
+    return Moment(calls=calls, tools=tuple(tools), step=newest if step is None else step, **given)
+
+
+def under(given: RuleSet, moment: Moment) -> Moment:
+    """The moment under these rules."""
+    return replace(moment, rules=given.ordered)
+
+
+def offer(given: RuleSet, moment: Moment, tools: Sequence[ToolSpec]) -> Offer:
+    return engine.offer(under(given, moment), tools)
+
+
+def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[ForcedCall, ...]:
+    return engine.added(under(given, moment), decided)
+
+
+def check(given: RuleSet, moment: Moment, asked: Asked, **more: Any) -> Verdict:
+    return engine.check(under(given, moment), asked, **more)
+
+
+def in_order(given: RuleSet, moment: Moment, tools: Sequence[str]) -> bool:
+    return engine.in_order(under(given, moment), tools)
+
+
+def ends_after(given: RuleSet, moment: Moment) -> bool:
+    return engine.ends_after(under(given, moment), moment.step)
+
+
+def at_exit(given: RuleSet, moment: Moment) -> Exit:
+    return engine.at_exit(under(given, moment))
 
 
 def verdict(
-    given: RuleSet, state: CallState, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any
+    given: RuleSet, moment: Moment, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any
 ) -> tuple[str, str]:
     """What is said of a call, and the text."""
-    found = check(given, state, Asked(tool=tool, arguments=arguments or {}), **more)
+    found = check(given, moment, Asked(tool=tool, arguments=arguments or {}), **more)
     return found.kind, found.text
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.rules.detectors import DetectorSettings, Finding, Watched, watch
+from pattern_core.rules.detectors import DetectorSettings, Finding, watch
 from pattern_core.rules.facts import Call
 from pattern_core.testing.clock import StoppedClock
 from tests.pattern_core.rules.moments import call, ran
@@ -17,7 +17,7 @@ DEFAULT = DetectorSettings()
 
 
 def look(*calls: Call, settings: DetectorSettings = DEFAULT, **more: Any) -> tuple[str, str] | None:
-    found = watch(Watched(calls=calls, **more), settings)
+    found = watch(settings, calls, **more)
     return None if found is None else (found.kind, found.detector)
 
 
@@ -35,14 +35,14 @@ def test_the_same_call_three_times() -> None:
     assert look(*times(2)) is None
     assert look(*times(3)) == ("warn", "identical")
     assert look(*times(4)) == ("stop", "identical")
-    found = watch(Watched(calls=times(3)), DEFAULT)
+    found = watch(DEFAULT, times(3))
     assert found == Finding(
         kind="warn",
         detector="identical",
         text="Careful: `a` was called 3 times in a row with the same arguments and the same result. Calling it once"
         " more changes nothing: do something else, or say what you know and end the turn.",
     )
-    stopped = watch(Watched(calls=times(4)), DEFAULT)
+    stopped = watch(DEFAULT, times(4))
     assert stopped is not None and stopped.text.startswith("Stopped: `a` was called") and "warning" in stopped.text
 
 

@@ -7,10 +7,24 @@ from typing import Any
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.engine import added, at_exit, check, ends_after, in_order, offer
-from pattern_core.rules.facts import Call, CallState
+from pattern_core.rules.facts import Call
 from pattern_core.rules.rule import NOTHING_LEFT, Asked, ForcedCall
-from tests.pattern_core.rules.moments import TOOLS, after, call, ran, rules, spec, specs, verdict
+from tests.pattern_core.rules.moments import (
+    TOOLS,
+    added,
+    after,
+    at_exit,
+    call,
+    check,
+    ends_after,
+    in_order,
+    offer,
+    ran,
+    rules,
+    spec,
+    specs,
+    verdict,
+)
 
 FIRST = {"tool": "a", "type": "start_constraint"}
 CHILD = {"tool": "a", "type": "child", "children": ["b"], "args": {"b": {"n": 1}}}
@@ -161,7 +175,7 @@ def test_after_the_first_tool_nothing_waits_for_it() -> None:
 
 
 def test_no_rules_refuse_nothing() -> None:
-    assert verdict(rules(), CallState(), "anything") == ("run", "")
+    assert verdict(rules(), after(), "anything") == ("run", "")
     shown = specs(*TOOLS)
     assert offer(rules(), after(ran("a")), shown).tools == tuple(shown)
     assert at_exit(rules(), after(step=1)).may_end and not in_order(rules(), after(), ["a", "b"])

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from pattern_core.rules.engine import RuleSet, check
-from pattern_core.rules.facts import RESULT_CHARS_MAX, Call, CallState, calls_of, read
-from pattern_core.rules.rule import Asked
+from pattern_core.rules.facts import RESULT_CHARS_MAX, Call, calls_of, read
+from pattern_core.rules.rule import Asked, Moment
+from pattern_core.rules.ruleset import RuleSet
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, Role
@@ -21,6 +21,7 @@ from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
 from pattern_db.timestamps import iso, unix_ms
+from tests.pattern_core.rules.moments import check
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -123,11 +124,11 @@ def test_a_restart_judges_the_same(db: Connection) -> None:
     call(db, turn, 1, "web", status="denied", at=None)
     call(db, turn, 2, "note", at=None)
     now_ms = unix_ms(NOW) + 30_000
-    state = CallState(calls=calls_of(db, turn), step=1, last_ms=read(db, "ada", ("web",)), now_ms=now_ms)
+    state = Moment(calls=calls_of(db, turn), step=1, last_ms=read(db, "ada", ("web",)), now_ms=now_ms)
     kinds = {tool: check(rules, state, Asked(tool=tool)).kind for tool in ("web", "mail", "note")}
     assert kinds == {"web": "refuse", "mail": "run", "note": "run"}
     call(db, turn, 3, "mail")
-    full = CallState(calls=calls_of(db, turn), step=1, now_ms=now_ms)
+    full = Moment(calls=calls_of(db, turn), step=1, now_ms=now_ms)
     assert check(rules, full, Asked(tool="note")).kind == "refuse"
 
 

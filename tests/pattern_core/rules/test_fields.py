@@ -7,7 +7,20 @@ from typing import Any
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.fields import RuleField, covers, duration, named, one_of, times
+from pattern_core.rules.fields import (
+    DEPTH_MAX,
+    condition_in_words,
+    covers,
+    duration,
+    holds,
+    named,
+    one_of,
+    read_condition,
+    read_value,
+    times,
+    tools_in,
+)
+from tests.pattern_core.rules.moments import call, ran
 
 
 @pytest.mark.parametrize(
@@ -54,7 +67,7 @@ def test_numbers_in_a_sentence() -> None:
     ],
 )
 def test_what_fits(form: str, value: Any, read: Any) -> None:
-    assert RuleField(form=form).read(value) == read
+    assert read_value(form, value) == read
 
 
 @pytest.mark.parametrize(
@@ -82,4 +95,73 @@ def test_what_fits(form: str, value: Any, read: Any) -> None:
 )
 def test_what_does_not(form: str, value: Any) -> None:
     with pytest.raises(InvalidInput):
-        RuleField(form=form).read(value)
+        read_value(form, value)
+
+
+CALLS = (ran("web", "An Error occurred"), call("mail", "error", result="no such address"))
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "words"),
+    [
+        ({"tool_called": "web"}, True, "`web` ran"),
+        ({"tool_called": "w*"}, True, "`w*` ran"),
+        ({"tool_called": "mail"}, False, "`mail` ran"),
+        ({"tool_not_called": "mail"}, True, "`mail` did not run"),
+        ({"result_contains": {"tool": "web", "text": "error"}}, True, "a result of `web` contains “error”"),
+        ({"result_contains": {"tool": "web", "text": "address"}}, False, "a result of `web` contains “address”"),
+        ({"result_contains": {"tool": "*", "text": "ADDRESS"}}, True, "a result of `*` contains “ADDRESS”"),
+        ({"not": {"tool_called": "web"}}, False, "not (`web` ran)"),
+        ({"all": [{"tool_called": "web"}, {"tool_called": "mail"}]}, False, "`web` ran and `mail` ran"),
+        (
+            {"any": [{"tool_called": "mail"}, {"all": [{"tool_called": "web"}]}]},
+            True,
+            "`mail` ran or (`web` ran)",
+        ),
+    ],
+)
+def test_conditions(value: dict[str, Any], wanted: bool, words: str) -> None:
+    condition = read_condition(value)
+    assert holds(condition, CALLS) is wanted
+    assert condition_in_words(condition) == words
+    assert condition == value
+
+
+def test_a_text_alone_is_of_any_tool() -> None:
+    assert read_condition({"result_contains": "x"}) == {"result_contains": {"tool": "*", "text": "x"}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        {"tool_called": ""},
+        {"tool_called": 3},
+        {"tool_called": "a", "tool_not_called": "b"},
+        {"python": "1 + 1"},
+        {"all": []},
+        {"any": [{}]},
+        {"not": []},
+        {"result_contains": {"tool": "a"}},
+        {"result_contains": "x" * 501},
+        {"all": [{"tool_called": "a"}] * 21},
+    ],
+)
+def test_what_is_no_condition(value: Any) -> None:
+    with pytest.raises(InvalidInput):
+        read_condition(value)
+
+
+def test_conditions_nest_within_a_bound() -> None:
+    value: dict[str, Any] = {"tool_called": "a"}
+    for _ in range(DEPTH_MAX - 1):
+        value = {"not": value}
+    read_condition(value)
+    with pytest.raises(InvalidInput, match="at most"):
+        read_condition({"not": value})
+
+
+def test_the_tools_that_a_condition_asks_about() -> None:
+    either = {"any": [{"tool_called": "b"}, {"not": {"tool_not_called": "a"}}, {"tool_called": "b"}]}
+    assert tools_in(read_condition({"all": [either, {"result_contains": "x"}]})) == ("b", "a", "*")

@@ -9,12 +9,23 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.rules import kinds
-from pattern_core.rules.engine import RuleSet, at_exit, check, ends_after, offer, words
-from pattern_core.rules.facts import Call, CallState
+from pattern_core.rules.facts import Call
 from pattern_core.rules.kinds import KINDS
-from pattern_core.rules.rule import Asked, ToolRule
+from pattern_core.rules.rule import Asked, Moment, ToolRule
+from pattern_core.rules.ruleset import RuleSet
 from pattern_db.enums import EffectStatus
-from tests.pattern_core.rules.moments import after, call, ran, rules, spec, verdict
+from tests.pattern_core.rules.moments import (
+    after,
+    at_exit,
+    call,
+    check,
+    ends_after,
+    offer,
+    ran,
+    rules,
+    spec,
+    verdict,
+)
 
 # Each kind as it is stored, with all its fields, and its line in the prompt.
 OURS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -82,20 +93,20 @@ def test_a_kind_is_stored_and_said(rule: dict[str, Any], line: str) -> None:
     given = RuleSet.of([rule])
     assert given.to_json() == [rule]
     assert type(given.rules[0]) is KINDS[rule["type"]]
-    assert words(given) == [line]
+    assert given.lines == (line,)
 
 
 def test_lines_stand_in_the_order_of_judging_and_equal_ones_once() -> None:
-    lines = words(rules(*(rule for rule, _ in OURS)))
+    lines = rules(*(rule for rule, _ in OURS)).lines
     assert sorted(lines) == sorted(line for _, line in OURS)
     assert (lines[0], lines[-1]) == (OURS[6][1], OURS[1][1])
     group = {"tool": "a", "type": "exclusive_groups", "groups": [["a", "b"]]}
-    assert words(rules(group, group)) == [
-        "In one turn use only one tool of each of these groups (this concerns `a`): `a`, `b`."
-    ]
+    assert rules(group, group).lines == (
+        "In one turn use only one tool of each of these groups (this concerns `a`): `a`, `b`.",
+    )
 
 
-def enabled(given: RuleSet, state: CallState) -> object:
+def enabled(given: RuleSet, state: Moment) -> object:
     try:
         given.check_enabled(())
     except InvalidInput as error:
@@ -103,13 +114,13 @@ def enabled(given: RuleSet, state: CallState) -> object:
     return None
 
 
-def judged(tool: str, **arguments: str) -> Callable[[RuleSet, CallState], object]:
+def judged(tool: str, **arguments: str) -> Callable[[RuleSet, Moment], object]:
     asked = Asked(tool=tool, arguments=arguments, parameters={"properties": {"op": {}, "mode": {}}})
     return lambda given, state: check(given, state, asked)
 
 
 # Per kind: its fields, a moment, and a question that it answers otherwise than no rules do.
-DOES: dict[str, tuple[dict[str, Any], CallState, Callable[[RuleSet, CallState], object]]] = {
+DOES: dict[str, tuple[dict[str, Any], Moment, Callable[[RuleSet, Moment], object]]] = {
     "continue_loop": ({"priority": 9}, after(ran("a")), ends_after),
     "exit_loop": ({"tool": "b"}, after(ran("b")), ends_after),
     "start_constraint": ({}, after(), judged("b")),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.rules.engine import RuleSet, check, words
-from pattern_core.rules.rule import Asked, Moment, ToolRule, Verdict, nothing, sentence
-from tests.pattern_core.rules.moments import after, rules
+from pattern_core.rules.kinds import Conditional, Needed
+from pattern_core.rules.rule import Asked, Moment, ToolRule, Verdict, fields_of, nothing, sentence
+from pattern_core.rules.ruleset import RuleSet
+from tests.pattern_core.rules.moments import after, check, rules
 
 MOMENTS = ("objection", "narrow", "lack", "ends", "needs_order", "in_words")
 SILENT = dict.fromkeys(MOMENTS, nothing)
@@ -19,14 +20,14 @@ def test_a_new_kind_is_enforced_and_explained() -> None:
         in_words = sentence("Call {tool} at step 2 only.")
 
         def objection(self, call: Asked, moment: Moment) -> Verdict | None:
-            return None if moment.state.step == 2 else self.refuse("it is not step 2.")
+            return None if moment.step == 2 else self.refuse("it is not step 2.")
 
     given = RuleSet((OnlyAtStep(tool="a", message="Sorry."),))
     assert check(given, after(step=1), Asked(tool="a")).text == "it is not step 2. Sorry."
     assert (
         check(given, after(step=2), Asked(tool="a")).kind == check(given, after(step=1), Asked(tool="b")).kind == "run"
     )
-    assert words(given) == ["Call `a` at step 2 only. Sorry."]
+    assert given.lines == ("Call `a` at step 2 only. Sorry.",)
     assert given.to_json() == [{"tool": "a", "type": "only_at_step", "message": "Sorry."}]
 
 
@@ -37,6 +38,17 @@ def test_a_kind_that_leaves_something_out_cannot_be_defined(left_out: str) -> No
     del body[left_out]
     with pytest.raises(TypeError, match=f"Forgetful does not define {left_out}"):
         type("Forgetful", (ToolRule,), body)
+
+
+def test_the_fields_of_a_kind_are_those_that_it_declares() -> None:
+    fields = fields_of(Conditional)
+    assert {name: (one.form, one.is_required) for name, one in fields.items()} == {
+        "outputs": ("outputs", True),
+        "default": ("name", False),
+        "strict": ("yes_no", False),
+    }
+    assert fields["default"].aliases == ("default_child",)
+    assert fields_of(Needed) == {}
 
 
 def test_rules_are_judged_by_rank() -> None:

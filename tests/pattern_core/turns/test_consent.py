@@ -16,7 +16,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.limits import Limits
 from pattern_core.messages import ToolCall, ToolResult
 from pattern_core.rules import facts
-from pattern_core.rules.facts import EDITED, without_note
+from pattern_core.rules.facts import EDITED, Call
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer as Scripted
 from pattern_core.testing.model import calls, says, together
@@ -24,6 +24,7 @@ from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_core.views import TurnView
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
+from pattern_db.journal.effects import EffectRow
 from tests.support import PATIENCE_S, USER, Running, in_memory, note, rows, running
 
 
@@ -294,8 +295,9 @@ async def test_each_scope_is_agreed_to_by_itself() -> None:
 
 async def test_rules_read_a_result_without_the_note_of_its_changed_arguments() -> None:
     note_of = f"{EDITED}{{}}]\n"
-    assert without_note(note_of + "paid\ntwice") == "paid\ntwice"
-    assert without_note("paid\ntwice") == "paid\ntwice"
+    row = EffectRow(1, 1, 0, "call_1", "pay", "{}", b"h" * 16, "unsafe", "key")
+    assert Call.of(row, {}, result=note_of + "paid\ntwice").result == "paid\ntwice"
+    assert Call.of(row, {}, result="paid\ntwice").result == "paid\ntwice"
     async with asked(PAY, says("done")) as (one, _bank, turn_id):
         await answer(one, arguments={"to": "bob", "amount": 3})
         await over(one, turn_id)

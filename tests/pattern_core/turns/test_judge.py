@@ -12,9 +12,9 @@ from pattern_core.approvals import Answer
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import LimitReached
 from pattern_core.messages import Message, ToolResult
-from pattern_core.rules.engine import RuleSet
 from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX
 from pattern_core.rules.rule import Asked
+from pattern_core.rules.ruleset import RuleSet
 from pattern_core.testing.model import Answer as Scripted
 from pattern_core.testing.model import calls, says, together
 from pattern_core.tools.tool import Tool, ToolContext, tool

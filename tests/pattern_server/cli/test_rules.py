@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.rules.engine import warnings_of
+from pattern_core.rules.ruleset import warnings_of
 from pattern_server.cli import rules
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
