@@ -10,7 +10,7 @@ from typing import Any
 
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus
-from pattern_db.journal import effects
+from pattern_db.journal import steps
 from pattern_db.timestamps import unix_ms
 
 RESULT_CHARS_MAX = 20_000  # of a result that are looked at
@@ -96,12 +96,12 @@ def read(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[
     """
     if not tools:
         return {}
-    return {tool: unix_ms(at) for tool, at in effects.last_used(connection, agent_id, tools).items()}
+    return {tool: unix_ms(at) for tool, at in steps.last_used(connection, agent_id, tools).items()}
 
 
 def calls_of(connection: Connection, turn: int) -> tuple[Call, ...]:
     """Return the calls of the turn with this key, in order."""
-    rows = effects.with_results(connection, turn, chars_max=RESULT_CHARS_MAX)
+    rows = steps.calls_with_results(connection, turn, chars_max=RESULT_CHARS_MAX)
     return tuple(
         Call(
             tool=row.tool,

@@ -16,7 +16,7 @@ from pattern_core.rules.engine import Exit, Offer, RuleSet, added, at_exit, chec
 from pattern_core.rules.facts import FORCED_PREFIX, REFUSED, RESULT_CHARS_MAX, Call, CallState, without_note
 from pattern_core.rules.rule import Asked, ForcedCall, Verdict
 from pattern_core.turns.state import FinishedCall
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,10 @@ def by_key(connection: Connection, key: int) -> TurnRow:
     Raises:
         NotFound: there is none.
     """
-    return _one(connection, "key = ?", key)
+    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no turn {key}")
+    return TurnRow(*row)
 
 
 def by_id(connection: Connection, turn_id: str) -> TurnRow:
@@ -96,13 +99,9 @@ def by_id(connection: Connection, turn_id: str) -> TurnRow:
     Raises:
         NotFound: there is none.
     """
-    return _one(connection, "id = ?", turn_id)
-
-
-def _one(connection: Connection, condition: str, value: object) -> TurnRow:
-    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE {condition}", (value,)).fetchone()
+    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE id = ?", (turn_id,)).fetchone()
     if row is None:
-        raise NotFound(f"there is no turn {value}")
+        raise NotFound(f"there is no turn {turn_id}")
     return TurnRow(*row)
 
 
