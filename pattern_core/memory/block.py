@@ -20,7 +20,7 @@ from pattern_core.memory.shapes.schema import (
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import memory_blocks
-from pattern_db.tables.block_sharing import Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Via, VisibleBlock
 
 BlockSettings = memory_blocks.BlockChanges  # settings to change; None leaves one as it is
 

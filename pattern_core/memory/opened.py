@@ -16,8 +16,7 @@ from pattern_core.memory.seen import SeenBlocks
 from pattern_core.memory.stored import load, resolve
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
-from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from pattern_db.tables.memory_blocks import Attribution, BlockRow, Via, VisibleBlock
 
 SOUND_MAX = 10_000  # blocks that were found sound, remembered
 

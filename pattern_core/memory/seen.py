@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pattern_core.memory.stored import with_owners
 from pattern_db.database import Database
-from pattern_db.tables.block_sharing import VisibleBlock
+from pattern_db.tables.memory_blocks import VisibleBlock
 
 SEEN_MAX = 1_024  # agents whose visible blocks are kept in memory
 

@@ -50,9 +50,8 @@ from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.columns import Json
 from pattern_db.database import Database
 from pattern_db.enums import BlockType
-from pattern_db.tables import block_sharing, memory_blocks
-from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from pattern_db.tables import memory_blocks
+from pattern_db.tables.memory_blocks import Attribution, BlockRow, Via, VisibleBlock
 
 Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a change, as far as there were any
 
@@ -136,7 +135,7 @@ class MemoryStore:
 
         Of several with one label only the one that the label means.
         """
-        visible = await self._database.read(block_sharing.list_visible, agent_id)
+        visible = await self._database.read(memory_blocks.list_visible, agent_id)
         return [view_of(one) for one in distinct(visible)]
 
     async def value(self, agent_id: str, label: str) -> Json:

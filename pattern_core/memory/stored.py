@@ -13,12 +13,11 @@ from pattern_core.memory.checkpoint import pack
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import UpdateSource
-from pattern_db.tables import agents, block_checkpoints, block_history, block_sharing, block_updates, memory_blocks
+from pattern_db.tables import agents, block_checkpoints, block_history, block_updates, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint
 from pattern_db.tables.block_history import HistoryRow
-from pattern_db.tables.block_sharing import Via, VisibleBlock
 from pattern_db.tables.block_updates import Update, UpdateStats
-from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow
+from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow, Via, VisibleBlock
 
 LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the answer to a wrong label
 
@@ -43,7 +42,7 @@ def distinct(visible: Sequence[VisibleBlock]) -> Sequence[VisibleBlock]:
 
 def with_owners(connection: Connection, agent_id: str) -> tuple[list[VisibleBlock], dict[str, str]]:
     """What the agent sees, and the names of those who lent it blocks, by id; a group lends without a name."""
-    visible = block_sharing.list_visible(connection, agent_id)
+    visible = memory_blocks.list_visible(connection, agent_id)
     names: dict[str, str] = {}
     for owner in {one.block.agent_id for one in visible if one.via is Via.ATTACHED}:
         with suppress(storage.NotFound):
@@ -58,9 +57,9 @@ def resolve(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
         NotFound: it sees none; the message lists what it sees.
     """
     try:
-        return block_sharing.resolve_label(connection, agent_id, label)
+        return memory_blocks.resolve_label(connection, agent_id, label)
     except storage.NotFound:
-        there = distinct(block_sharing.list_visible(connection, agent_id))
+        there = distinct(memory_blocks.list_visible(connection, agent_id))
         labels = ", ".join([one.block.label for one in there[:LABELS_SHOWN_MAX]]) or "none"
         raise NotFound(f"there is no memory block {label!r}; there are: {labels}") from None
 

@@ -13,7 +13,7 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.memory.stored import distinct
 from pattern_core.prompts.parts import Kind, Part
 from pattern_db.enums import BlockType
-from pattern_db.tables.block_sharing import Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Via, VisibleBlock
 
 LABEL_CHARS_MIN = 3  # of a block that a message can name: shorter ones would be named by chance
 

@@ -13,8 +13,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import archival, block_updates, memory_blocks
-from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from pattern_db.tables.memory_blocks import Attribution, BlockRow, Via, VisibleBlock
 from tests.pattern_core.memory.rig import ADA, BY_ADA, NOW, constellation
 
 BY = Attribution(author=BY_ADA, cause={"turn": "turn_1"})

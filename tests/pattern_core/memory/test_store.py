@@ -17,14 +17,14 @@ from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
 from pattern_db.errors import Busy
 from pattern_db.errors import Conflict as StorageConflict
-from pattern_db.tables import block_checkpoints, block_history, block_sharing, block_updates
-from pattern_db.tables.block_sharing import Attachment, Via
+from pattern_db.tables import block_checkpoints, block_history, block_updates, memory_blocks
+from pattern_db.tables.memory_blocks import Attachment, Via
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
 
 
 def lend(connection: Connection, block_id: str, permission: Permission, agent_id: str = BOB) -> None:
     row = Attachment(block_id=block_id, agent_id=agent_id, permission=permission, attached_at=NOW)
-    block_sharing.attach(connection, row)
+    memory_blocks.attach(connection, row)
 
 
 async def test_a_new_block_is_seen_and_told(rig: Rig) -> None:

@@ -21,10 +21,9 @@ from pattern_core.memory.stored import (
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
-from pattern_db.tables import block_history, block_sharing, memory_blocks
+from pattern_db.tables import block_history, memory_blocks
 from pattern_db.tables.block_history import HistoryRow
-from pattern_db.tables.block_sharing import Attachment
-from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow
+from pattern_db.tables.memory_blocks import Attachment, Attribution, BlockChanges, BlockRow
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, NOW, constellation
 
 
@@ -137,7 +136,7 @@ def test_lenders_have_names_and_labels_one_meaning(db: Connection) -> None:
             lent = Attachment(
                 block_id=row(label, owner).id, agent_id=ADA, permission=Permission.APPEND, attached_at=NOW
             )
-            block_sharing.attach(db, lent)
+            memory_blocks.attach(db, lent)
     visible, names = with_owners(db, ADA)
     assert names == {BOB: "bob"}
     assert [(one.block.agent_id, one.block.label) for one in distinct(visible)] == [("grp_1", "log"), (BOB, "plan")]
