@@ -18,7 +18,7 @@ from pattern_db.columns import Json
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import archival
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
 from pattern_db.timestamps import canonical, iso
 

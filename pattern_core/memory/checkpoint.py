@@ -13,7 +13,7 @@ import zstandard
 from pattern_core.memory.document import Document, DocumentDamaged
 from pattern_db.enums import Encoding
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
-from pattern_db.tables.block_updates import Update, UpdateStats
+from pattern_db.tables.block_versions import Update, UpdateStats
 from pattern_db.timestamps import iso, unix_ms
 
 COMPRESS_ABOVE_BYTES = 10 * 1024

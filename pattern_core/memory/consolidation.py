@@ -18,9 +18,9 @@ from pattern_core.memory.segments import segment_of
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.tables import block_checkpoints, block_segments, block_updates
+from pattern_db.tables import block_checkpoints, block_versions
 from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_updates import Update
+from pattern_db.tables.block_versions import Update
 
 _log = logging.getLogger(__name__)
 OnMerged = Callable[[str, int, int], None]
@@ -55,7 +55,7 @@ class Consolidator:
             StorageFailed: the disk failed; the file must be opened anew.
         """
         now_ms = self._clock.now_ms()
-        for block_id, stats in await self._database.read(block_updates.list_pending):
+        for block_id, stats in await self._database.read(block_versions.list_pending):
             if Pending.of(stats).is_due(now_ms):
                 self.ask(block_id)
         while True:
@@ -104,6 +104,6 @@ def _merge(
     segment = segment_of(block_id, document, checkpoint, version, last_seq, now)
     data, encoding = pack(state_snapshot(document))
     block_checkpoints.consolidate_checkpoint(connection, block_id, data, document.frontier(), last_seq, now, encoding)
-    block_segments.add(connection, segment)
+    block_checkpoints.add_segment(connection, segment)
     dropped = to_drop(block_checkpoints.list_stamps(connection, block_id), now, retention)
     block_checkpoints.drop_checkpoints(connection, block_id, dropped)

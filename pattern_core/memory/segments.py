@@ -9,9 +9,8 @@ from __future__ import annotations
 from pattern_core.memory.checkpoint import pack, unpack
 from pattern_core.memory.document import READER_PEER, Document, DocumentDamaged, has_whole_history, nothing
 from pattern_db.connection import Connection
-from pattern_db.tables import block_checkpoints, block_segments
-from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_segments import Segment
+from pattern_db.tables import block_checkpoints
+from pattern_db.tables.block_checkpoints import Checkpoint, Segment
 
 
 def segment_of(
@@ -43,7 +42,7 @@ def whole_document(connection: Connection, block_id: str) -> Document:
         DocumentDamaged: a part of it cannot be read.
     """
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
-    segments = block_segments.of_block(connection, block_id)
+    segments = block_checkpoints.segments_of(connection, block_id)
     parts = [unpack(segment.data, segment.encoding) for segment in segments]
     if not segments and checkpoint is not None:
         parts = [unpack(checkpoint.snapshot, checkpoint.encoding)]

@@ -13,10 +13,9 @@ from pattern_core.memory.checkpoint import pack
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import UpdateSource
-from pattern_db.tables import agents, block_checkpoints, block_history, block_updates, memory_blocks
+from pattern_db.tables import agents, block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_history import HistoryRow
-from pattern_db.tables.block_updates import Update, UpdateStats
+from pattern_db.tables.block_versions import HistoryRow, Update, UpdateStats
 from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow, Via, VisibleBlock
 
 LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the answer to a wrong label
@@ -71,7 +70,7 @@ def load(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list
         NotFound: (of storage) there is no such block.
     """
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
-    return checkpoint, updates, block_updates.get_pending_update_stats(connection, block_id)
+    return checkpoint, updates, block_versions.get_pending_update_stats(connection, block_id)
 
 
 def store_block(connection: Connection, row: BlockRow, snapshot: bytes, line: HistoryRow) -> None:
@@ -83,7 +82,7 @@ def store_block(connection: Connection, row: BlockRow, snapshot: bytes, line: Hi
     data, encoding = pack(snapshot)
     with _label_taken(row.label), storage.translated():
         memory_blocks.create(connection, row, data, encoding=encoding)
-    block_history.append(connection, line)
+    block_versions.append(connection, line)
 
 
 def store_settings(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:
@@ -114,8 +113,8 @@ def store_edit(connection: Connection, edit: StoredEdit) -> None:
     """
     row = edit.row
     source = UpdateSource.AGENT if is_agent(edit.by.author) else UpdateSource.MANUAL
-    seq = block_updates.store_update(connection, row.id, edit.update, source, row.updated_at, row.frontier, edit.by)
+    seq = block_versions.store_update(connection, row.id, edit.update, source, row.updated_at, row.frontier, edit.by)
     if seq != row.last_seq:  # others wait for the block, so nobody else may have given out that number
         raise storage.Conflict(f"the block {row.label} was changed by another writer; read it again")
     memory_blocks.update_content(connection, row.id, row.content_preview, row.frontier, row.updated_at)
-    block_history.append(connection, edit.line)
+    block_versions.append(connection, edit.line)

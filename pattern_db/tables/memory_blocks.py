@@ -1,6 +1,6 @@
 """Memory blocks: their settings and their text, whom they are lent to, and which ones an agent sees.
 
-Their documents: see `block_checkpoints` and `block_updates`.
+Their documents: see `block_checkpoints` and `block_versions`.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def update_content(
         " WHERE id = ? AND is_active = 1",
         (preview, frontier, updated_at, block_id),
     )
-    _require_change(connection, block_id)
+    if connection.changes() == 0:
+        raise NotFound(f"there is no memory block {block_id}")
 
 
 def update_config(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:
@@ -203,7 +204,8 @@ def update_config(connection: Connection, block_id: str, changes: BlockChanges, 
             block_id,
         ),
     )
-    _require_change(connection, block_id)
+    if connection.changes() == 0:
+        raise NotFound(f"there is no memory block {block_id}")
 
 
 def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
@@ -216,7 +218,8 @@ def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
         "UPDATE memory_blocks SET is_active = 0, updated_at = ? WHERE id = ? AND is_active = 1",
         (updated_at, block_id),
     )
-    _require_change(connection, block_id)
+    if connection.changes() == 0:
+        raise NotFound(f"there is no memory block {block_id}")
     vectors.delete(connection, SearchKind.BLOCK, block_id)
 
 
@@ -318,8 +321,3 @@ def _block(row: Sequence[Json]) -> BlockRow:
         frontier=row[14],
         last_seq=row[15],
     )
-
-
-def _require_change(connection: Connection, block_id: str) -> None:
-    if connection.changes() == 0:
-        raise NotFound(f"there is no memory block {block_id}")

@@ -28,16 +28,9 @@ from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, UpdateSource
-from pattern_db.tables import (
-    block_checkpoints,
-    block_damage,
-    block_history,
-    block_segments,
-    block_updates,
-    memory_blocks,
-)
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
@@ -213,15 +206,15 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
     write_state(document, state)
     document.commit(_BY, {}, now_ms=0)
     update = document.export_since(version)
-    block_damage.put_aside(connection, row.id, at, now, damage.reason)
-    seq = block_updates.store_update(
+    block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
+    seq = block_versions.store_update(
         connection, row.id, update, UpdateSource.MIGRATION, now, document.frontier(), Attribution(author=_BY)
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     segment = segment_of(row.id, document, base, based, seq, now)
     data, encoding = pack(state_snapshot(document))
     block_checkpoints.consolidate_checkpoint(connection, row.id, data, document.frontier(), seq, now, encoding)
-    block_segments.add(connection, segment)
+    block_checkpoints.add_segment(connection, segment)
     schema = schema_of(row.metadata)
     shown = plain(value_of(document, schema), schema)
     memory_blocks.update_content(connection, row.id, shown, document.frontier(), now)
@@ -236,14 +229,14 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
         kind=HistoryKind.REPAIR,
         change=packed({}) if is_exact else None,
     )
-    block_history.append(connection, line)
+    block_versions.append(connection, line)
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
 
 
 def _last_known(connection: Connection, row: BlockRow, state: State, at: int) -> tuple[State, bool]:
     """The block's newest content, from what it was at the version `at` on, and whether it is certain."""
     try:
-        for seq, data in block_history.changes(connection, row.id, at, row.last_seq):
+        for seq, data in block_versions.changes(connection, row.id, at, row.last_seq):
             if data is None or seq != at + 1:
                 break
             state, at = applied(state, unpacked(data)), seq

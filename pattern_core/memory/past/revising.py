@@ -29,7 +29,7 @@ from pattern_core.memory.shapes.render import plain
 from pattern_core.memory.shapes.schema import LogSchema, Schema, check_size, schema_of
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.database import Database
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
 
 

@@ -17,7 +17,7 @@ from pattern_core.memory.delta import Change, State, applied, carried, inverse, 
 from pattern_core.memory.document import Document
 from pattern_core.memory.past.versions import change_by, change_to
 from pattern_db.enums import HistoryKind
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.block_versions import HistoryRow
 
 UNDO_REACH = 1_000  # versions that are looked at; what is older can be rolled back to
 _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)

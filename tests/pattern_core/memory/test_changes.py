@@ -12,7 +12,7 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Permission
-from pattern_db.tables import archival, block_updates, memory_blocks
+from pattern_db.tables import archival, block_versions, memory_blocks
 from pattern_db.tables.memory_blocks import Attribution, BlockRow, Via, VisibleBlock
 from tests.pattern_core.memory.rig import ADA, BY_ADA, NOW, constellation
 
@@ -47,7 +47,7 @@ def test_a_change_is_recorded_with_its_text_version_and_event(connection: Connec
     work.run(connection)
     stored = memory_blocks.get(connection, "mem_1")
     assert stored == changed.block
-    [update] = block_updates.get_updates_since(connection, "mem_1", 0)
+    [update] = block_versions.get_updates_since(connection, "mem_1", 0)
     assert (update.update_blob, update.cause) == (made.signed.update, {"turn": "turn_1"})
     assert [draft.data for draft in work.drafts] == [told(changed.block, BY)]
 

@@ -20,7 +20,7 @@ from pattern_core.memory.checkpoint import (
 from pattern_core.memory.document import Document, DocumentDamaged
 from pattern_db.enums import Encoding
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
-from pattern_db.tables.block_updates import Update, UpdateStats
+from pattern_db.tables.block_versions import Update, UpdateStats
 from tests.pattern_core.memory.rig import NOW
 
 HOUR_MS = 3_600_000

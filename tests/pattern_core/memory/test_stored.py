@@ -21,8 +21,8 @@ from pattern_core.memory.stored import (
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
-from pattern_db.tables import block_history, memory_blocks
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables import block_versions, memory_blocks
+from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attachment, Attribution, BlockChanges, BlockRow
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, NOW, constellation
 
@@ -104,7 +104,7 @@ def test_an_edit_stores_update_text_and_history(db: Connection, author: str, sou
     assert resolve(db, ADA, "notes").block == changed
     _checkpoint, [update], stats = load(db, row().id)
     assert (update.update_blob, update.source, update.cause, stats.total_bytes) == (b"bytes", source, {"turn": "t"}, 5)
-    line, first = block_history.recent(db, row().id, 5)
+    line, first = block_versions.recent(db, row().id, 5)
     assert first == begun(row())
     assert (line.change_summary, line.changed_by, line.cause) == ("n", author, {"turn": "t"})
     with pytest.raises(storage.Conflict, match="changed by another writer"):
