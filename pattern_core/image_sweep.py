@@ -20,10 +20,10 @@ from pattern_core.clock import Clock
 from pattern_core.events import Draft, Event, append
 from pattern_core.ids import earliest_position
 from pattern_core.images import media_type_of
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.tables import blobs, meta
-from pattern_db.timestamps import iso
 
 START_AFTER_S = 30.0  # whoever wakes a constellation wants something else first
 CHECK_EVERY_S = 3_600.0

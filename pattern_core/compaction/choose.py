@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pattern_core.compaction.importance import importance
 from pattern_core.compaction.settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import Exchange
-from pattern_db.timestamps import unix_ms
+from pattern_db.columns import unix_ms
 
 HOUR_MS = 3_600_000
 

@@ -14,13 +14,12 @@ from pattern_core.memory.shapes.render import entry_text
 from pattern_core.memory.shapes.schema import TIMESTAMP, LogSchema
 from pattern_core.memory.stored import StoredEdit, store_edit
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.columns import Json
+from pattern_db.columns import Json, canonical, iso
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import archival
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
-from pattern_db.timestamps import canonical, iso
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

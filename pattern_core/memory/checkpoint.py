@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import zstandard
 
 from pattern_core.memory.document import Document, DocumentDamaged
+from pattern_db.columns import iso, unix_ms
 from pattern_db.enums import Encoding
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
 from pattern_db.tables.block_versions import Update, UpdateStats
-from pattern_db.timestamps import iso, unix_ms
 
 COMPRESS_ABOVE_BYTES = 10 * 1024
 UPDATES_MAX = 100

@@ -31,6 +31,7 @@ from pattern_core.prompts.sampling import Sampling
 from pattern_core.prompts.settings import ContextSettings
 from pattern_core.prompts.tasks import TASKS_MAX, task_parts
 from pattern_core.tools.registry import ToolRegistry
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import SearchKind
@@ -38,7 +39,6 @@ from pattern_db.tables import activity, prompts, tasks
 from pattern_db.tables.activity import Mark, NotedActivity, TurnActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.tasks import OpenTask
-from pattern_db.timestamps import iso
 
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 HOUR_MS = 3_600_000

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pattern_db.columns import unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus
 from pattern_db.journal import steps
-from pattern_db.timestamps import unix_ms
 
 RESULT_CHARS_MAX = 20_000  # of a result that are looked at
 FORCED_PREFIX = "rule_"  # of the `call_id` of a call that a rule made

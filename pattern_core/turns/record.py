@@ -51,6 +51,7 @@ from pattern_core.turns.rows import (
 )
 from pattern_core.turns.state import Asking, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus
 from pattern_db.errors import Conflict
@@ -62,7 +63,6 @@ from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
-from pattern_db.timestamps import iso, unix_ms
 
 T = TypeVar("T")
 Flush = Callable[[Connection], tuple[T, Sequence[Draft]]]

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.errors import Conflict
-from pattern_db.timestamps import iso, unix_ms
 
 STEP = "step"  # the purpose of a step's own call; others ("summary" …) may be made several times in a step
 DAY_CHARS = 10  # `2026-11-21`

@@ -26,8 +26,7 @@ from pattern_core.memory.shapes.schema import (
     Viewport,
 )
 from pattern_core.memory.shapes.values import FieldType
-from pattern_db.columns import Json
-from pattern_db.timestamps import LENGTH
+from pattern_db.columns import TIME_CHARS, Json
 
 # Whatever could pass for one of our tags: with spaces, of any case, opening or closing.
 _TAG = re.compile(r"<(?=\s*/?\s*block\s*:)", re.IGNORECASE)
@@ -258,4 +257,4 @@ def _continued(text: str, indent: str = _INDENT) -> str:
 
 def _second(moment: str) -> str:
     """A stored moment without its milliseconds."""
-    return f"{moment[:19]}Z" if len(moment) == LENGTH and moment.endswith("Z") else moment
+    return f"{moment[:19]}Z" if len(moment) == TIME_CHARS and moment.endswith("Z") else moment

@@ -13,7 +13,7 @@ from pattern_core.compaction.choose import Choice, choose, drop_oldest, remainin
 from pattern_core.compaction.settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import Exchange
 from pattern_core.messages import Message, Text
-from pattern_db.timestamps import iso
+from pattern_db.columns import iso
 
 NOW_MS = 1_767_225_600_000
 HOUR_MS = 3_600_000

@@ -11,6 +11,7 @@ from pattern_core.rules.engine import RuleSet, check
 from pattern_core.rules.facts import RESULT_CHARS_MAX, Call, CallState, calls_of, read
 from pattern_core.rules.rule import Asked
 from pattern_db import template
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, Role
 from pattern_db.journal import steps, turns
@@ -20,7 +21,6 @@ from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
-from pattern_db.timestamps import iso, unix_ms
 
 NOW = "2026-11-21T22:24:40.123Z"
 
