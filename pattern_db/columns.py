@@ -32,16 +32,6 @@ def to_json(value: Json) -> str:
     return _ENCODER.encode(value)
 
 
-def to_json_or_null(value: Json) -> str | None:
-    """As `to_json`; None becomes NULL rather than the text `null`.
-
-    Raises:
-        ValueError: as `to_json`.
-        TypeError: as `to_json`.
-    """
-    return None if value is None else to_json(value)
-
-
 def from_json(text: str | None) -> Json:
     """The value of a JSON column; NULL is None."""
     return None if text is None else json.loads(text)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from pattern_core.prompts.log import read_log
 from pattern_db.connection import Connection
-from pattern_db.tables import token_counts
-from pattern_db.tables.token_counts import CountedRow
+from pattern_db.tables import prompts
+from pattern_db.tables.prompts import CountedRow
 
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
 WEIGHT = 0.3  # of the newest call; the ones before fade
@@ -75,7 +75,7 @@ def last_calls(connection: Connection, agent_id: str, model: str) -> list[Counte
     Only the estimate times its ratio is stored whole, so it is added up again from what was noted of the prompt's
     parts. That leaves out the tags between them, about one part in a hundred.
     """
-    rows = token_counts.of_agent(connection, agent_id, model, RESTORED_CALLS, among=RESTORED_AMONG)
+    rows = prompts.counted(connection, agent_id, model, RESTORED_CALLS, among=RESTORED_AMONG)
     return [Counted(_estimated(row), row.counted) for row in rows]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pattern_db.columns import Json, from_json, to_json, to_json_or_null
+from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import HistoryKind, UpdateSource
 from pattern_db.errors import NotFound
@@ -110,7 +110,7 @@ def store_update(
             created_at,
             frontier,
             None if attribution is None else attribution.author,
-            None if attribution is None else to_json_or_null(attribution.cause),
+            None if attribution is None or attribution.cause is None else to_json(attribution.cause),
         ),
     )
     return seq
@@ -187,7 +187,7 @@ def append(connection: Connection, row: HistoryRow) -> None:
             to_json(row.frontiers),
             row.change_summary,
             row.changed_by,
-            to_json_or_null(row.cause),
+            None if row.cause is None else to_json(row.cause),
             row.timestamp,
             row.kind,
             row.stack or row.changed_by,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pattern_db import vectors
-from pattern_db.columns import Json, from_json, to_json_or_null
+from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Encoding, Permission, SearchKind
 from pattern_db.errors import NotFound
@@ -121,7 +121,7 @@ def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, enco
             row.permission,
             int(row.pinned),
             row.content_preview,
-            to_json_or_null(row.metadata),
+            None if row.metadata is None else to_json(row.metadata),
             row.embedding_model,
             int(row.is_active),
             row.frontier,
@@ -198,7 +198,7 @@ def update_config(connection: Connection, block_id: str, changes: BlockChanges, 
             changes.char_limit,
             changes.permission,
             changes.pinned,
-            to_json_or_null(changes.metadata),
+            None if changes.metadata is None else to_json(changes.metadata),
             changes.embedding_model,
             updated_at,
             block_id,
