@@ -271,7 +271,8 @@ def end(
         Conflict: it has ended already; a second terminal event would be a lie.
     """
     connection.execute(
-        "UPDATE turn SET status = ?, ended_at = ?, steps = ?, error = ? WHERE key = ? AND ended_at IS NULL",
+        "UPDATE turn SET status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
+        " WHERE key = ? AND ended_at IS NULL",
         (status, ended_at, steps, None if error is None else json.dumps(error, ensure_ascii=False), key),
     )
     _exactly_one(connection, key, "open")
