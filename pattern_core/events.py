@@ -158,9 +158,7 @@ def called(effect: steps.EffectRow) -> dict[str, object]:
     return {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
 
 
-def resulted(
-    effect: steps.EffectRow, content: str | None, *, status: str, message_id: str | None
-) -> dict[str, object]:
+def resulted(effect: steps.EffectRow, content: str | None, *, status: str, message_id: str | None) -> dict[str, object]:
     """Return the data of `tool.result` without its place, with the status that the call ended with."""
     return {
         "call_id": effect.call_id,
