@@ -22,13 +22,12 @@ from pattern_core.ids import Ids
 from pattern_core.limits import Limits
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import errors as storage
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import Json, iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.timestamps import iso, unix_ms
 
 EXPIRY_LOOK_S = 3600.0  # how long to wait for an end at most before looking at the clock again
 EXPIRY_STEP_S = 0.01  # and at least: text has milliseconds

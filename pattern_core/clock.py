@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from pattern_db.timestamps import iso
+from pattern_db.columns import iso
 
 
 class Clock(Protocol):

@@ -11,10 +11,10 @@ from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import Ids
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
+from pattern_db.columns import iso
 from pattern_db.database import Database
 from pattern_db.tables import consent_grants
 from pattern_db.tables.consent_grants import GrantRow
-from pattern_db.timestamps import iso
 
 ConsentGrant = GrantRow
 Scope = Literal["once", "time", "same", "always"]

@@ -20,7 +20,7 @@ from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound
-from pattern_db.journal import approvals, effects, events, turns
+from pattern_db.journal import approvals, events, steps, turns
 from pattern_db.tables import messages
 
 TERMINAL = frozenset(
@@ -93,7 +93,7 @@ class _Reader:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._turns: dict[int, turns.TurnRow] = {}
-        self._effects: dict[tuple[int, int], dict[int, effects.EffectRow]] = {}
+        self._effects: dict[tuple[int, int], dict[int, steps.EffectRow]] = {}
         self._asked_for: dict[tuple[int, int], dict[int, Json]] = {}
 
     def complete(self, row: events.EventRow) -> Event:
@@ -140,9 +140,9 @@ class _Reader:
         decided = called(effect)
         return {**decided, "arguments": self._asked_for[turn, step].get(call, decided["arguments"])}
 
-    def _effect(self, turn: int, step: int, call: int) -> effects.EffectRow | None:
+    def _effect(self, turn: int, step: int, call: int) -> steps.EffectRow | None:
         if (turn, step) not in self._effects:
-            rows = effects.of_step(self._connection, turn, step)
+            rows = steps.calls_of_step(self._connection, turn, step)
             self._effects[turn, step] = {effect.call: effect for effect in rows}
         return self._effects[turn, step].get(call)
 
@@ -153,14 +153,12 @@ class _Reader:
             return None  # deleted since
 
 
-def called(effect: effects.EffectRow) -> dict[str, object]:
+def called(effect: steps.EffectRow) -> dict[str, object]:
     """Return the data of `tool.call` without its place."""
     return {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
 
 
-def resulted(
-    effect: effects.EffectRow, content: str | None, *, status: str, message_id: str | None
-) -> dict[str, object]:
+def resulted(effect: steps.EffectRow, content: str | None, *, status: str, message_id: str | None) -> dict[str, object]:
     """Return the data of `tool.result` without its place, with the status that the call ended with."""
     return {
         "call_id": effect.call_id,

@@ -27,12 +27,12 @@ from pattern_core.events import Draft, Event, append
 from pattern_core.ids import earliest_position
 from pattern_core.messages import Image, Message, Part, Text
 from pattern_core.models.model import ModelRequest
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound as NoSuchRow
 from pattern_db.tables import blobs, meta
 from pattern_db.tables.blobs import BlobRow
-from pattern_db.timestamps import iso
 
 IMAGES_MAX = 10  # in one message
 IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4  # of one image: Anthropic takes 5 MiB of base64, the others more

@@ -17,10 +17,10 @@ from pattern_core.ids import Ids
 from pattern_core.messages import Message, Part
 from pattern_core.meters import Meters, Unmetered
 from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.tables.prompts import ShownRow
-from pattern_db.timestamps import iso
 
 LOGGED_MAX = 4_096  # prompt logs that are known to be stored
 

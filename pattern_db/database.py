@@ -10,19 +10,18 @@ that take a connection, so a unit of work costs one hop, is one transaction and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
-import outcome
 import trio
 
 from pattern_db.connection import Connection, open_connection, open_in_memory
 from pattern_db.errors import StorageFailed, translate
-from pattern_db.lane import Lane, Request, run_batch
+from pattern_db.lane import InlineLane, Lane, Request
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,7 +82,7 @@ class Database:
         self._threads = threads
         self._vfs = vfs
         if threads is None or path is None:
-            self._lane = _inline_lane(connection)
+            self._lane: Lane = InlineLane(connection)
         else:
             self._lane = threads.lane(connection, partial(open_connection, path, vfs=vfs))
         self._reader: Lane | None = None
@@ -151,7 +150,7 @@ class Database:
             DatabaseError: storage refused; `StorageFailed` means that the file must be opened anew.
             Exception: whatever `fn` raised; nothing of it is stored.
         """
-        return await self._run(Request(lambda connection: fn(connection, *args, **kwargs), "write"))
+        return await self._lane.submit(Request(lambda connection: fn(connection, *args, **kwargs), "write"))
 
     async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
         """Like `write`; then `announce(value)` runs in trio's thread in the order of the commits, before the caller
@@ -159,7 +158,7 @@ class Database:
 
         This is the shielded commit: a cancelled caller still waits for it, bounded by `watch`.
         """
-        return await self._run(Request(fn, "write", announce))
+        return await self._lane.submit(Request(fn, "write", announce))
 
     async def read(self, fn: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a short `fn` that only reads, in order with the writes: it sees everything acknowledged before.
@@ -167,7 +166,7 @@ class Database:
         Raises:
             DatabaseError: storage refused.
         """
-        return await self._run(Request(lambda connection: fn(connection, *args, **kwargs)))
+        return await self._lane.submit(Request(lambda connection: fn(connection, *args, **kwargs)))
 
     async def run_alone(self, fn: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` in order with the other work but outside any transaction: VACUUM, a checkpoint, pragmas.
@@ -175,7 +174,7 @@ class Database:
         Raises:
             DatabaseError: storage refused.
         """
-        return await self._run(Request(lambda connection: fn(connection, *args, **kwargs), "alone"))
+        return await self._lane.submit(Request(lambda connection: fn(connection, *args, **kwargs), "alone"))
 
     async def read_aside(self, fn: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a long `fn` on a second connection that cannot write, so that a search never delays a write.
@@ -195,7 +194,7 @@ class Database:
         except StorageFailed:
             if self._reader is reader:
                 self._reader = None  # the next long read opens the file anew
-                await reader.submit(_close_request(reader))
+                await _close(reader)
             raise
 
     async def _open_reader(self, threads: DatabaseThreads, path: Path) -> Lane:
@@ -228,7 +227,7 @@ class Database:
         with trio.CancelScope(shield=True):
             for lane in (self._reader, self._lane):
                 if lane is not None and not lane.is_stuck:
-                    await self._submit(lane, _close_request(lane))
+                    await _close(lane)
 
     async def __aenter__(self) -> Database:
         return self
@@ -237,24 +236,6 @@ class Database:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-    def _run(self, request: Request[T]) -> Awaitable[T]:
-        if self._closed:
-            raise StorageFailed("the database is closed")
-        return self._submit(self._lane, request)
-
-    async def _submit(self, lane: Lane, request: Request[T]) -> T:
-        if self._threads is not None:
-            return await lane.submit(request)
-        if not request.is_kept:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        run_batch(lane, [request])  # type: ignore[list-item]  # a request of any value
-        result = request.outcome
-        assert result is not None
-        if request.announce is not None and isinstance(result, outcome.Value):
-            request.announce(result.value)
-        await trio.lowlevel.cancel_shielded_checkpoint()
-        return result.unwrap()
 
 
 def _at_one_moment(
@@ -267,13 +248,9 @@ def _at_one_moment(
     return value
 
 
-def _close_request(lane: Lane) -> Request[None]:
-    """Closes the connection after what waits, in a batch of its own: it would take a transaction down with it."""
-    return Request(lambda connection: connection.close(lane.failed is not None), "close")
-
-
-def _inline_lane(connection: Connection) -> Lane:
-    return Lane(connection, lambda: connection, SimpleQueue(), trio.lowlevel.current_trio_token())
+async def _close(lane: Lane) -> None:
+    """Close the connection after what waits, in a batch of its own: it would take a transaction down with it."""
+    await lane.submit(Request(lambda connection: connection.close(lane.failed is not None), "close"))
 
 
 async def _in_thread(fn: Callable[[], Connection]) -> Connection:

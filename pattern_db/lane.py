@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Generic, Literal, TypeVar, cast
 
@@ -21,7 +22,7 @@ import trio
 
 from pattern_db.connection import Connection
 from pattern_db.errors import DatabaseError, StorageFailed, translate
-from pattern_db.tables import meta
+from pattern_db.tables.meta import EPOCH_OF_FILE
 
 T = TypeVar("T")
 
@@ -37,21 +38,19 @@ Kind = Literal["read", "write", "alone", "close"]  # the last two: outside any t
 _ALONE = frozenset({"alone", "close"})
 
 
+@dataclass(slots=True, eq=False)
 class Request(Generic[T]):
-    """One unit of work on its way: what to run, who waits, and what came out."""
+    """One unit of work on its way: what to run, who waits, and what came out.
 
-    __slots__ = ("announce", "fn", "is_kept", "kind", "outcome", "state", "task")
+    Cancellation does not withdraw one with something to `announce`.
+    """
 
-    def __init__(
-        self, fn: Callable[[Connection], T], kind: Kind = "read", announce: Callable[[T], None] | None = None
-    ) -> None:
-        self.fn = fn
-        self.kind = kind
-        self.is_kept = announce is not None  # cancellation does not withdraw it
-        self.announce = announce
-        self.task = trio.lowlevel.current_task()
-        self.state = "waiting"  # → running → done; or withdrawn by a cancelled caller, or given up by the watch
-        self.outcome: outcome.Outcome[T] | None = None
+    fn: Callable[[Connection], T]
+    kind: Kind = "read"
+    announce: Callable[[T], None] | None = None
+    task: trio.lowlevel.Task = field(default_factory=trio.lowlevel.current_task)
+    state: str = "waiting"  # → running → done; or withdrawn by a cancelled caller, or given up by the watch
+    result: outcome.Outcome[T] | None = None
 
 
 class Lane:
@@ -69,9 +68,10 @@ class Lane:
     ) -> None:
         self.connection: Connection | None = connection
         self._used_at = time.monotonic()
-        self._reopen = reopen
+        self.reopen = reopen
         self.failed: StorageFailed | None = None
         self.is_stuck = False
+        self.is_closed = False
         self.epoch: int | None = None  # of the constellation's file, once it was claimed
         self._running: list[Request[object]] = []
         self._running_since = math.inf
@@ -79,22 +79,25 @@ class Lane:
         self._token = token
         self._lock = threading.Lock()
         self._waiting: deque[Request[object]] = deque()
-        self._ended: deque[Request[object]] = deque()  # callers still to be woken; used only in trio's thread
+        self._ended: deque[Request[object]] = deque()  # callers still to be woken, in the order of commits
         self._scheduled = False
 
     async def submit(self, request: Request[T]) -> T:
         """Queue the request and wait for its outcome. A request that has begun is always waited for.
 
         Raises:
-            StorageFailed: too much waits already, or the disk hangs.
+            StorageFailed: the lane is closed, too much waits already, or the disk hangs.
         """
-        if not request.is_kept:
+        if request.announce is None:
             await trio.lowlevel.checkpoint_if_cancelled()
         with self._lock:
+            if self.is_closed:
+                raise StorageFailed("the database is closed")
             if self.is_stuck and self.failed is not None:
                 raise copy.copy(self.failed)  # no thread will come to see it
             if len(self._waiting) >= QUEUE_MAX:
                 raise StorageFailed(f"{QUEUE_MAX} requests wait for one database; the disk does not keep up")
+            self.is_closed = request.kind == "close"
             self._waiting.append(cast("Request[object]", request))
             if not self._scheduled:
                 self._scheduled = True
@@ -102,22 +105,12 @@ class Lane:
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
             with self._lock:
-                if request.state != "waiting" or request.is_kept:
+                if request.state != "waiting" or request.announce is not None:
                     return trio.lowlevel.Abort.FAILED
                 request.state = "withdrawn"
                 return trio.lowlevel.Abort.SUCCEEDED
 
         return cast(T, await trio.lowlevel.wait_task_rescheduled(abort))
-
-    def opened(self) -> Connection:
-        """The connection, opened if there is none. On the thread that works on the lane.
-
-        Raises:
-            DatabaseError: the file cannot be opened.
-        """
-        if self.connection is None:
-            self.connection = self._reopen()
-        return self.connection
 
     def rest_if_unused(self) -> None:
         """Have a thread close the connection if it was not used for `REST_S`; the next request opens it again."""
@@ -141,10 +134,23 @@ class Lane:
 
     def work(self) -> None:
         """Run one batch on the calling thread, hand the outcomes to trio, and queue up again if more waits."""
-        batch = self._take()
+        batch: list[Request[object]] = []
+        with self._lock:
+            while self._waiting and len(batch) < BATCH_MAX:
+                is_alone = self._waiting[0].kind in _ALONE
+                if is_alone and batch:
+                    break
+                request = self._waiting.popleft()
+                if request.state == "waiting":
+                    request.state = "running"
+                    batch.append(request)
+                    if is_alone:
+                        break
+            self._running, self._running_since = batch, time.monotonic() if batch else math.inf
         if batch:
-            run_batch(self, batch)
-            self._token.run_sync_soon(self._deliver, batch)
+            _run_batch(self, batch)
+            self._ended.extend(batch)
+            self._token.run_sync_soon(self._wake_some, idempotent=True)
         elif self._is_unused():
             outcome.capture(self._rest)  # if it cannot be closed it stays open
         with self._lock:
@@ -155,33 +161,11 @@ class Lane:
             else:
                 self._scheduled = False
 
-    def _take(self) -> list[Request[object]]:
-        batch: list[Request[object]] = []
-        with self._lock:
-            while self._waiting and len(batch) < BATCH_MAX:
-                if self._waiting[0].kind in _ALONE and batch:
-                    break
-                request = self._waiting.popleft()
-                if request.state == "waiting":
-                    request.state = "running"
-                    batch.append(request)
-                    if request.kind in _ALONE:
-                        break
-            self._running, self._running_since = batch, time.monotonic() if batch else math.inf
-        return batch
-
-    def _deliver(self, batch: list[Request[object]]) -> None:
-        """In trio's thread, in commit order, a few at a time."""
-        is_delivering = bool(self._ended)
-        self._ended.extend(batch)
-        if not is_delivering:
-            self._wake_some()
-
     def _wake_some(self) -> None:
-        """Announce first, then wake the caller; the rest when other tasks have had their turn."""
+        """In trio's thread: announce first, then wake the caller; the rest when other tasks have had their turn."""
         for _number in range(min(WOKEN_MAX, len(self._ended))):
             request = self._ended.popleft()
-            result = request.outcome
+            result = request.result
             if request.state != "running" or result is None:
                 continue  # given up meanwhile: the caller was told that nobody knows
             request.state = "done"
@@ -189,7 +173,7 @@ class Lane:
                 request.announce(result.value)
             trio.lowlevel.reschedule(request.task, result)
         if self._ended:
-            self._token.run_sync_soon(self._wake_some)
+            self._token.run_sync_soon(self._wake_some, idempotent=True)
 
     def give_up_if_stuck(self, timeout_s: float) -> None:
         """Fail everything that waits if a batch has run for longer than `timeout_s`: the disk hangs.
@@ -210,7 +194,33 @@ class Lane:
             trio.lowlevel.reschedule(request.task, failure)
 
 
-def run_batch(lane: Lane, batch: list[Request[object]]) -> None:
+class InlineLane(Lane):
+    """A lane whose requests run in the calling task: while a thread works, trio sees every task blocked."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, lambda: connection, SimpleQueue(), trio.lowlevel.current_trio_token())
+
+    async def submit(self, request: Request[T]) -> T:
+        """Run the request at once.
+
+        Raises:
+            StorageFailed: the lane is closed.
+        """
+        if self.is_closed:
+            raise StorageFailed("the database is closed")
+        self.is_closed = request.kind == "close"
+        if request.announce is None:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        _run_batch(self, [cast("Request[object]", request)])
+        result = request.result
+        assert result is not None
+        if request.announce is not None and isinstance(result, outcome.Value):
+            request.announce(result.value)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return result.unwrap()
+
+
+def _run_batch(lane: Lane, batch: list[Request[object]]) -> None:
     """Run the requests in one transaction (none if all only read) and set each one's outcome.
 
     Trouble with storage fails the whole batch and the lane: nothing later runs on a connection whose state is
@@ -221,28 +231,21 @@ def run_batch(lane: Lane, batch: list[Request[object]]) -> None:
         return
     is_write = any(request.kind == "write" for request in batch)
     try:
-        connection = lane.opened()
+        connection = lane.connection = lane.connection or lane.reopen()
         if is_write:
             connection.execute("BEGIN IMMEDIATE")
-            _check_epoch(connection, lane.epoch)
+            # Within the transaction, so that another owner can claim the file before or after it, but not in between.
+            if lane.epoch is not None and (found := connection.execute(EPOCH_OF_FILE).get) != str(lane.epoch):
+                raise StorageFailed(
+                    f"another process has claimed this file (its epoch is {found}, ours was {lane.epoch});"
+                    " nothing was stored"
+                )
         for request in batch:
             _run_one(connection, request, is_write=is_write, savepoint=is_write and len(batch) > 1)
         if is_write and connection.in_transaction:
             connection.execute("COMMIT")
     except BaseException as error:  # noqa: BLE001  # a thread's border: the outcome carries it to the waiting tasks
         _fail_lane(lane, batch, error)
-
-
-def _check_epoch(connection: Connection, epoch: int | None) -> None:
-    """Within the transaction, so that another owner can claim the file before or after it, but not in between.
-
-    Raises:
-        StorageFailed: another owner has claimed the file.
-    """
-    if epoch is not None and (found := meta.epoch(connection)) != epoch:
-        raise StorageFailed(
-            f"another process has claimed this file (its epoch is {found}, ours was {epoch}); nothing was stored"
-        )
 
 
 def _run_one(connection: Connection, request: Request[object], *, is_write: bool, savepoint: bool) -> None:
@@ -272,7 +275,7 @@ def _run_one(connection: Connection, request: Request[object], *, is_write: bool
             result = outcome.Error(known)
     if savepoint:
         connection.execute("RELEASE request")
-    request.outcome = result
+    request.result = result
 
 
 def _fail_lane(lane: Lane, batch: list[Request[object]], error: BaseException) -> None:
@@ -296,8 +299,8 @@ def _fail_all(batch: list[Request[object]], failure: StorageFailed) -> list[outc
     for request in batch:
         again = copy.copy(failure)
         again.__cause__ = failure.__cause__
-        request.outcome = outcome.Error(again)
-        failures.append(request.outcome)
+        request.result = outcome.Error(again)
+        failures.append(request.result)
     return failures
 
 

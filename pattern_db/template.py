@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from pattern_db import files, timestamps
+from pattern_db import columns, files
 from pattern_db.connection import Connection, open_in_memory
 from pattern_db.errors import Conflict, translated
 from pattern_db.migrate import Migrations
@@ -49,7 +49,7 @@ def in_memory(migrations: Migrations, *, now: str) -> Connection:
 
 
 def _copy(migrations: Migrations, now: str) -> bytes:
-    if len(now) != timestamps.LENGTH:
+    if len(now) != columns.TIME_CHARS:
         raise ValueError(f"{now!r} is not a time as columns hold it")
     return _template(migrations).replace(_SOME_TIME.encode(), now.encode())
 

@@ -19,11 +19,10 @@ from pattern_core.archive.likeness import (
 )
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
 from pattern_core.memory.shapes.schema import check_text
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import Json, canonical, to_json
 from pattern_db.connection import Connection
 from pattern_db.tables import archival
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.timestamps import canonical
 
 ENTRY_CHARS_MAX = 200_000
 ROWS_MAX = 100_000  # of one owner; a long entry takes one for each chunk

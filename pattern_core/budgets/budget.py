@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from pattern_core.budgets.amounts import AMOUNT_MAX, dollars
 from pattern_core.errors import InvalidInput
+from pattern_db.columns import iso, unix_ms
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.usage import DAY_CHARS
-from pattern_db.timestamps import iso, unix_ms
 
 Budget = BudgetRow
 

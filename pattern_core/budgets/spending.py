@@ -9,13 +9,13 @@ from typing import TypeAlias
 from pattern_core.budgets.budget import Budget, began_at, check, name_of, of_name, resets_at
 from pattern_core.clock import Clock, now_text
 from pattern_core.errors import InvalidInput, NotFound
+from pattern_db.columns import canonical
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import budgets, turns, usage
 from pattern_db.journal.budgets import BudgetScope, Spent, Unit
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine
-from pattern_db.timestamps import canonical
 
 Line: TypeAlias = UsageLine
 

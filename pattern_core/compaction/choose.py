@@ -19,7 +19,7 @@ from pattern_core.compaction.settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import Exchange
 from pattern_core.messages import Message, ToolCall, ToolResult
 from pattern_core.models.tokens import clip_middle, estimate_text, message_tokens
-from pattern_db.timestamps import unix_ms
+from pattern_db.columns import unix_ms
 
 HOUR_MS = 3_600_000
 # How much a message seems worth keeping, by marks that need no model. Weights as in the original: who speaks, how

@@ -15,7 +15,7 @@ from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, par
 from pattern_core.models.tokens import message_tokens
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
-from pattern_db.journal import effects
+from pattern_db.journal import steps
 from pattern_db.tables import messages, summaries
 from pattern_db.tables.messages import MessageRow
 
@@ -374,7 +374,7 @@ def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *,
     own = {row.id for row in ordered if active is not None and row.batch_id == active}
     decisions = [at for at, message in enumerate(conversation) if message.id in own and message.role == "assistant"]
     end = decisions[-1] if decisions else len(conversation)
-    asked = effects.waiting(connection, agent_id)
+    asked = steps.waiting_calls(connection, agent_id)
     shown = [*repair(conversation[:end], waiting=asked), *conversation[end:]]
     seen = {message.id for message in shown}
     return History(

@@ -20,14 +20,13 @@ from pattern_core.events import Draft, Event, append
 from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, message_id
 from pattern_core.limits import KEY_CHARS_MAX, Limits
 from pattern_core.memory.shapes.schema import check_text
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.tables import history_imports, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.history_imports import ImportRow
 from pattern_db.tables.messages import MessageRow
-from pattern_db.timestamps import iso
 
 SOURCE = IMPORTED
 DIGEST_BYTES = 16

@@ -26,7 +26,7 @@ from pattern_core.memory.shapes.schema import (
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import memory_blocks
-from pattern_db.tables.block_sharing import Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Via, VisibleBlock
 
 Attribution = memory_blocks.Attribution  # who made a change, and what led to it
 BlockSettings = memory_blocks.BlockChanges  # settings to change; None leaves one as it is

@@ -24,14 +24,13 @@ from pattern_core.memory.document import (
     state_snapshot,
 )
 from pattern_db import errors as storage
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import Encoding
-from pattern_db.tables import block_checkpoints, block_segments
-from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
-from pattern_db.tables.block_segments import Segment
-from pattern_db.tables.block_updates import Update
-from pattern_db.timestamps import iso, unix_ms
+from pattern_db.tables import block_checkpoints
+from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp, Segment
+from pattern_db.tables.block_versions import Update
 
 COMPRESS_ABOVE_BYTES = 10 * 1024
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
@@ -173,7 +172,7 @@ def _merge(
     segment = segment_of(block_id, document, checkpoint, version, last_seq, now)
     data, encoding = pack(state_snapshot(document))
     block_checkpoints.consolidate_checkpoint(connection, block_id, data, document.frontier(), last_seq, now, encoding)
-    block_segments.add(connection, segment)
+    block_checkpoints.add_segment(connection, segment)
     dropped = to_drop(block_checkpoints.list_stamps(connection, block_id), now, retention)
     block_checkpoints.drop_checkpoints(connection, block_id, dropped)
 
@@ -207,7 +206,7 @@ def whole_document(connection: Connection, block_id: str) -> Document:
         DocumentDamaged: a part of it cannot be read.
     """
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
-    segments = block_segments.of_block(connection, block_id)
+    segments = block_checkpoints.segments_of(connection, block_id)
     parts = [unpack(segment.data, segment.encoding) for segment in segments]
     if not segments and checkpoint is not None:
         parts = [unpack(checkpoint.snapshot, checkpoint.encoding)]

@@ -39,9 +39,8 @@ from pattern_core.memory.shapes.schema import (
     Viewport,
 )
 from pattern_core.memory.shapes.values import FieldType, readable, same
-from pattern_db.columns import Json, to_json
-from pattern_db.tables.block_sharing import VisibleBlock
-from pattern_db.timestamps import LENGTH
+from pattern_db.columns import TIME_CHARS, Json, to_json
+from pattern_db.tables.memory_blocks import VisibleBlock
 
 ENTRIES = "entries"
 COMPARED_MAX = 250_000  # pairs of items; a longer list that changed all over is replaced between its common ends
@@ -385,4 +384,4 @@ def _continued(text: str, indent: str = _INDENT) -> str:
 
 def _second(moment: str) -> str:
     """A stored moment without its milliseconds."""
-    return f"{moment[:19]}Z" if len(moment) == LENGTH and moment.endswith("Z") else moment
+    return f"{moment[:19]}Z" if len(moment) == TIME_CHARS and moment.endswith("Z") else moment

@@ -22,16 +22,14 @@ from pattern_core.memory.checkpoint import Consolidator, open_document
 from pattern_core.memory.document import READER_PEER, Document, DocumentDamaged, State, new_peer, packed, state_of
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import errors as storage
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, UpdateSource
-from pattern_db.tables import agents, block_checkpoints, block_history, block_sharing, block_updates, memory_blocks
+from pattern_db.tables import agents, block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_history import HistoryRow
-from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.block_updates import Update, UpdateStats
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
-from pattern_db.timestamps import iso, unix_ms
+from pattern_db.tables.block_versions import HistoryRow, Update, UpdateStats
+from pattern_db.tables.memory_blocks import Attribution, BlockRow, Via, VisibleBlock
 
 LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the answer to a wrong label
 SEEN_MAX = 1_024  # agents whose visible blocks are kept in memory
@@ -151,7 +149,7 @@ class OpenBlocks:
             StorageFailed: the disk failed; the file must be opened again.
         """
         now_ms = self._clock.now_ms()
-        for block_id, stats in await self._database.read(block_updates.list_pending):
+        for block_id, stats in await self._database.read(block_versions.list_pending):
             if Pending.of(stats).is_due(now_ms):
                 self.consolidator.ask(block_id)
         await self.consolidator.run()
@@ -379,7 +377,7 @@ def distinct(visible: Sequence[VisibleBlock]) -> Sequence[VisibleBlock]:
 
 def with_owners(connection: Connection, agent_id: str) -> tuple[list[VisibleBlock], dict[str, str]]:
     """What the agent sees, and the names of those who lent it blocks, by id; a group lends without a name."""
-    visible = block_sharing.list_visible(connection, agent_id)
+    visible = memory_blocks.list_visible(connection, agent_id)
     names: dict[str, str] = {}
     for owner in {one.block.agent_id for one in visible if one.via is Via.ATTACHED}:
         with suppress(storage.NotFound):
@@ -394,9 +392,9 @@ def resolve(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
         NotFound: it sees none; the message lists what it sees.
     """
     try:
-        return block_sharing.resolve_label(connection, agent_id, label)
+        return memory_blocks.resolve_label(connection, agent_id, label)
     except storage.NotFound:
-        there = distinct(block_sharing.list_visible(connection, agent_id))
+        there = distinct(memory_blocks.list_visible(connection, agent_id))
         labels = ", ".join([one.block.label for one in there[:LABELS_SHOWN_MAX]]) or "none"
         raise NotFound(f"there is no memory block {label!r}; there are: {labels}") from None
 
@@ -408,7 +406,7 @@ def load(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list
         NotFound: (of storage) there is no such block.
     """
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
-    return checkpoint, updates, block_updates.get_pending_update_stats(connection, block_id)
+    return checkpoint, updates, block_versions.get_pending_update_stats(connection, block_id)
 
 
 def store_edit(connection: Connection, row: BlockRow, update: bytes, line: HistoryRow, by: Attribution) -> None:
@@ -419,8 +417,8 @@ def store_edit(connection: Connection, row: BlockRow, update: bytes, line: Histo
         Conflict: (of storage) another writer was first.
     """
     source = UpdateSource.AGENT if is_agent(by.author) else UpdateSource.MANUAL
-    seq = block_updates.store_update(connection, row.id, update, source, row.updated_at, row.frontier, by)
+    seq = block_versions.store_update(connection, row.id, update, source, row.updated_at, row.frontier, by)
     if seq != row.last_seq:  # others wait for the block, so no other writer may have given out that number
         raise storage.Conflict(f"the block {row.label} was changed by another writer; read it again")
     memory_blocks.update_content(connection, row.id, row.content_preview, row.frontier, row.updated_at)
-    block_history.append(connection, line)
+    block_versions.append(connection, line)

@@ -17,9 +17,9 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import Permission
 from pattern_db.errors import NotFound as MissingRow
-from pattern_db.tables import agents, block_sharing
+from pattern_db.tables import agents, memory_blocks
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.block_sharing import Attachment, Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Attachment, Via, VisibleBlock
 
 LENDABLE = (Permission.READ_ONLY, Permission.APPEND, Permission.READ_WRITE)
 _RANKS = {permission: rank for rank, permission in enumerate(Permission)}
@@ -72,7 +72,7 @@ class Sharing:
                 permission=permission,
                 attached_at=now_text(self._clock),
             )
-            unit.store(block_sharing.attach, row)
+            unit.store(memory_blocks.attach, row)
             unit.event("memory.shared", {**_told(visible, agent, author), "permission": permission.value})
             unit.when_settled(self._blocks.stored)
         return Loan(agent_id=agent.id, agent=agent.name, permission=permission, attached_at=row.attached_at)
@@ -92,10 +92,10 @@ class Sharing:
                 raise PermissionDenied(
                     f"the block {label} belongs to somebody else; you can only give your own loan back"
                 )
-            loans = await self._database.read(block_sharing.list_attachments, block_id=visible.block.id)
+            loans = await self._database.read(memory_blocks.list_attachments, block_id=visible.block.id)
             if agent.id not in {loan.agent_id for loan in loans}:
                 raise NotFound(f"the block {label} is not lent to {agent.name}")
-            unit.store(block_sharing.detach, visible.block.id, agent.id)
+            unit.store(memory_blocks.detach, visible.block.id, agent.id)
             unit.event("memory.shared", {**_told(visible, agent, author), "permission": None})
             unit.when_settled(self._blocks.stored)
 
@@ -138,7 +138,7 @@ def _told(visible: VisibleBlock, agent: AgentRow, author: str) -> dict[str, obje
 def _loans(connection: Connection, agent_id: str, label: str) -> list[Loan]:
     block = resolve(connection, agent_id, label).block
     found = []
-    for one in block_sharing.list_attachments(connection, block_id=block.id):
+    for one in memory_blocks.list_attachments(connection, block_id=block.id):
         agent = agents.get(connection, one.agent_id)
         found.append(Loan(agent_id=agent.id, agent=agent.name, permission=one.permission, attached_at=one.attached_at))
     return found

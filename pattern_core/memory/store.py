@@ -49,16 +49,14 @@ from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks, as_is, d
 from pattern_core.memory.shapes.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
-from pattern_db.columns import Json
+from pattern_db.columns import Json, canonical
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, HistoryKind
-from pattern_db.tables import archival, block_history, block_sharing, memory_blocks
+from pattern_db.tables import archival, block_versions, memory_blocks
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.block_history import HistoryRow
-from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.memory_blocks import BlockChanges, BlockRow
-from pattern_db.timestamps import canonical
+from pattern_db.tables.block_versions import HistoryRow
+from pattern_db.tables.memory_blocks import BlockChanges, BlockRow, Via, VisibleBlock
 
 Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a change, as far as there were any
 
@@ -144,7 +142,7 @@ class MemoryStore:
 
         Of several with one label only the one that the label means.
         """
-        visible = await self._database.read(block_sharing.list_visible, agent_id)
+        visible = await self._database.read(memory_blocks.list_visible, agent_id)
         return [view_of(one) for one in distinct(visible)]
 
     async def value(self, agent_id: str, label: str) -> Json:
@@ -427,7 +425,7 @@ def store_block(connection: Connection, row: BlockRow, snapshot: bytes, line: Hi
     data, encoding = pack(snapshot)
     with _label_taken(row.label), storage.translated():
         memory_blocks.create(connection, row, data, encoding=encoding)
-    block_history.append(connection, line)
+    block_versions.append(connection, line)
 
 
 def store_settings(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:

@@ -38,16 +38,16 @@ from pattern_core.prompts.recalled import Question, Recalled, Searching, recall
 from pattern_core.prompts.settings import ContextSettings
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.untrusted import marked_import, marked_result
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, SearchKind
-from pattern_db.tables import activity, prompts, tasks, token_counts
+from pattern_db.tables import activity, prompts, tasks
 from pattern_db.tables.activity import Mark, NotedActivity, TurnActivity
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.block_sharing import Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Via, VisibleBlock
+from pattern_db.tables.prompts import CountedRow
 from pattern_db.tables.tasks import OpenTask
-from pattern_db.tables.token_counts import CountedRow
-from pattern_db.timestamps import iso
 
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 HOUR_MS = 3_600_000
@@ -396,7 +396,7 @@ def last_calls(connection: Connection, agent_id: str, model: str) -> list[Counte
     Only the estimate times its ratio is stored whole, so it is added up again from what was noted of the prompt's
     parts. That leaves out the tags between them, about one part in a hundred.
     """
-    rows = token_counts.of_agent(connection, agent_id, model, RESTORED_CALLS, among=RESTORED_AMONG)
+    rows = prompts.counted(connection, agent_id, model, RESTORED_CALLS, among=RESTORED_AMONG)
     return [Counted(_estimated(row), row.counted) for row in rows]
 
 

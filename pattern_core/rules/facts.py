@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from pattern_db.columns import unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus
-from pattern_db.journal import effects
-from pattern_db.journal.effects import CallRow, EffectRow
-from pattern_db.timestamps import unix_ms
+from pattern_db.journal import steps
+from pattern_db.journal.steps import CallRow, EffectRow
 
 RESULT_CHARS_MAX = 20_000  # of a result that are looked at
 FORCED_PREFIX = "rule_"  # of the `call_id` of a call that a rule made
@@ -87,12 +87,12 @@ def read(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[
     """Return when the agent last started each of `tools` with success, in any turn (unix ms); tools that it never used
     are left out. `RuleSet.timed` names the tools for which this matters.
     """
-    return {tool: unix_ms(at) for tool, at in effects.last_used(connection, agent_id, tools).items()}
+    return {tool: unix_ms(at) for tool, at in steps.last_used(connection, agent_id, tools).items()}
 
 
 def calls_of(connection: Connection, turn: int) -> tuple[Call, ...]:
     """Return the calls of the turn with this key, in order."""
-    rows = effects.with_results(connection, turn, chars_max=RESULT_CHARS_MAX)
+    rows = steps.calls_with_results(connection, turn, chars_max=RESULT_CHARS_MAX)
     return tuple(
         Call.of(
             row,

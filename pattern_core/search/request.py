@@ -8,9 +8,8 @@ from enum import StrEnum
 
 from pattern_core.errors import InvalidInput
 from pattern_db import search as storage
-from pattern_db.columns import Json
+from pattern_db.columns import Json, canonical
 from pattern_db.enums import Role, SearchKind
-from pattern_db.timestamps import canonical
 
 LIMIT_MAX = 500
 QUERY_CHARS_MAX = 16_000

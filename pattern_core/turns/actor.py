@@ -29,12 +29,12 @@ from pattern_core.turns.record import DeadAttempt, Record
 from pattern_core.turns.recovery import Act, AskAgain, Begin, FoundTurn
 from pattern_core.turns.state import Ending, TurnServices, TurnStopped, Unflushed, cancelled
 from pattern_core.turns.turn import Turn, TurnFacts
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, TurnStatus
 from pattern_db.errors import Conflict, DatabaseError, StorageFailed
 from pattern_db.journal import inbox, turns
 from pattern_db.journal.turns import TurnRow
-from pattern_db.timestamps import iso, unix_ms
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
 LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one

@@ -31,7 +31,7 @@ from pattern_db.columns import to_json
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
 from pattern_db.errors import DatabaseError, StorageFailed
 from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 
 _log = logging.getLogger(__name__)
 WAITING = EffectStatus.AWAITING_APPROVAL.value

@@ -25,9 +25,9 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import ApprovalKind, ApprovalStatus
-from pattern_db.journal import effects
+from pattern_db.journal import steps
 from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 
 AGREED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.EDITED})
 AUDIENCE = "human"  # those who may write to the constellation
@@ -106,7 +106,7 @@ class ToolConsent:
                 raise InvalidInput("this call was decided on and may have happened as it is: agree to that, or deny it")
             arguments = self._checked(request["tool"], answer.arguments)
         args = to_json(dict(arguments))
-        work.store(effects.approve, _key(approval), args=args, args_hash=hash_call(request["tool"], args))
+        work.store(steps.approve_call, _key(approval), args=args, args_hash=hash_call(request["tool"], args))
         self._wake_after(work, request["agent_id"])
         return f"The call of {request['tool']} runs now"
 
@@ -141,7 +141,7 @@ class ToolConsent:
         return dict(arguments)
 
     def _refuse(self, approval: Approval, work: UnitOfWork) -> None:
-        work.store(effects.deny, _key(approval))
+        work.store(steps.deny_call, _key(approval))
         self._wake_after(work, approval.request["agent_id"])
 
     def _wake_after(self, work: UnitOfWork, agent_id: str) -> None:

@@ -17,7 +17,7 @@ from pattern_core.rules.facts import REFUSED, Call
 from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.state import FinishedCall
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,18 +51,18 @@ from pattern_core.turns.rows import (
 )
 from pattern_core.turns.state import Asking, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus
 from pattern_db.errors import Conflict
-from pattern_db.journal import approvals, effects, inbox, steps, turns
+from pattern_db.journal import approvals, inbox, steps, turns
 from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.inbox import InboxRow
+from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
-from pattern_db.timestamps import iso, unix_ms
 
 T = TypeVar("T")
 Flush = Callable[[Connection], tuple[T, Sequence[Draft]]]
@@ -350,7 +350,7 @@ class Record:
             messages.append(connection, [row])
             ledger.settle(connection, usage, may_hold=self.may_hold)
             if planned:
-                effects.plan(connection, planned)
+                steps.plan_calls(connection, planned)
 
         self.history.append(message)
         self._recorded.append(Recorded(decided, drafts))
@@ -365,7 +365,7 @@ class Record:
 
         def forced(connection: Connection) -> None:
             messages.append(connection, [row])
-            effects.plan(connection, planned)
+            steps.plan_calls(connection, planned)
 
         self.history.append(message)
         self._recorded.append(Recorded(forced, [called_draft(effect) for effect in planned]))
@@ -378,7 +378,7 @@ class Record:
 
         def asked(connection: Connection) -> None:
             for row, question in questions:
-                effects.ask(connection, (row.turn, row.step, row.call))
+                steps.ask_about_call(connection, (row.turn, row.step, row.call))
                 approvals.insert(connection, question)
 
         self._recorded.append(Recorded(asked, drafts))
@@ -405,7 +405,7 @@ class Record:
         def started(connection: Connection) -> tuple[None, Sequence[Draft]]:
             for row in rows:
                 key = (row.turn, row.step, row.call)
-                effects.start(connection, key, epoch=epoch, started_at=now, deadline_at=deadline_at)
+                steps.start_call(connection, key, epoch=epoch, started_at=now, deadline_at=deadline_at)
             return None, ()
 
         await self.flush(started)

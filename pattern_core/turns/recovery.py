@@ -36,11 +36,10 @@ from pattern_core.turns.calls import IN_DOUBT
 from pattern_core.turns.state import Ending, FinishedCall, cancelled
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectClass, EffectStatus, Role, TurnStatus
-from pattern_db.journal import approvals, budgets, effects, events, steps
+from pattern_db.journal import approvals, budgets, events, steps
 from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.events import EventRow
-from pattern_db.journal.steps import StepRow
+from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -113,7 +112,7 @@ class Act:
 
 def find(connection: Connection, turn: int) -> FoundTurn:
     """Read what the rows say about a turn."""
-    calls = effects.of_turn(connection, turn)
+    calls = steps.calls_of_turn(connection, turn)
     return FoundTurn(
         step=steps.latest(connection, turn),
         calls=calls,

@@ -13,9 +13,8 @@ from pattern_core.turns.state import Asking, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.errors import DatabaseError, StorageFailed, translated
-from pattern_db.journal import effects
-from pattern_db.journal.effects import EffectRow
-from pattern_db.journal.steps import StepRow
+from pattern_db.journal import steps
+from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -113,7 +112,7 @@ def finish_row(connection: Connection, finished: FinishedCall, message: Message)
     """Store the end of a call with its result; the result's message is stored before."""
     row, ended_at = finished.row, message.created_at
     key = (row.turn, row.step, row.call)
-    effects.finish(connection, key, status=finished.status, message_id=message.id, ended_at=ended_at)
+    steps.finish_call(connection, key, status=finished.status, message_id=message.id, ended_at=ended_at)
 
 
 def called_draft(effect: EffectRow) -> Draft:

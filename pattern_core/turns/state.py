@@ -33,7 +33,7 @@ from pattern_core.turns.consent import ToolConsent
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.enums import EffectStatus
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 
 
 class TurnStopped(PatternError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_db.columns import Json, from_json, to_json, to_json_or_null
+from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import Conflict, NotFound
@@ -113,7 +113,7 @@ def decide(
     connection.execute(
         "UPDATE approval SET status = ?, decided_by = ?, decision = ?, decided_at = ?"
         " WHERE id = ? AND status = 'pending'",
-        (status, by, to_json_or_null(decision), at, approval_id),
+        (status, by, None if decision is None else to_json(decision), at, approval_id),
     )
     if connection.changes() != 1:
         raise Conflict(f"the approval {approval_id} was decided already")

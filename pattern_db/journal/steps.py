@@ -1,16 +1,34 @@
-"""Steps: one model call each, opened before it (T2) and closed with its decision (T3)."""
+"""Steps: one model call each, opened before it (T2) and closed with its decision (T3), and the tool calls decided on.
+
+A call is planned with the decision (T3), started (T5) and ended (T6); its row is an *effect*.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from pattern_db.columns import to_json
 from pattern_db.connection import Connection
+from pattern_db.enums import EffectStatus
 from pattern_db.errors import Conflict
 from pattern_db.tables import prompts
 from pattern_db.tables.prompts import ShownRow
 
-_COLUMNS = "turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, finish_reason, started_at"
+_STEP_COLUMNS = (
+    "turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, finish_reason, started_at"
+)
+# The arguments of a call that has ended stand in the message with its result; 'null' here says so.
+_ARGS = (
+    "CASE effect.args WHEN 'null' THEN coalesce((SELECT tool_args FROM messages WHERE id = effect.message_id), 'null')"
+    " ELSE effect.args END"
+)
+_CALL_COLUMNS = (
+    f"turn, step, call, call_id, tool, {_ARGS}, args_hash, class, idempotency_key, status, attempts, message_id,"
+    " deadline_at"
+)
+
+Key = tuple[int, int, int]  # of a step: turn, number, attempt; of a call: turn, step, call
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +50,39 @@ class StepRow:
     finish_reason: str | None
     started_at: str
     shown: ShownRow | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """A tool call as stored. `effect_class` and `status` are values of `pattern_db.enums`; `args` is JSON text."""
+
+    turn: int
+    step: int
+    call: int
+    call_id: str
+    tool: str
+    args: str
+    args_hash: bytes
+    effect_class: str
+    idempotency_key: str
+    status: str = "planned"
+    attempts: int = 0
+    message_id: str | None = None
+    deadline_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call of a turn with what came of it: when it started and the beginning of its result's text."""
+
+    step: int
+    call_id: str
+    tool: str
+    args: str
+    effect_class: str
+    status: str
+    started_at: str | None
+    result: str | None
 
 
 def open_step(connection: Connection, row: StepRow, known: Collection[bytes] = ()) -> None:
@@ -72,7 +123,7 @@ def open_step(connection: Connection, row: StepRow, known: Collection[bytes] = (
 
 def close(
     connection: Connection,
-    key: tuple[int, int, int],
+    key: Key,
     *,
     status: str,
     ended_at: str,
@@ -99,6 +150,167 @@ def close(
 def latest(connection: Connection, turn: int) -> StepRow | None:
     """The newest attempt of the turn's newest step, if it has any."""
     row = connection.execute(
-        f"SELECT {_COLUMNS} FROM step WHERE turn = ? ORDER BY no DESC, attempt DESC LIMIT 1", (turn,)
+        f"SELECT {_STEP_COLUMNS} FROM step WHERE turn = ? ORDER BY no DESC, attempt DESC LIMIT 1", (turn,)
     ).fetchone()
     return None if row is None else StepRow(*row)
+
+
+def plan_calls(connection: Connection, rows: Sequence[EffectRow]) -> None:
+    """Store the calls of one decision, in the model's order."""
+    connection.executemany(
+        "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                row.turn,
+                row.step,
+                row.call,
+                row.call_id,
+                row.tool,
+                row.args,
+                row.args_hash,
+                row.effect_class,
+                row.idempotency_key,
+                row.status,
+            )
+            for row in rows
+        ],
+    )
+
+
+def start_call(connection: Connection, key: Key, *, epoch: int, started_at: str, deadline_at: str) -> None:
+    """Store the intent to run the call `(turn, step, call)` now: before this is durable, it must not run.
+
+    Raises:
+        Conflict: it is neither planned nor a started one that may be run again.
+    """
+    connection.execute(
+        "UPDATE effect SET status = 'started', epoch = ?, attempts = attempts + 1, started_at = ?, deadline_at = ?"
+        " WHERE turn = ? AND step = ? AND call = ? AND (status = 'planned'"
+        " OR (status = 'started' AND class IN ('idempotent', 'verifiable')))",
+        (epoch, started_at, deadline_at, *key),
+    )
+    _exactly_one_call(connection, key)
+
+
+def approve_call(connection: Connection, key: Key, *, args: str, args_hash: bytes) -> None:
+    """Let a call that waited for consent run, with these arguments.
+
+    Raises:
+        Conflict: it does not wait any more.
+    """
+    connection.execute(
+        "UPDATE effect SET status = 'planned', args = ?, args_hash = ? WHERE turn = ? AND step = ? AND call = ?"
+        " AND status = 'awaiting_approval'",
+        (args, args_hash, *key),
+    )
+    _exactly_one_call(connection, key)
+
+
+def deny_call(connection: Connection, key: Key) -> None:
+    """Keep a call that waited for consent from running; its result is still to be told.
+
+    Raises:
+        Conflict: it does not wait any more.
+    """
+    connection.execute(
+        "UPDATE effect SET status = 'denied' WHERE turn = ? AND step = ? AND call = ? AND status = 'awaiting_approval'",
+        key,
+    )
+    _exactly_one_call(connection, key)
+
+
+def ask_about_call(connection: Connection, key: Key) -> None:
+    """Have a call wait for a person: a planned one, or a started one whose outcome is unknown.
+
+    Raises:
+        Conflict: it has ended, or waits already.
+    """
+    connection.execute(
+        "UPDATE effect SET status = 'awaiting_approval' WHERE turn = ? AND step = ? AND call = ?"
+        " AND status IN ('planned', 'started')",
+        key,
+    )
+    _exactly_one_call(connection, key)
+
+
+def finish_call(connection: Connection, key: Key, *, status: str, message_id: str, ended_at: str) -> None:
+    """Store what the call came to, once. With the message that holds the result stored before, arguments that are the
+    same there are not kept twice.
+
+    Raises:
+        Conflict: it has ended already.
+    """
+    used = connection.execute(
+        "UPDATE effect SET status = ?1, message_id = ?2, ended_at = ?3,"
+        " args = CASE WHEN args = (SELECT tool_args FROM messages WHERE id = ?2) THEN 'null' ELSE args END"
+        " WHERE turn = ?4 AND step = ?5 AND call = ?6"
+        " AND (status IN ('planned', 'started', 'awaiting_approval') OR (status = 'denied' AND message_id IS NULL))"
+        " RETURNING tool, coalesce(started_at, ended_at)",
+        (status, message_id, ended_at, *key),
+    ).fetchone()
+    if used is None:
+        raise _not_allowed(key)
+    if status == EffectStatus.DONE:
+        connection.execute(
+            "INSERT INTO tool_use (agent_id, tool, last_at) SELECT agent_id, ?2, ?3 FROM turn WHERE key = ?1"
+            " ON CONFLICT (agent_id, tool) DO UPDATE SET last_at = max(last_at, excluded.last_at)",
+            (key[0], *used),
+        )
+
+
+def waiting_calls(connection: Connection, agent_id: str) -> set[str]:
+    """The call ids of the agent's calls that wait for a person."""
+    rows = connection.execute(
+        "SELECT effect.call_id FROM turn JOIN effect ON effect.turn = turn.key AND effect.status = 'awaiting_approval'"
+        " WHERE turn.agent_id = ? AND turn.ended_at IS NULL AND turn.status = 'waiting'",
+        (agent_id,),
+    )
+    return {call_id for (call_id,) in rows}
+
+
+def calls_of_step(connection: Connection, turn: int, step: int) -> list[EffectRow]:
+    """The calls of one step in the model's order."""
+    rows = connection.execute(
+        f"SELECT {_CALL_COLUMNS} FROM effect WHERE turn = ? AND step = ? ORDER BY call", (turn, step)
+    )
+    return [EffectRow(*row) for row in rows]
+
+
+def calls_of_turn(connection: Connection, turn: int) -> list[EffectRow]:
+    """All calls of a turn in order."""
+    rows = connection.execute(f"SELECT {_CALL_COLUMNS} FROM effect WHERE turn = ? ORDER BY step, call", (turn,))
+    return [EffectRow(*row) for row in rows]
+
+
+def last_used(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[str, str]:
+    """When the agent last started each of `tools` with success, as column texts; those never used are left out."""
+    rows = connection.execute(
+        "SELECT tool, last_at FROM tool_use WHERE agent_id = ? AND tool IN (SELECT value FROM json_each(?))",
+        (agent_id, to_json(list(tools))),
+    )
+    return {str(tool): str(last_at) for tool, last_at in rows}
+
+
+def calls_with_results(connection: Connection, turn: int, *, chars_max: int) -> list[CallRow]:
+    """All calls of a turn in order, each with at most `chars_max` characters of its result.
+
+    A call that changes only this file has no start of its own: it starts as it ends.
+    """
+    rows = connection.execute(
+        f"SELECT effect.step, effect.call_id, effect.tool, {_ARGS}, effect.class, effect.status,"
+        " coalesce(effect.started_at, effect.ended_at), substr(messages.content, 1, ?)"
+        " FROM effect LEFT JOIN messages ON messages.id = effect.message_id"
+        " WHERE effect.turn = ? ORDER BY effect.step, effect.call",
+        (chars_max, turn),
+    )
+    return [CallRow(*row) for row in rows]
+
+
+def _exactly_one_call(connection: Connection, key: Key) -> None:
+    if connection.changes() != 1:
+        raise _not_allowed(key)
+
+
+def _not_allowed(key: Key) -> Conflict:
+    return Conflict(f"the tool call {key} is not in a state that allows this")

@@ -87,7 +87,10 @@ def by_key(connection: Connection, key: int) -> TurnRow:
     Raises:
         NotFound: there is none.
     """
-    return _one(connection, "key = ?", key)
+    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no turn {key}")
+    return TurnRow(*row)
 
 
 def by_id(connection: Connection, turn_id: str) -> TurnRow:
@@ -96,13 +99,9 @@ def by_id(connection: Connection, turn_id: str) -> TurnRow:
     Raises:
         NotFound: there is none.
     """
-    return _one(connection, "id = ?", turn_id)
-
-
-def _one(connection: Connection, condition: str, value: object) -> TurnRow:
-    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE {condition}", (value,)).fetchone()
+    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE id = ?", (turn_id,)).fetchone()
     if row is None:
-        raise NotFound(f"there is no turn {value}")
+        raise NotFound(f"there is no turn {turn_id}")
     return TurnRow(*row)
 
 
@@ -272,7 +271,8 @@ def end(
         Conflict: it has ended already; a second terminal event would be a lie.
     """
     connection.execute(
-        "UPDATE turn SET status = ?, ended_at = ?, steps = ?, error = ? WHERE key = ? AND ended_at IS NULL",
+        "UPDATE turn SET status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
+        " WHERE key = ? AND ended_at IS NULL",
         (status, ended_at, steps, None if error is None else json.dumps(error, ensure_ascii=False), key),
     )
     _exactly_one(connection, key, "open")

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.errors import Conflict
-from pattern_db.timestamps import iso, unix_ms
 
 STEP = "step"  # the purpose of a step's own call; others ("summary" …) may be made several times in a step
 DAY_CHARS = 10  # `2026-11-21`
@@ -118,6 +118,19 @@ _OF_DAYS = (
     " coalesce(sum(cache_write_tokens), 0), coalesce(sum(reasoning_tokens), 0), coalesce(sum(cost_microdollars), 0)"
 )
 _NAME = "(SELECT name FROM agents WHERE id = agent_id)"
+_ADD_TO_DAY = (
+    "INSERT INTO usage_day (day, agent_id, group_id, provider, model, calls, unpriced_calls, estimated_calls,"
+    " input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_microdollars)"
+    " VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET calls = calls + 1, unpriced_calls = unpriced_calls + excluded.unpriced_calls,"
+    " estimated_calls = estimated_calls + excluded.estimated_calls,"
+    " input_tokens = input_tokens + excluded.input_tokens,"
+    " output_tokens = output_tokens + excluded.output_tokens,"
+    " cached_tokens = cached_tokens + excluded.cached_tokens,"
+    " cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,"
+    " reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens,"
+    " cost_microdollars = cost_microdollars + excluded.cost_microdollars"
+)
 
 
 def add(connection: Connection, row: UsageRow) -> None:
@@ -129,6 +142,13 @@ def add(connection: Connection, row: UsageRow) -> None:
     agent_id = row.agent_id or _agent_of(connection, row.turn)
     at = row.at or _began_at(connection, row)
     key = (row.turn, row.step, row.attempt, row.purpose)
+    tokens = (
+        row.input_tokens,
+        row.output_tokens,
+        row.cached_tokens,
+        row.cache_write_tokens,
+        row.reasoning_tokens,
+    )
     connection.execute(
         "INSERT INTO usage (turn, step, attempt, purpose, no, agent_id, group_id, provider, model, input_tokens,"
         " output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_microdollars, is_estimate, at)"
@@ -140,13 +160,26 @@ def add(connection: Connection, row: UsageRow) -> None:
             row.group_id,
             row.provider,
             row.model,
-            *_numbers(row),
+            *tokens,
             row.cost_microdollars,
             int(row.is_estimate),
             at,
         ),
     )
-    _add_to_day(connection, row, agent_id, at[:DAY_CHARS])
+    connection.execute(
+        _ADD_TO_DAY,
+        (
+            at[:DAY_CHARS],
+            agent_id,
+            row.group_id or "",
+            row.provider,
+            row.model,
+            int(row.cost_microdollars is None),
+            int(row.is_estimate),
+            *tokens,
+            row.cost_microdollars or 0,
+        ),
+    )
 
 
 def _agent_of(connection: Connection, turn: int | None) -> str:
@@ -165,44 +198,6 @@ def _began_at(connection: Connection, row: UsageRow) -> str:
     return found
 
 
-def _numbers(row: UsageRow) -> tuple[int, ...]:
-    """The tokens in the order of the columns."""
-    return (
-        row.input_tokens,
-        row.output_tokens,
-        row.cached_tokens,
-        row.cache_write_tokens,
-        row.reasoning_tokens,
-    )
-
-
-def _add_to_day(connection: Connection, row: UsageRow, agent_id: str, day: str) -> None:
-    connection.execute(
-        "INSERT INTO usage_day (day, agent_id, group_id, provider, model, calls, unpriced_calls, estimated_calls,"
-        " input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_microdollars)"
-        " VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET calls = calls + 1, unpriced_calls = unpriced_calls + excluded.unpriced_calls,"
-        " estimated_calls = estimated_calls + excluded.estimated_calls,"
-        " input_tokens = input_tokens + excluded.input_tokens,"
-        " output_tokens = output_tokens + excluded.output_tokens,"
-        " cached_tokens = cached_tokens + excluded.cached_tokens,"
-        " cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,"
-        " reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens,"
-        " cost_microdollars = cost_microdollars + excluded.cost_microdollars",
-        (
-            day,
-            agent_id,
-            row.group_id or "",
-            row.provider,
-            row.model,
-            int(row.cost_microdollars is None),
-            int(row.is_estimate),
-            *_numbers(row),
-            row.cost_microdollars or 0,
-        ),
-    )
-
-
 def _next_no(connection: Connection, key: tuple[int | None, int, int, str]) -> int:
     no: int = connection.execute(
         "SELECT coalesce(max(no) + 1, 0) FROM usage WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ?", key
@@ -212,11 +207,8 @@ def _next_no(connection: Connection, key: tuple[int | None, int, int, str]) -> i
 
 def of_turn(connection: Connection, turn: int) -> UsageSum:
     """The sum over all calls of a turn, failed attempts included; without the turns that it led to."""
-    return _sum(connection.execute(f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)).fetchone())
-
-
-def _sum(found: Sequence[int] | None) -> UsageSum:
-    calls, unpriced, estimates, given, made, cached, cache_write, reasoning, cost = found or (0,) * 9
+    row = connection.execute(f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)).fetchone()
+    calls, unpriced, estimates, given, made, cached, cache_write, reasoning, cost = row or (0,) * 9
     is_known = calls > 0 and not unpriced
     return UsageSum(
         given, made, cached, cost if is_known else None, estimates > 0, cache_write, reasoning, calls, unpriced

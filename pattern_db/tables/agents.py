@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pattern_db import vectors
-from pattern_db.columns import Json, from_json, to_json, to_json_or_null
+from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import NotFound
@@ -48,7 +48,7 @@ def create(connection: Connection, row: AgentRow) -> None:
             row.system_prompt,
             to_json(dict(row.config)),
             to_json(list(row.enabled_tools)),
-            to_json_or_null(row.tool_rules),
+            None if row.tool_rules is None else to_json(row.tool_rules),
             row.status,
             row.created_at,
             row.updated_at,
@@ -108,7 +108,7 @@ def update(connection: Connection, row: AgentRow) -> None:
             row.system_prompt,
             to_json(dict(row.config)),
             to_json(list(row.enabled_tools)),
-            to_json_or_null(row.tool_rules),
+            None if row.tool_rules is None else to_json(row.tool_rules),
             row.status,
             row.updated_at,
             row.id,

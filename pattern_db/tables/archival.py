@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pattern_db import vectors
-from pattern_db.columns import Json, from_json, to_json, to_json_or_null
+from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.errors import NotFound
@@ -61,7 +61,7 @@ def insert(connection: Connection, row: ArchivalRow) -> None:
             row.agent_id,
             row.content,
             row.created_at,
-            to_json_or_null(row.metadata),
+            None if row.metadata is None else to_json(row.metadata),
             row.chunk_index,
             row.parent_entry_id,
             to_json(list(row.tags)) if row.tags else None,
@@ -69,7 +69,7 @@ def insert(connection: Connection, row: ArchivalRow) -> None:
             row.valid_from,
             row.valid_to,
             row.superseded_by,
-            to_json_or_null(row.source),
+            None if row.source is None else to_json(row.source),
             row.content_hash,
         ),
     )
@@ -223,7 +223,7 @@ def update(connection: Connection, entry_id: str, changes: Mapping[str, Json]) -
 def _encoded(name: str, value: Json) -> str | None:
     if name == "tags":
         return to_json(list(value)) if value else None
-    return to_json_or_null(value) if name == "metadata" else value
+    return None if value is None else to_json(value) if name == "metadata" else value
 
 
 def delete(connection: Connection, entry_id: str) -> None:

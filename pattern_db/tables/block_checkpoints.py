@@ -1,7 +1,8 @@
-"""Checkpoints: stored snapshots of blocks' documents, and the segments that hold what came before them.
+"""Checkpoints: stored snapshots of blocks' documents, the segments that hold what came before them, and damaged bytes.
 
 A document is its newest checkpoint (or, before the first one, the snapshot it was created with) and the updates
-after it. What the bytes mean is not known here.
+after it. Segments are what it did before that checkpoint, in the order of versions. A repair puts aside bytes that
+could not be read; they are kept, since other tools may make more of them. What the bytes mean is not known here.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 
 from pattern_db.columns import Json
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import Encoding
+from pattern_db.enums import DamagedPart, Encoding
 from pattern_db.errors import Conflict, NotFound
-from pattern_db.tables.block_updates import Update, get_updates_since
+from pattern_db.tables.block_versions import Update, get_updates_since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +43,45 @@ class CheckpointStamp:
     created_at: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The operations of the updates `first_seq` to `last_seq`; with 0 those from the document's beginning on."""
+
+    block_id: str
+    first_seq: int
+    last_seq: int
+    created_at: str
+    encoding: Encoding
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedBytes:
+    """One part of a block's document, as it was stored. `seq` is the newest update that it held."""
+
+    block_id: str
+    part: DamagedPart
+    seq: int
+    found_at: str
+    reason: str
+    encoding: Encoding
+    data: bytes
+
+
 LARGE_SNAPSHOT_BYTES = 64 * 1024  # from here on a snapshot is kept only in its checkpoint
 _CHECKPOINT_COLUMNS = "id, block_id, snapshot, encoding, frontier, up_to_seq, updates_consolidated, created_at"
+_PARTS = {
+    DamagedPart.CREATED: (
+        "SELECT id AS block_id, 0 AS seq, snapshot_encoding AS encoding, loro_snapshot AS data FROM memory_blocks"
+        " WHERE length(loro_snapshot) > 0 AND NOT EXISTS"
+        " (SELECT 1 FROM memory_block_checkpoints WHERE block_id = memory_blocks.id)"
+    ),
+    DamagedPart.CHECKPOINT: (
+        "SELECT block_id, up_to_seq AS seq, encoding, snapshot AS data FROM memory_block_checkpoints"
+    ),
+    DamagedPart.UPDATE: "SELECT block_id, seq, 'raw' AS encoding, update_blob AS data FROM memory_block_updates",
+    DamagedPart.SEGMENT: "SELECT block_id, last_seq AS seq, encoding, data FROM memory_block_segments",
+}
 
 
 def get_checkpoint_and_updates(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list[Update]]:
@@ -142,6 +180,96 @@ def drop_checkpoints(connection: Connection, block_id: str, ids: Iterable[int]) 
         )
         dropped += connection.changes()
     return dropped
+
+
+def add_segment(connection: Connection, segment: Segment) -> None:
+    """Store a segment, in place of all that hold something of the same updates.
+
+    Raises:
+        apsw.ConstraintError: there is no such block (a `Conflict` once translated).
+    """
+    connection.execute(
+        "DELETE FROM memory_block_segments WHERE block_id = ? AND last_seq >= ?", (segment.block_id, segment.first_seq)
+    )
+    connection.execute(
+        "INSERT INTO memory_block_segments (block_id, first_seq, last_seq, created_at, encoding, data)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            segment.block_id,
+            segment.first_seq,
+            segment.last_seq,
+            segment.created_at,
+            segment.encoding,
+            segment.data,
+        ),
+    )
+
+
+def segments_of(connection: Connection, block_id: str) -> list[Segment]:
+    """The block's segments, oldest first."""
+    rows = connection.execute(
+        "SELECT block_id, first_seq, last_seq, created_at, encoding, data FROM memory_block_segments"
+        " WHERE block_id = ? ORDER BY first_seq",
+        (block_id,),
+    )
+    return [
+        Segment(
+            block_id=row[0],
+            first_seq=row[1],
+            last_seq=row[2],
+            created_at=row[3],
+            encoding=Encoding(row[4]),
+            data=row[5],
+        )
+        for row in rows
+    ]
+
+
+def put_aside(connection: Connection, block_id: str, after: int, found_at: str, reason: str) -> int:
+    """Move the block's checkpoints, segments and updates that hold anything after the version `after` out of use; with
+    -1 all of them and what the block was created with. Return how many.
+
+    Raises:
+        apsw.ConstraintError: there is no such block (a `Conflict` once translated).
+    """
+    values = (block_id, after, found_at, reason)
+    moved = 0
+    for part, select in _PARTS.items():
+        connection.execute(
+            "INSERT INTO memory_block_damaged (block_id, part, seq, found_at, reason, encoding, data)"
+            f" SELECT block_id, '{part}', seq, ?3, ?4, encoding, data FROM ({select})"
+            " WHERE block_id = ?1 AND seq > ?2",
+            values,
+        )
+        moved += connection.changes()
+    for table, column in (
+        ("memory_block_checkpoints", "up_to_seq"),
+        ("memory_block_updates", "seq"),
+        ("memory_block_segments", "last_seq"),
+    ):
+        connection.execute(f"DELETE FROM {table} WHERE block_id = ? AND {column} > ?", (block_id, after))
+    return moved
+
+
+def damaged_of(connection: Connection, block_id: str) -> list[DamagedBytes]:
+    """What was put aside of the block, oldest first."""
+    rows = connection.execute(
+        "SELECT block_id, part, seq, found_at, reason, encoding, data FROM memory_block_damaged"
+        " WHERE block_id = ? ORDER BY id",
+        (block_id,),
+    )
+    return [
+        DamagedBytes(
+            block_id=row[0],
+            part=DamagedPart(row[1]),
+            seq=row[2],
+            found_at=row[3],
+            reason=row[4],
+            encoding=Encoding(row[5]),
+            data=row[6],
+        )
+        for row in rows
+    ]
 
 
 def _newest_checkpoint(connection: Connection, block_id: str) -> Checkpoint | None:

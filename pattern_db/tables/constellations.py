@@ -8,7 +8,7 @@ from pattern_db.connection import Connection
 from pattern_db.errors import NotFound
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConstellationRow:
     """One constellation. `db_path` is relative to the data directory; names are unique for one owner."""
 
@@ -18,6 +18,9 @@ class ConstellationRow:
     db_path: str
     created_at: str
     last_accessed_at: str
+
+
+_COLUMNS = "id, owner_id, name, db_path, created_at, last_accessed_at"  # as in the dataclass
 
 
 def create(connection: Connection, row: ConstellationRow) -> None:
@@ -39,10 +42,10 @@ def get(connection: Connection, constellation_id: str) -> ConstellationRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE id = ?", (constellation_id,))
-    if not found:
+    row = connection.execute(f"SELECT {_COLUMNS} FROM constellations WHERE id = ?", (constellation_id,)).fetchone()
+    if row is None:
         raise NotFound(f"there is no constellation {constellation_id}")
-    return found[0]
+    return ConstellationRow(*row)
 
 
 def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None) -> ConstellationRow:
@@ -51,11 +54,12 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
     Raises:
         NotFound: there is none, or it is somebody else's, or (with no owner given) several have that name.
     """
-    found = _select(
-        connection,
-        "WHERE (id = ?1 OR name = ?1) AND (?2 IS NULL OR owner_id = ?2) ORDER BY id = ?1 DESC LIMIT 2",
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM constellations WHERE (id = ?1 OR name = ?1) AND (?2 IS NULL OR owner_id = ?2)"
+        " ORDER BY id = ?1 DESC LIMIT 2",
         (id_or_name, owner_id),
     )
+    found = [ConstellationRow(*row) for row in rows]
     if not found:
         raise NotFound(f"there is no constellation {id_or_name}")
     if len(found) > 1 and found[0].id != id_or_name:
@@ -65,7 +69,10 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
 
 def list_all(connection: Connection, *, owner_id: str | None = None) -> list[ConstellationRow]:
     """All constellations (of one owner), by name."""
-    return _select(connection, "WHERE ?1 IS NULL OR owner_id = ?1 ORDER BY name, id", (owner_id,))
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM constellations WHERE ?1 IS NULL OR owner_id = ?1 ORDER BY name, id", (owner_id,)
+    )
+    return [ConstellationRow(*row) for row in rows]
 
 
 def rename(connection: Connection, constellation_id: str, name: str) -> None:
@@ -96,15 +103,3 @@ def delete(connection: Connection, constellation_id: str) -> None:
     connection.execute("DELETE FROM constellations WHERE id = ?", (constellation_id,))
     if connection.changes() == 0:
         raise NotFound(f"there is no constellation {constellation_id}")
-
-
-def _select(connection: Connection, where: str, values: tuple[str | None, ...]) -> list[ConstellationRow]:
-    rows = connection.execute(
-        f"SELECT id, owner_id, name, db_path, created_at, last_accessed_at FROM constellations {where}", values
-    )
-    return [
-        ConstellationRow(
-            id=row[0], owner_id=row[1], name=row[2], db_path=row[3], created_at=row[4], last_accessed_at=row[5]
-        )
-        for row in rows
-    ]

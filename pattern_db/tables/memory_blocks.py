@@ -1,14 +1,18 @@
-"""Memory blocks: their settings and their text. Their documents: see `block_checkpoints` and `block_updates`."""
+"""Memory blocks: their settings and their text, whom they are lent to, and which ones an agent sees.
+
+Their documents: see `block_checkpoints` and `block_versions`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pattern_db import vectors
-from pattern_db.columns import Json, from_json, to_json_or_null
+from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType, Encoding, Permission, SearchKind
+from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Encoding, Permission, SearchKind
 from pattern_db.errors import NotFound
 
 
@@ -61,6 +65,33 @@ class Attribution:
     cause: Json = None
 
 
+class Via(StrEnum):
+    """Why an agent sees a block: it owns it, it was lent it, or it is everybody's."""
+
+    OWN = "own"
+    ATTACHED = "attached"
+    CONSTELLATION = "constellation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleBlock:
+    """A block as one agent sees it. `permission` is that of the attachment for a lent block, else the block's own."""
+
+    block: BlockRow
+    via: Via
+    permission: Permission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """One block lent to one agent."""
+
+    block_id: str
+    agent_id: str
+    permission: Permission
+    attached_at: str
+
+
 _COLUMNS = (
     "id, agent_id, label, description, block_type, created_at, updated_at, char_limit, permission, pinned,"
     " content_preview, metadata, embedding_model, is_active, frontier, last_seq"
@@ -90,7 +121,7 @@ def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, enco
             row.permission,
             int(row.pinned),
             row.content_preview,
-            to_json_or_null(row.metadata),
+            None if row.metadata is None else to_json(row.metadata),
             row.embedding_model,
             int(row.is_active),
             row.frontier,
@@ -107,15 +138,15 @@ def get(connection: Connection, block_id: str, *, include_inactive: bool = False
     Raises:
         NotFound: there is none, or it was deleted.
     """
-    found = select(connection, "WHERE id = ? AND is_active >= ?", (block_id, int(not include_inactive)))
+    found = _select(connection, "WHERE id = ? AND is_active >= ?", (block_id, int(not include_inactive)))
     if not found:
         raise NotFound(f"there is no memory block {block_id}")
     return found[0]
 
 
 def list_for_agent(connection: Connection, agent_id: str, *, block_type: BlockType | None = None) -> list[BlockRow]:
-    """The owner's active blocks (of one type), by label. Those lent to an agent: see `block_sharing`."""
-    return select(
+    """The owner's active blocks (of one type), by label. Those lent to an agent: see `list_visible`."""
+    return _select(
         connection,
         "WHERE agent_id = ?1 AND is_active = 1 AND (?2 IS NULL OR block_type = ?2) ORDER BY label",
         (agent_id, block_type),
@@ -124,7 +155,7 @@ def list_for_agent(connection: Connection, agent_id: str, *, block_type: BlockTy
 
 def list_all(connection: Connection, *, label_prefix: str = "") -> list[BlockRow]:
     """The active blocks of all owners whose labels begin with `label_prefix`, by owner and label."""
-    return select(
+    return _select(
         connection,
         "WHERE is_active = 1 AND substr(label, 1, length(?1)) = ?1 ORDER BY agent_id, label",
         (label_prefix,),
@@ -144,7 +175,8 @@ def update_content(
         " WHERE id = ? AND is_active = 1",
         (preview, frontier, updated_at, block_id),
     )
-    _require_change(connection, block_id)
+    if connection.changes() == 0:
+        raise NotFound(f"there is no memory block {block_id}")
 
 
 def update_config(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:
@@ -166,13 +198,14 @@ def update_config(connection: Connection, block_id: str, changes: BlockChanges, 
             changes.char_limit,
             changes.permission,
             changes.pinned,
-            to_json_or_null(changes.metadata),
+            None if changes.metadata is None else to_json(changes.metadata),
             changes.embedding_model,
             updated_at,
             block_id,
         ),
     )
-    _require_change(connection, block_id)
+    if connection.changes() == 0:
+        raise NotFound(f"there is no memory block {block_id}")
 
 
 def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
@@ -185,35 +218,106 @@ def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
         "UPDATE memory_blocks SET is_active = 0, updated_at = ? WHERE id = ? AND is_active = 1",
         (updated_at, block_id),
     )
-    _require_change(connection, block_id)
+    if connection.changes() == 0:
+        raise NotFound(f"there is no memory block {block_id}")
     vectors.delete(connection, SearchKind.BLOCK, block_id)
 
 
-def select(connection: Connection, where: str, values: Sequence[str | int | None]) -> list[BlockRow]:
-    """Blocks by a condition on the columns of `memory_blocks`, given as SQL; for the modules of this package."""
+def attach(connection: Connection, row: Attachment) -> None:
+    """Lend a block to an agent, or change the permission of a loan.
+
+    Raises:
+        apsw.ConstraintError: the block or the agent does not exist (a `Conflict` once translated).
+    """
+    connection.execute(
+        "INSERT INTO shared_block_agents (block_id, agent_id, permission, attached_at) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (block_id, agent_id) DO UPDATE SET permission = excluded.permission",
+        (row.block_id, row.agent_id, row.permission, row.attached_at),
+    )
+
+
+def detach(connection: Connection, block_id: str, agent_id: str) -> None:
+    """End a loan.
+
+    Raises:
+        NotFound: the block was not lent to this agent.
+    """
+    connection.execute("DELETE FROM shared_block_agents WHERE block_id = ? AND agent_id = ?", (block_id, agent_id))
+    if connection.changes() == 0:
+        raise NotFound(f"block {block_id} is not shared with {agent_id}")
+
+
+def list_attachments(
+    connection: Connection, *, block_id: str | None = None, agent_id: str | None = None
+) -> list[Attachment]:
+    """The loans of a block, of an agent, or all, by time."""
+    rows = connection.execute(
+        "SELECT block_id, agent_id, permission, attached_at FROM shared_block_agents"
+        " WHERE (?1 IS NULL OR block_id = ?1) AND (?2 IS NULL OR agent_id = ?2)"
+        " ORDER BY attached_at, block_id, agent_id",
+        (block_id, agent_id),
+    )
     return [
-        BlockRow(
-            id=row[0],
-            agent_id=row[1],
-            label=row[2],
-            description=row[3],
-            block_type=BlockType(row[4]),
-            created_at=row[5],
-            updated_at=row[6],
-            char_limit=row[7],
-            permission=Permission(row[8]),
-            pinned=bool(row[9]),
-            content_preview=row[10],
-            metadata=from_json(row[11]),
-            embedding_model=row[12],
-            is_active=bool(row[13]),
-            frontier=row[14],
-            last_seq=row[15],
-        )
-        for row in connection.execute(f"SELECT {_COLUMNS} FROM memory_blocks {where}", values)
+        Attachment(block_id=row[0], agent_id=row[1], permission=Permission(row[2]), attached_at=row[3]) for row in rows
     ]
 
 
-def _require_change(connection: Connection, block_id: str) -> None:
-    if connection.changes() == 0:
-        raise NotFound(f"there is no memory block {block_id}")
+def resolve_label(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
+    """The block that the agent means by `label`: its own, else the one lent to it first, else the constellation's.
+
+    Raises:
+        NotFound: it sees none of that label.
+    """
+    for block in list_visible(connection, agent_id, label=label):
+        return block
+    raise NotFound(f"there is no memory block {label!r}")
+
+
+def list_visible(connection: Connection, agent_id: str, *, label: str | None = None) -> list[VisibleBlock]:
+    """All active blocks that the agent sees (of one label): its own, those lent to it, the constellation's, each by
+    label. Of several with one label the first is what `resolve_label` finds.
+    """
+    rows = connection.execute(
+        f"SELECT {_COLUMNS}, lent_with FROM memory_blocks LEFT JOIN"
+        " (SELECT block_id, permission AS lent_with, attached_at FROM shared_block_agents WHERE agent_id = ?1)"
+        " ON block_id = id WHERE is_active = 1 AND (?2 IS NULL OR label = ?2) AND id IN"
+        " (SELECT id FROM memory_blocks WHERE agent_id IN (?1, ?3) AND is_active = 1"
+        " UNION ALL SELECT block_id FROM shared_block_agents WHERE agent_id = ?1)"
+        " ORDER BY CASE WHEN agent_id = ?1 THEN 0 WHEN lent_with IS NOT NULL THEN 1 ELSE 2 END, label, attached_at, id",
+        (agent_id, label, CONSTELLATION_OWNER),
+    )
+    seen = []
+    for row in rows:
+        block, lent_with = _block(row), row[-1]
+        if block.agent_id == agent_id:
+            seen.append(VisibleBlock(block=block, via=Via.OWN, permission=block.permission))
+        elif lent_with is not None:
+            seen.append(VisibleBlock(block=block, via=Via.ATTACHED, permission=Permission(lent_with)))
+        else:
+            seen.append(VisibleBlock(block=block, via=Via.CONSTELLATION, permission=block.permission))
+    return seen
+
+
+def _select(connection: Connection, where: str, values: Sequence[str | int | None]) -> list[BlockRow]:
+    return [_block(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM memory_blocks {where}", values)]
+
+
+def _block(row: Sequence[Json]) -> BlockRow:
+    return BlockRow(
+        id=row[0],
+        agent_id=row[1],
+        label=row[2],
+        description=row[3],
+        block_type=BlockType(row[4]),
+        created_at=row[5],
+        updated_at=row[6],
+        char_limit=row[7],
+        permission=Permission(row[8]),
+        pinned=bool(row[9]),
+        content_preview=row[10],
+        metadata=from_json(row[11]),
+        embedding_model=row[12],
+        is_active=bool(row[13]),
+        frontier=row[14],
+        last_seq=row[15],
+    )

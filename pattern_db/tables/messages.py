@@ -62,7 +62,30 @@ def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
     """
     connection.executemany(
         f"INSERT INTO messages ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [_values(row) for row in rows],
+        [
+            (
+                row.id,
+                row.agent_id,
+                row.position,
+                row.role,
+                row.created_at,
+                row.content,
+                None if row.parts is None else to_json(row.parts),
+                row.batch_id,
+                row.sequence_in_batch,
+                row.batch_type,
+                row.tool_call_id,
+                row.tool_name,
+                None if row.tool_args is None else to_json(row.tool_args),
+                None if row.tool_result is None else to_json(row.tool_result),
+                row.source,
+                None if row.source_metadata is None else to_json(row.source_metadata),
+                row.session_id,
+                row.workspace,
+                int(row.is_archived),
+            )
+            for row in rows
+        ],
     )
 
 
@@ -262,30 +285,6 @@ def tombstone(connection: Connection, message_ids: Sequence[str]) -> int:
     for message_id in message_ids:
         vectors.delete(connection, SearchKind.MESSAGE, message_id)
     return changed
-
-
-def _values(row: MessageRow) -> tuple[str | int | None, ...]:
-    return (
-        row.id,
-        row.agent_id,
-        row.position,
-        row.role,
-        row.created_at,
-        row.content,
-        None if row.parts is None else to_json(row.parts),
-        row.batch_id,
-        row.sequence_in_batch,
-        row.batch_type,
-        row.tool_call_id,
-        row.tool_name,
-        None if row.tool_args is None else to_json(row.tool_args),
-        None if row.tool_result is None else to_json(row.tool_result),
-        row.source,
-        None if row.source_metadata is None else to_json(row.source_metadata),
-        row.session_id,
-        row.workspace,
-        int(row.is_archived),
-    )
 
 
 def _select(connection: Connection, where: str, values: tuple[str | int, ...]) -> list[MessageRow]:

@@ -7,7 +7,8 @@ from pattern_db.errors import Conflict
 
 CONSTELLATION_ID = "constellation_id"
 CREATED_AT = "created_at"
-EPOCH = "epoch"
+EPOCH = "epoch"  # how many owners the file has had
+EPOCH_OF_FILE = f"SELECT value FROM meta WHERE key = '{EPOCH}'"
 
 
 def get(connection: Connection, key: str) -> str | None:
@@ -42,11 +43,6 @@ def initialise(connection: Connection, constellation_id: str, created_at: str) -
 def adopt(connection: Connection, constellation_id: str) -> None:
     """Give a restored copy a new name, so that it can stand beside the original."""
     put(connection, CONSTELLATION_ID, constellation_id)
-
-
-def epoch(connection: Connection) -> int:
-    """The ownership epoch: how many owners the file has had."""
-    return int(get(connection, EPOCH) or 0)
 
 
 def next_epoch(connection: Connection) -> int:

@@ -1,4 +1,4 @@
-"""What model calls were shown: lists of references, each stored once, and the steps that name them."""
+"""What model calls were shown: lists of references, each stored once, the steps that name them, and vendors' counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
 
 
@@ -67,6 +67,18 @@ class Beyond:
     others: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedRow:
+    """A prompt that its vendor counted: `counted` input tokens. What was shown, as it was noted: `stable` and
+    `volatile` are JSON text (opaque here), `history_tokens` an estimate.
+    """
+
+    counted: int
+    history_tokens: int
+    stable: str
+    volatile: str
+
+
 def remember(connection: Connection, turn: int, logged: LoggedParts) -> None:
     """Store the parts for the agent of the turn with the key `turn`, unless they are stored already."""
     connection.execute(
@@ -120,6 +132,28 @@ def _shown(row: tuple[Any, ...]) -> ShownRow:
         history_count=count,
         history_tokens=history_tokens,
     )
+
+
+def counted(connection: Connection, agent_id: str, model: str, limit: int, *, among: int) -> list[CountedRow]:
+    """The agent's last `limit` prompts that this model's vendor counted, oldest first, as far as they are among the
+    file's last `among` calls of any agent: so it never reads more than these.
+    """
+    rows = fetch_all(
+        connection,
+        "SELECT u.input_tokens, s.history_tokens, stable.parts, volatile.parts FROM"
+        " (SELECT key, turn, step, attempt, purpose, agent_id, model, input_tokens, is_estimate FROM usage"
+        " ORDER BY key DESC LIMIT ?3) AS u"
+        " JOIN step AS s ON s.turn = u.turn AND s.no = u.step AND s.attempt = u.attempt"
+        " JOIN prompt_log AS stable ON stable.agent_id = u.agent_id AND stable.digest = s.prompt_stable"
+        " JOIN prompt_log AS volatile ON volatile.agent_id = u.agent_id AND volatile.digest = s.prompt_volatile"
+        " WHERE u.agent_id = ?1 AND u.model = ?2 AND u.purpose = 'step' AND u.is_estimate = 0"
+        " AND s.history_tokens IS NOT NULL ORDER BY u.key DESC LIMIT ?4",
+        (agent_id, model, among, limit),
+    )
+    return [
+        CountedRow(counted=counted, history_tokens=history, stable=unpacked(stable), volatile=unpacked(volatile))
+        for counted, history, stable, volatile in reversed(rows)
+    ]
 
 
 def text_of(connection: Connection, ref: str) -> str | None:

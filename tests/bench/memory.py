@@ -16,7 +16,7 @@ from pattern_core.memory.past.undo import plan_undo
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
-from pattern_db.tables import block_checkpoints, block_updates
+from pattern_db.tables import block_checkpoints, block_versions
 from tests.bench.report import Figure
 from tests.pattern_core.memory.life import Life, create
 from tests.pattern_core.memory.rig import constellation
@@ -49,7 +49,7 @@ async def measure(edits: int = EDITS) -> list[Figure]:
             is_last = number == edits + UPDATES_MAX - 1
             if number % UPDATES_MAX and not is_last:
                 continue
-            updates = block_updates.get_updates_since(connection, life.block_id, number - UPDATES_MAX)
+            updates = block_versions.get_updates_since(connection, life.block_id, number - UPDATES_MAX)
             newest = (number - 1) // UPDATES_MAX * UPDATES_MAX  # those up to here were counted
             received += sum(len(update.update_blob) for update in updates if update.seq > newest)
             if not is_last:

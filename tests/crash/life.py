@@ -26,12 +26,12 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_core.turns.admission import Incoming
 from pattern_db import template
+from pattern_db.columns import iso
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import DatabaseThreads
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import meta
-from pattern_db.timestamps import iso
 from tests.crash.moments import POINTS, Trigger, TriggerDisk, WatchedDatabase, line_of
 from tests.crash.outside import World
 from tests.crash.script import (

@@ -21,7 +21,7 @@ from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import UpdateSource
 from pattern_db.errors import DiskFull, IOFailed, StorageFailed
 from pattern_db.maintenance import check
-from pattern_db.tables import block_updates, memory_blocks
+from pattern_db.tables import block_versions, memory_blocks
 from pattern_db.testing.faults import FaultyDisk
 from pattern_db.testing.watched import Call, Op, WatchedDisk
 from tests.faults.endings import leaves
@@ -76,7 +76,7 @@ def ending_in(kind: type[StorageFailed]) -> Iterator[None]:
 def store_edit(connection: Connection) -> None:
     """Write what an edit of a block writes, on a connection that has read nothing yet."""
     block = memory_blocks.list_all(connection)[0]
-    block_updates.store_update(connection, block.id, b"u" * 3_000, UpdateSource.AGENT, "2026-11-22T00:00:00.000Z")
+    block_versions.store_update(connection, block.id, b"u" * 3_000, UpdateSource.AGENT, "2026-11-22T00:00:00.000Z")
 
 
 @pytest.mark.parametrize("batch", [1, 2], ids=["alone", "sharing a commit"])

@@ -18,7 +18,7 @@ from pattern_db.errors import (
     SchemaOutdated,
     SchemaTooNew,
 )
-from pattern_db.journal import effects, events
+from pattern_db.journal import events, steps
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
 from pattern_db.tables import agents, embedding_indexes, embedding_sources, prompts
 from pattern_db.tables.embedding_indexes import Cursor, IndexRow
@@ -258,7 +258,7 @@ def test_a_file_of_every_version_becomes_like_a_new_one(tmp_path: Path, version:
             assert [(event.seq, event.turn, event.created_at) for event in events.after(old, 0, limit=9)] == [
                 (1, 1, NOW)
             ]
-            assert [row.args for row in effects.of_turn(old, 1)] == ["{}"]
+            assert [row.args for row in steps.calls_of_turn(old, 1)] == ["{}"]
             if version >= 17:
                 [shown] = [step.shown for step in prompts.of_turn(old, 1)]
                 assert shown is not None

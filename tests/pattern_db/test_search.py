@@ -12,11 +12,10 @@ from pattern_db.enums import CONSTELLATION_OWNER, Permission, Role, SearchKind
 from pattern_db.migrate import migrations_of
 from pattern_db.search import Filters, Row
 from pattern_db.search_terms import parse
-from pattern_db.tables import agents, archival, block_sharing, memory_blocks, messages
+from pattern_db.tables import agents, archival, memory_blocks, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.block_sharing import Attachment
-from pattern_db.tables.memory_blocks import BlockRow
+from pattern_db.tables.memory_blocks import Attachment, BlockRow
 from pattern_db.tables.messages import MessageRow
 
 NOW = "2026-11-21T22:24:40.123Z"
@@ -188,7 +187,7 @@ def test_blocks_own_lent_and_deleted(db: Connection, make_block: MakeBlock) -> N
     lent = make_block("b", owner="agt_bob", content_preview="tea")
     make_block("c", owner="agt_bob", content_preview="tea")
     make_block("d", owner=CONSTELLATION_OWNER, content_preview="tea")
-    block_sharing.attach(
+    memory_blocks.attach(
         db, Attachment(block_id=lent.id, agent_id="agt_ada", permission=Permission.READ_ONLY, attached_at=NOW)
     )
 

@@ -28,7 +28,7 @@ async def test_a_file_is_made_opened_and_counted(files: ConstellationFiles, tmp_
     with DatabaseThreads() as threads:
         for epoch in (1, 2):
             async with files.open("con_1", threads) as database:
-                assert await database.read(meta.epoch) == epoch
+                assert await database.read(meta.get, meta.EPOCH) == str(epoch)
                 assert await database.read(meta.get, meta.CONSTELLATION_ID) == "con_1"
                 with pytest.raises(OwnedElsewhere):
                     async with files.open("con_1", threads):

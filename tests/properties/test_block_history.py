@@ -16,7 +16,7 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.tables import block_checkpoints, block_history
+from pattern_db.tables import block_checkpoints, block_versions
 from tests.pattern_core.memory.life import Life, create
 from tests.pattern_core.memory.rig import constellation
 
@@ -124,7 +124,7 @@ async def _assert_past(database: Database, connection: Connection, block_id: str
     history, whole = BlockHistory(database), whole_document(connection, block_id)
     for version, state in enumerate(past):
         _assert_same(await history.state_at(block_id, version), state)
-        line = block_history.get(connection, block_id, version)
+        line = block_versions.get(connection, block_id, version)
         assert line is not None
         _assert_same(state_of(document_at(whole, bytes.fromhex(line.frontiers))), state)
     lines = [line.text for line in await history.blame(block_id)]

@@ -43,14 +43,11 @@ from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, UpdateSource
 from pattern_db.tables import (
     block_checkpoints,
-    block_damage,
-    block_history,
-    block_segments,
-    block_updates,
+    block_versions,
     memory_blocks,
 )
 from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
@@ -224,15 +221,15 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
     held = state_of(document)
     state, is_exact = _last_known(connection, row, held if sound else {}, at)
     signed = document.sign(held, lambda one: write_state(one, state), _BY, {}, now_ms=0)
-    block_damage.put_aside(connection, row.id, at, now, damage.reason)
-    seq = block_updates.store_update(
+    block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
+    seq = block_versions.store_update(
         connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, Attribution(author=_BY)
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     segment = segment_of(row.id, document, base, based, seq, now)
     data, encoding = pack(state_snapshot(document))
     block_checkpoints.consolidate_checkpoint(connection, row.id, data, signed.frontier, seq, now, encoding)
-    block_segments.add(connection, segment)
+    block_checkpoints.add_segment(connection, segment)
     schema = schema_of(row.metadata)
     shown = plain(value_of(state_of(document), schema), schema)
     memory_blocks.update_content(connection, row.id, shown, signed.frontier, now)
@@ -247,14 +244,14 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
         kind=HistoryKind.REPAIR,
         change=packed({}) if is_exact else None,
     )
-    block_history.append(connection, line)
+    block_versions.append(connection, line)
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
 
 
 def _last_known(connection: Connection, row: BlockRow, state: State, at: int) -> tuple[State, bool]:
     """The block's newest content, from what it was at the version `at` on, and whether it is certain."""
     try:
-        for seq, data in block_history.changes(connection, row.id, at, row.last_seq):
+        for seq, data in block_versions.changes(connection, row.id, at, row.last_seq):
             if data is None or seq != at + 1:
                 break
             state, at = applied(state, unpacked(data)), seq

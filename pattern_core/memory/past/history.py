@@ -24,8 +24,8 @@ from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
-from pattern_db.tables import block_checkpoints, block_history, memory_blocks
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import BlockRow
 
 Plain = Callable[[BlockRow, State], str]  # a state as text for people; its lines are what is compared and blamed
@@ -88,7 +88,7 @@ class BlockHistory:
     async def versions(self, block_id: str, *, limit: int, before: int | None = None) -> Sequence[Version]:
         """The newest `limit` versions (of those below `before`), newest first."""
         rows = await self._database.read(
-            lambda connection: block_history.recent(connection, block_id, limit, before=before)
+            lambda connection: block_versions.recent(connection, block_id, limit, before=before)
         )
         return [
             Version(
@@ -159,7 +159,7 @@ def lines_since(connection: Connection, block_id: str, base: int, version: int) 
     Raises:
         Conflict: `version` is not stored, or `base` too far back.
     """
-    rows = block_history.between(connection, block_id, base, version, limit=UNDO_REACH)
+    rows = block_versions.between(connection, block_id, base, version, limit=UNDO_REACH)
     if version > max(base, 0) and (not rows or rows[-1].seq != version):
         raise Conflict(f"version {version} of the block is not stored yet; do this in a call of its own")
     if version - base > UNDO_REACH:
@@ -185,7 +185,7 @@ def _state_at(connection: Connection, block_id: str, version: int) -> State:
     else:
         state, at = _now(connection, block_id), row.last_seq
     first, last = min(at, version), max(at, version)
-    for seq, data in block_history.changes(connection, block_id, first, last, newest_first=version < at):
+    for seq, data in block_versions.changes(connection, block_id, first, last, newest_first=version < at):
         if data is None or seq != (at if version < at else at + 1):
             return _state_by_itself(connection, row, version)
         change = unpacked(data)
@@ -196,7 +196,7 @@ def _state_at(connection: Connection, block_id: str, version: int) -> State:
 
 def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> State:
     """From the document's own history: for versions from before changes were recorded."""
-    line = block_history.get(connection, row.id, version)
+    line = block_versions.get(connection, row.id, version)
     if line is None or not isinstance(line.frontiers, str):
         raise NotFound(f"what the block {row.label} was at version {version} is not known any more; try a later one")
     whole = whole_document(connection, row.id)
@@ -221,13 +221,13 @@ def _blame(connection: Connection, block_id: str, rendered: Plain) -> list[Blame
     row = memory_blocks.get(connection, block_id)
     state = _now(connection, block_id)
     shown = rendered(row, state)
-    stored = block_history.changes(connection, block_id, 0, row.last_seq, newest_first=True)
+    stored = block_versions.changes(connection, block_id, 0, row.last_seq, newest_first=True)
     past = _unpacked(stored, row.last_seq)
     if shown == state.get(TEXT, ""):
         origins = lines_by(shown, past, row.last_seq)
     else:
         origins = lines_by_rendering(state, islice(past, RENDERED_MAX), row.last_seq, lambda then: rendered(row, then))
-    known = {version: block_history.get(connection, block_id, version) for version in {one.version for one in origins}}
+    known = {version: block_versions.get(connection, block_id, version) for version in {one.version for one in origins}}
     return [_blamed(number, one, known[one.version]) for number, one in enumerate(origins, 1)]
 
 

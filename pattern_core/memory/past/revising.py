@@ -24,9 +24,8 @@ from pattern_core.memory.past.undo import Plan, plan_merge, plan_redo, plan_roll
 from pattern_core.memory.shapes.schema import LogSchema, Schema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.database import Database
-from pattern_db.tables.block_history import HistoryRow
-from pattern_db.tables.block_sharing import VisibleBlock
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from pattern_db.tables.block_versions import HistoryRow
+from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.document import Change, Document, State, unpacked
 from pattern_core.memory.past.changes import applied, carried, change_by, change_to, inverse
 from pattern_db.enums import HistoryKind
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables.block_versions import HistoryRow
 
 UNDO_REACH = 1_000  # versions that are looked at; what is older can be rolled back to
 _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)

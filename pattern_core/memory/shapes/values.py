@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from pattern_core.errors import InvalidInput
 from pattern_db.columns import Json, to_json
-from pattern_db.timestamps import canonical as canonical_time
+from pattern_db.columns import canonical as canonical_time
 
 DEPTH_MAX = 32  # of lists and objects within one another
 WHOLE_MAX = 2**63 - 1  # whole numbers are stored in 64 bits

@@ -10,8 +10,8 @@ from pattern_core.search import GroupBy, SearchRequest
 from pattern_core.tools.ages import read_age
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, tool
+from pattern_db.columns import iso
 from pattern_db.enums import CONSTELLATION_OWNER, EffectClass, Role, SearchKind
-from pattern_db.timestamps import iso
 
 Domain = Literal["all", "conversations", "archival_memory", "blocks", "files"]
 LIMIT_DEFAULT = 20

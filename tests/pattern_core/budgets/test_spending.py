@@ -10,10 +10,10 @@ from pattern_core.budgets.budget import Budget
 from pattern_core.budgets.spending import Question, Spending
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.testing.clock import StoppedClock
+from pattern_db.columns import unix_ms
 from pattern_db.database import Database
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.journal.usage import Grouping
-from pattern_db.timestamps import unix_ms
 from tests.pattern_core.budgets.rig import NOW, call, new_turn, opened, took, worst
 
 DAILY = Budget(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 100)

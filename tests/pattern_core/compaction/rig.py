@@ -27,13 +27,13 @@ from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Accepted, Arrival, Incoming
 from pattern_db import template
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
-from pattern_db.timestamps import iso
 
 T = TypeVar("T")
 WINDOW = 8_192

@@ -17,7 +17,7 @@ from pattern_core.compaction.settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import Exchange
 from pattern_core.messages import Message, Part, Role, Text, ToolCall, ToolResult, user
 from pattern_core.models.tokens import estimate_messages
-from pattern_db.timestamps import iso
+from pattern_db.columns import iso
 from tests.pattern_core.compaction.rig import loose_ends
 
 NOW_MS = 1_767_225_600_000

@@ -20,10 +20,10 @@ from pattern_core.models.model import ModelRequest
 from pattern_core.testing import StoppedClock, calls, says
 from pattern_core.testing.clock import START_MS
 from pattern_core.tools.tool import ToolContext, tool
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectClass, Role
 from pattern_db.tables.messages import MessageRow
-from pattern_db.timestamps import iso
 from tests.support import START, USER, Running, running
 
 MARKED = re.compile(r'<data from="an imported conversation[^"]*">\n(.*)\n</data>', re.DOTALL)

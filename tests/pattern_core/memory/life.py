@@ -12,8 +12,8 @@ from pattern_core.memory.past.changes import apply_change
 from pattern_core.memory.past.undo import UNDO_REACH, Plan, plan_merge, plan_redo, plan_rollback, plan_undo
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
-from pattern_db.tables import block_checkpoints, block_history, block_updates, memory_blocks
-from pattern_db.tables.block_history import HistoryRow
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 from tests.pattern_core.memory.rig import ADA, NOW
 
@@ -46,7 +46,7 @@ def create(connection: Connection, content: str = "", block_id: str = "mem_1") -
         kind=HistoryKind.CREATE,
         change=packed(signed.change),
     )
-    block_history.append(connection, line)
+    block_versions.append(connection, line)
     return block_id
 
 
@@ -78,7 +78,7 @@ class Life:
         assert signed.change is not None
         frontier, cause = signed.frontier, {"message": f"msg_{self.version + 1}"}
         by = Attribution(author=author, cause=cause)
-        seq = block_updates.store_update(self.connection, self.block_id, signed.update, None, NOW, frontier, by)
+        seq = block_versions.store_update(self.connection, self.block_id, signed.update, None, NOW, frontier, by)
         if self._is_indexed:
             memory_blocks.update_content(self.connection, self.block_id, self.document.text, frontier, NOW)
         line = HistoryRow(
@@ -94,7 +94,7 @@ class Life:
             reverts=None if plan is None else plan.reverts,
             change=packed(signed.change),
         )
-        block_history.append(self.connection, line)
+        block_versions.append(self.connection, line)
         return True
 
     def carry_out(self, author: str, plan: Plan) -> Plan:
@@ -109,7 +109,7 @@ class Life:
 
     def lines(self, after: int | None = None) -> list[HistoryRow]:
         after = max(self.version - UNDO_REACH, -1) if after is None else after
-        return block_history.between(self.connection, self.block_id, after, self.version, limit=UNDO_REACH)
+        return block_versions.between(self.connection, self.block_id, after, self.version, limit=UNDO_REACH)
 
     def undo(self, author: str, by: str | None = None) -> Plan:
         return self.carry_out(by or author, plan_undo(self.lines(), author))

@@ -22,8 +22,7 @@ from pattern_db.errors import Busy
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.memory_blocks import BlockRow
+from pattern_db.tables.memory_blocks import BlockRow, Via, VisibleBlock
 
 NOW = "2026-11-21T22:24:40.123Z"
 ADA, BOB, ALL = "agt_ada", "agt_bob", CONSTELLATION_OWNER

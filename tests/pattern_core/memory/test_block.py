@@ -23,8 +23,7 @@ from pattern_core.memory.block import (
 )
 from pattern_core.memory.shapes.schema import ListSchema, SchemaKind, TextSchema
 from pattern_db.enums import BlockType, Permission
-from pattern_db.tables.block_sharing import Via, VisibleBlock
-from pattern_db.tables.memory_blocks import BlockRow
+from pattern_db.tables.memory_blocks import BlockRow, Via, VisibleBlock
 from tests.pattern_core.memory.rig import NOW
 
 

@@ -29,9 +29,9 @@ from pattern_core.memory.edits.edit import AppendText
 from pattern_core.memory.opened import INTERVAL_MS, Pending
 from pattern_db.enums import Encoding
 from pattern_db.errors import NotFound
-from pattern_db.tables import block_checkpoints, block_segments, block_updates, memory_blocks
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
-from pattern_db.tables.block_updates import Update, UpdateStats
+from pattern_db.tables.block_versions import Update, UpdateStats
 from tests.pattern_core.memory.life import Life, create
 from tests.pattern_core.memory.rig import ADA, BY_ADA, NOW, Rig, constellation
 
@@ -196,7 +196,7 @@ async def test_updates_become_a_checkpoint_once(rig: Rig) -> None:
     block_id = await rig.block("a")
     for _ in range(3):
         await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
-    updates = await rig.database.read(block_updates.get_updates_since, block_id, 0)
+    updates = await rig.database.read(block_versions.get_updates_since, block_id, 0)
     assert await consolidator.consolidate(block_id)
     assert not await consolidator.consolidate(block_id)
     assert merged == [(block_id, 3, sum(len(update.update_blob) for update in updates))]
@@ -256,7 +256,7 @@ async def test_two_at_once_merge_once(rig: Rig) -> None:
         nursery.start_soon(consolidator.consolidate, block_id)
         nursery.start_soon(consolidator.consolidate, block_id)
     assert merged[0][1] == 1
-    assert await rig.database.read(block_updates.get_updates_since, block_id, 0) == []
+    assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
     assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)).block.content == "abc"
 
 
@@ -270,7 +270,7 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
     consolidator, merged = make(rig)
     bad = await rig.block("a", label="bad")
     good = await rig.block("a")
-    await rig.database.write(block_updates.store_update, bad, b"junk", None, NOW)
+    await rig.database.write(block_versions.store_update, bad, b"junk", None, NOW)
     await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.run)
@@ -285,7 +285,7 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert len(merged) == 2
-    assert len(await rig.database.read(block_updates.get_updates_since, bad, 0)) == 1
+    assert len(await rig.database.read(block_versions.get_updates_since, bad, 0)) == 1
 
 
 async def test_what_grew_old_while_nobody_was_here_is_merged_on_waking(rig: Rig) -> None:
@@ -298,7 +298,7 @@ async def test_what_grew_old_while_nobody_was_here_is_merged_on_waking(rig: Rig)
         nursery.start_soon(Rig(rig.database, seed=1, clock=rig.clock).store.run)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    pending = await rig.database.read(block_updates.list_pending)
+    pending = await rig.database.read(block_versions.list_pending)
     assert [block_id for block_id, _ in pending] == [new]
     assert await rig.database.read(block_checkpoints.list_checkpoints, old)
 
@@ -318,7 +318,7 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
         document = open_document(one, [], peer=1)
         assert document.text == texts[one.up_to_seq]
         assert not has_whole_history(document)
-    segments = await rig.database.read(block_segments.of_block, block_id)
+    segments = await rig.database.read(block_checkpoints.segments_of, block_id)
     assert [(one.first_seq, one.last_seq) for one in segments] == [(0, 2), *((n, n + 1) for n in range(3, 24, 2))]
     whole = await rig.database.read(whole_document, block_id)
     row = await rig.database.read(memory_blocks.get, block_id)

@@ -34,10 +34,9 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
-from pattern_db.tables import block_history, block_sharing, block_updates, memory_blocks
-from pattern_db.tables.block_history import HistoryRow
-from pattern_db.tables.block_sharing import Attachment, Via, VisibleBlock
-from pattern_db.tables.memory_blocks import Attribution, BlockChanges, BlockRow
+from pattern_db.tables import block_versions, memory_blocks
+from pattern_db.tables.block_versions import HistoryRow
+from pattern_db.tables.memory_blocks import Attachment, Attribution, BlockChanges, BlockRow, Via, VisibleBlock
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_USER, NOW, Rig, constellation, prompt_blocks
 from tests.support import USER, running
 
@@ -296,10 +295,10 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
     assert hot.pending.count == 1
     work.run(db)
     assert memory_blocks.get(db, "mem_1") == changed.block
-    [update] = block_updates.get_updates_since(db, "mem_1", 0)
+    [update] = block_versions.get_updates_since(db, "mem_1", 0)
     assert (update.source, update.cause) == (UpdateSource.AGENT, {"turn": "turn_1"})
     assert Document.load(None, [update.update_blob], peer=2).text == "hello"  # others can take it
-    [line] = block_history.recent(db, "mem_1", 5)
+    [line] = block_versions.recent(db, "mem_1", 5)
     assert (line.change_summary, line.changed_by, line.cause) == ("Said hello", BY_ADA, {"turn": "turn_1"})
     assert [draft.data for draft in work.drafts] == [told(changed.block, by)]
 
@@ -380,7 +379,7 @@ def test_an_edit_stores_update_text_and_history(db: Connection, author: str, sou
     assert resolve(db, ADA, "notes").block == changed
     _checkpoint, [update], stats = load(db, row().id)
     assert (update.update_blob, update.source, update.cause, stats.total_bytes) == (b"bytes", source, {"turn": "t"}, 5)
-    line, first = block_history.recent(db, row().id, 5)
+    line, first = block_versions.recent(db, row().id, 5)
     assert first == begun(row())
     assert (line.change_summary, line.changed_by, line.cause) == ("n", author, {"turn": "t"})
     with pytest.raises(storage.Conflict, match="changed by another writer"):
@@ -411,7 +410,7 @@ def test_lenders_have_names_and_labels_one_meaning(db: Connection) -> None:
             lent = Attachment(
                 block_id=row(label, owner).id, agent_id=ADA, permission=Permission.APPEND, attached_at=NOW
             )
-            block_sharing.attach(db, lent)
+            memory_blocks.attach(db, lent)
     visible, names = with_owners(db, ADA)
     assert names == {BOB: "bob"}
     assert [(one.block.agent_id, one.block.label) for one in distinct(visible)] == [("grp_1", "log"), (BOB, "plan")]

@@ -17,14 +17,14 @@ from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
 from pattern_db.errors import Busy
 from pattern_db.errors import Conflict as StorageConflict
-from pattern_db.tables import block_checkpoints, block_history, block_sharing, block_updates
-from pattern_db.tables.block_sharing import Attachment, Via
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables.memory_blocks import Attachment, Via
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
 
 
 def lend(connection: Connection, block_id: str, permission: Permission, agent_id: str = BOB) -> None:
     row = Attachment(block_id=block_id, agent_id=agent_id, permission=permission, attached_at=NOW)
-    block_sharing.attach(connection, row)
+    memory_blocks.attach(connection, row)
 
 
 async def test_a_new_block_is_seen_and_told(rig: Rig) -> None:
@@ -84,10 +84,10 @@ async def test_an_edit_stores_update_text_history_and_event_together(rig: Rig) -
     assert edited.is_changed
     assert edited.block == await rig.store.view(ADA, "notes")
     assert (edited.block.content, edited.block.version) == ("Hello 🌍", 1)
-    [update] = await rig.database.read(block_updates.get_updates_since, block_id, 0)
+    [update] = await rig.database.read(block_versions.get_updates_since, block_id, 0)
     assert (update.seq, update.author, update.source) == (1, BY_ADA, UpdateSource.AGENT)
     assert update.cause == {"turn": "turn_1", "call": "call_1"}
-    line, first = await rig.database.read(block_history.recent, block_id, 10)
+    line, first = await rig.database.read(block_versions.recent, block_id, 10)
     assert (first.seq, first.kind) == (0, HistoryKind.CREATE)
     assert (line.changed_by, line.change_summary, line.seq) == (BY_ADA, "Appended 2 characters", 1)
     assert update.frontier is not None
@@ -118,7 +118,7 @@ async def test_an_edit_that_changes_nothing_stores_nothing(rig: Rig) -> None:
     for edit in (SetText(text="same"), ReplaceText(old="same", new="same"), AppendText(text="")):
         edited = await rig.store.edit(ADA, "notes", edit, author=BY_USER)
         assert (edited.is_changed, edited.note, edited.block.version) == (False, "Nothing changed", 0)
-    assert await rig.database.read(block_updates.get_updates_since, block_id, 0) == []
+    assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
     assert len(rig.told) == 1
 
 
@@ -351,7 +351,7 @@ async def test_another_writer_is_noticed(rig: Rig) -> None:
     await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
     other = await rig.database.read(block_checkpoints.get_checkpoint_and_updates, block_id)
     assert other[0] is not None
-    await rig.database.write(block_updates.store_update, block_id, other[0].snapshot, None, NOW)
+    await rig.database.write(block_versions.store_update, block_id, other[0].snapshot, None, NOW)
     with pytest.raises(StorageConflict, match="changed by another writer"):
         await rig.commit(work)
     edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
@@ -360,7 +360,7 @@ async def test_another_writer_is_noticed(rig: Rig) -> None:
 
 async def test_a_damaged_document_is_said_to_be_so_and_can_still_be_read(rig: Rig) -> None:
     block_id = await rig.block("a")
-    await rig.database.write(block_updates.store_update, block_id, b"junk", None, NOW)
+    await rig.database.write(block_versions.store_update, block_id, b"junk", None, NOW)
     with pytest.raises(DocumentDamaged):
         await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_USER)
     assert await rig.content() == "a"
@@ -387,7 +387,7 @@ async def test_consolidation_by_hand_keeps_text_version_and_the_previous_checkpo
         assert await rig.store.consolidate(block_id)
         assert await rig.store.view(ADA, "notes") == before
     assert not await rig.store.consolidate(block_id)
-    assert await rig.database.read(block_updates.get_updates_since, block_id, 0) == []
+    assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
     checkpoints = await rig.database.read(block_checkpoints.list_checkpoints, block_id)
     assert [one.up_to_seq for one in checkpoints] == [21, 18, 15, 12, 9, 6, 3]
     fresh = Rig(rig.database, seed=9)
@@ -408,7 +408,7 @@ async def test_consolidation_runs_by_itself_at_100_updates(file_rig: Rig) -> Non
                 await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
     [checkpoint] = stored
-    stats = await file_rig.database.read(block_updates.get_pending_update_stats, block_id)
+    stats = await file_rig.database.read(block_versions.get_pending_update_stats, block_id)
     assert checkpoint.up_to_seq >= 100
     assert stats.count == 150 - checkpoint.up_to_seq
     fresh = Rig(file_rig.database, seed=9)

@@ -27,7 +27,7 @@ from pattern_core.memory.shapes.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType, Permission
-from pattern_db.tables import archival, block_updates
+from pattern_db.tables import archival, block_versions
 from pattern_db.tables.memory_blocks import BlockRow
 from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
 
@@ -268,7 +268,7 @@ async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig
 async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
     block_id = await rig.block(schema=PROFILE)
     await rig.block(label="other", schema="List", value=["fine"])
-    await rig.database.write(block_updates.store_update, block_id, b"junk", None, NOW)
+    await rig.database.write(block_versions.store_update, block_id, b"junk", None, NOW)
     for ask in (
         rig.store.value(ADA, "notes"),
         rig.store.edit(ADA, "notes", SetField(field="name", value="x"), author=BY_USER),

@@ -13,7 +13,7 @@ from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import token_counts
+from pattern_db.tables import prompts
 from tests.support import START, note, running
 
 
@@ -85,7 +85,7 @@ async def test_what_rows_tell_is_what_was_learnt() -> None:
         for one, request in zip(found, [world.provider.requests[0], world.provider.requests[2]], strict=True):
             assert one.estimated == pytest.approx(estimate_request(request), rel=0.05)
         assert await world.database.read(last_calls, ada.id, "another") == []
-        stored = await world.database.read(partial(token_counts.of_agent, among=1), ada.id, "script-1", 9)
+        stored = await world.database.read(partial(prompts.counted, among=1), ada.id, "script-1", 9)
         assert [row.counted for row in stored] == [9_000]
 
 

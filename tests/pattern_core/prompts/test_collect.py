@@ -34,8 +34,8 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, EffectClass, Permission, Role
-from pattern_db.tables import block_sharing
-from pattern_db.tables.block_sharing import Attachment
+from pattern_db.tables import memory_blocks
+from pattern_db.tables.memory_blocks import Attachment
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, NOW, Rig, constellation
 from tests.support import START, USER, Running, note, running
 
@@ -429,7 +429,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 def lend(connection: Connection, block_id: str, agent_id: str) -> None:
-    block_sharing.attach(
+    memory_blocks.attach(
         connection,
         Attachment(block_id=block_id, agent_id=agent_id, permission=Permission.READ_ONLY, attached_at=NOW),
     )

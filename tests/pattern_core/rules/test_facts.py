@@ -11,16 +11,16 @@ from pattern_core.rules.facts import RESULT_CHARS_MAX, Call, calls_of, read
 from pattern_core.rules.rule import Asked, Moment
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db import template
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, Role
-from pattern_db.journal import effects, turns
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal import steps, turns
+from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import NewTurn
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
-from pattern_db.timestamps import iso, unix_ms
 from tests.pattern_core.rules.moments import check
 
 NOW = "2026-11-21T22:24:40.123Z"
@@ -60,9 +60,9 @@ def call(
     call_id = f"rule_{number}" if tool == "forced" else f"call_{number}"
     args = '"not JSON"' if tool == "broken" else '{"n":1}'
     row = EffectRow(turn, 1, number, call_id, tool, args, b"0" * 16, effect_class, f"k{turn}{number}")
-    effects.plan(db, [row])
+    steps.plan_calls(db, [row])
     if at is not None:
-        effects.start(db, (turn, 1, number), epoch=1, started_at=at, deadline_at=NOW)
+        steps.start_call(db, (turn, 1, number), epoch=1, started_at=at, deadline_at=NOW)
     if status in ("planned", "started"):
         return
     message = f"msg_{turn}_{number}"
@@ -80,7 +80,7 @@ def call(
         ],
     )
     ended = iso(unix_ms(NOW if at is None else at) + 1_000)
-    effects.finish(db, (turn, 1, number), status=status, message_id=message, ended_at=ended)
+    steps.finish_call(db, (turn, 1, number), status=status, message_id=message, ended_at=ended)
 
 
 def test_calls_of_a_turn(db: Connection) -> None:

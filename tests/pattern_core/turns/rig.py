@@ -39,7 +39,7 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 from pattern_db.tables import agents
 from tests.support import START, USER, in_memory, rows
 

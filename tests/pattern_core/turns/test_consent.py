@@ -24,7 +24,7 @@ from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_core.views import TurnView
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 from tests.support import PATIENCE_S, USER, Running, in_memory, note, rows, running
 
 

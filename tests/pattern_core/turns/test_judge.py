@@ -22,7 +22,7 @@ from pattern_core.turns.judge import Judge, StepBorder
 from pattern_core.turns.state import FinishedCall
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 from tests.support import USER, Outside, Running, note, rows, running, shout
 
 NOW_MS = 1_000

@@ -28,7 +28,7 @@ from pattern_db.errors import Conflict, StorageFailed
 from pattern_db.journal import budgets, inbox, steps, turns
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 from pattern_db.tables import meta
 from tests.pattern_core.turns.rig import ADA, DEADLINE, EPOCH, OWN, Rig, accepted, asking, reply
 from tests.support import START, USER

@@ -32,9 +32,8 @@ from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalKind, EffectClass
 from pattern_db.journal import turns
 from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.journal.effects import EffectRow
 from pattern_db.journal.events import EventRow
-from pattern_db.journal.steps import StepRow
+from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
 from tests.support import PATIENCE_S, START, USER, Outside, Running, in_memory, note, rows, running
 

@@ -7,7 +7,7 @@ import pytest
 from pattern_core.turns.admission import ROLLED_BACK
 from pattern_core.turns.state import FinishedCall, cancelled
 from pattern_db.enums import EffectStatus
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal.steps import EffectRow
 
 ROW = EffectRow(1, 1, 0, "call_1", "mail", "{}", b"a" * 16, "unsafe", "key")
 

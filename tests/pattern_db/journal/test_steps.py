@@ -1,24 +1,34 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
 import apsw
 import pytest
 
+from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
+from pattern_db.enums import EffectClass, EffectStatus
 from pattern_db.errors import Conflict, translated
-from pattern_db.journal import steps
-from pattern_db.journal.steps import StepRow
-from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn
+from pattern_db.journal import steps, turns
+from pattern_db.journal.steps import EffectRow, StepRow
+from pattern_db.migrate import Migrations, migrations_of
+from pattern_db.tables.messages import MessageRow
+from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
+
+OPEN = {EffectStatus.PLANNED, EffectStatus.STARTED, EffectStatus.AWAITING_APPROVAL}
 
 
-def row(turn: int, no: int = 1, attempt: int = 1, status: str = "open") -> StepRow:
+def step(turn: int, no: int = 1, attempt: int = 1, status: str = "open") -> StepRow:
     return StepRow(turn, no, attempt, status, "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW)
 
 
 def test_a_step_is_opened_and_closed(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     assert steps.latest(db, turn) is None
-    steps.open_step(db, row(turn))
-    assert steps.latest(db, turn) == row(turn)
+    steps.open_step(db, step(turn))
+    assert steps.latest(db, turn) == step(turn)
     steps.close(db, (turn, 1, 1), status="done", ended_at=LATER, finish_reason="stop", request_id="req_1")
     found = steps.latest(db, turn)
     assert found is not None
@@ -28,36 +38,232 @@ def test_a_step_is_opened_and_closed(db: Connection, make_turn: MakeTurn) -> Non
 
 def test_a_step_is_always_opened_open(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
-    steps.open_step(db, row(turn, status="done"))
-    assert steps.latest(db, turn) == row(turn)
+    steps.open_step(db, step(turn, status="done"))
+    assert steps.latest(db, turn) == step(turn)
 
 
 def test_the_latest_is_the_newest_attempt_of_the_newest_step(db: Connection, make_turn: MakeTurn) -> None:
     turn, other = make_turn("turn_1"), make_turn("turn_2")
     for no, attempt in ((1, 1), (2, 1), (1, 2), (2, 2), (1, 3)):
-        steps.open_step(db, row(turn, no, attempt))
-    steps.open_step(db, row(other, 9))
-    assert steps.latest(db, turn) == row(turn, 2, 2)
+        steps.open_step(db, step(turn, no, attempt))
+    steps.open_step(db, step(other, 9))
+    assert steps.latest(db, turn) == step(turn, 2, 2)
 
 
 def test_a_step_is_closed_once(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
-    steps.open_step(db, row(turn))
+    steps.open_step(db, step(turn))
     steps.close(db, (turn, 1, 1), status="superseded", ended_at=LATER)
     for key in ((turn, 1, 1), (turn, 1, 2), (turn, 2, 1), (turn + 1, 1, 1)):
         with pytest.raises(Conflict, match="is not open"):
             steps.close(db, key, status="done", ended_at=LATER)
 
 
-def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
+def test_what_is_refused_of_a_step(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
-    steps.open_step(db, row(turn))
+    steps.open_step(db, step(turn))
     with pytest.raises(Conflict), translated():
-        steps.open_step(db, row(turn))
+        steps.open_step(db, step(turn))
     with pytest.raises(Conflict), translated():
-        steps.open_step(db, row(turn + 1))
-    for bad in (row(turn, 0), row(turn, 1, 0)):
+        steps.open_step(db, step(turn + 1))
+    for bad in (step(turn, 0), step(turn, 1, 0)):
         with pytest.raises(apsw.ConstraintError):
             steps.open_step(db, bad)
     with pytest.raises(apsw.ConstraintError):
         steps.close(db, (turn, 1, 1), status="lost", ended_at=LATER)
+
+
+def row(turn: int, call: int = 0, *, step: int = 1, effect_class: str = "unsafe") -> EffectRow:
+    return EffectRow(turn, step, call, f"call_{call}", "mail", '{"to":"bob"}', b"a" * 16, effect_class, f"key_{call}")
+
+
+def start(db: Connection, key: tuple[int, int, int]) -> None:
+    steps.start_call(db, key, epoch=3, started_at=NOW, deadline_at=LATER)
+
+
+def finish(db: Connection, key: tuple[int, int, int], status: str = "done") -> None:
+    steps.finish_call(db, key, status=status, message_id="msg_1", ended_at=LATER)
+
+
+def test_calls_are_planned_in_order(db: Connection, make_turn: MakeTurn) -> None:
+    turn, other = make_turn("turn_1"), make_turn("turn_2")
+    steps.plan_calls(db, [row(turn, 1), row(turn, 0)])
+    steps.plan_calls(db, [row(turn, 0, step=2)])
+    steps.plan_calls(db, [row(other, 0)])
+    assert steps.calls_of_step(db, turn, 1) == [row(turn, 0), row(turn, 1)]
+    assert steps.calls_of_turn(db, turn) == [row(turn, 0), row(turn, 1), row(turn, 0, step=2)]
+    assert steps.calls_of_step(db, turn, 3) == []
+    steps.plan_calls(db, [])
+
+
+def test_a_call_is_started_and_finished(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    steps.plan_calls(db, [row(turn)])
+    start(db, (turn, 1, 0))
+    [started] = steps.calls_of_turn(db, turn)
+    assert started == replace(row(turn), status="started", attempts=1, deadline_at=LATER)
+    finish(db, (turn, 1, 0))
+    [done] = steps.calls_of_turn(db, turn)
+    assert done == replace(started, status="done", message_id="msg_1")
+    assert fetch_all(db, "SELECT epoch, started_at, ended_at FROM effect") == [(3, NOW, LATER)]
+
+
+@pytest.mark.parametrize(("stored", "kept"), [({"to": "bob"}, "null"), ({"to": "eve"}, '{"to":"bob"}')])
+def test_arguments_are_kept_once(
+    db: Connection, make_turn: MakeTurn, say: Callable[..., MessageRow], stored: object, kept: str
+) -> None:
+    turn = make_turn()
+    steps.plan_calls(db, [row(turn)])
+    result = say(1, "sent", tool_call_id="call_0", tool_name="mail", tool_args=stored)
+    steps.finish_call(db, (turn, 1, 0), status="done", message_id=result.id, ended_at=LATER)
+    assert fetch_all(db, "SELECT args FROM effect") == [(kept,)]
+    assert [one.args for one in steps.calls_of_turn(db, turn)] == ['{"to":"bob"}']
+    assert [one.args for one in steps.calls_with_results(db, turn, chars_max=9)] == ['{"to":"bob"}']
+
+
+@pytest.mark.parametrize("effect_class", list(EffectClass))
+def test_only_what_may_be_repeated_starts_twice(db: Connection, make_turn: MakeTurn, effect_class: EffectClass) -> None:
+    turn = make_turn()
+    steps.plan_calls(db, [row(turn, effect_class=effect_class)])
+    start(db, (turn, 1, 0))
+    if effect_class in (EffectClass.IDEMPOTENT, EffectClass.VERIFIABLE):
+        start(db, (turn, 1, 0))
+        assert steps.calls_of_turn(db, turn)[0].attempts == 2
+    else:
+        with pytest.raises(Conflict, match="not in a state"):
+            start(db, (turn, 1, 0))
+        assert steps.calls_of_turn(db, turn)[0].attempts == 1
+
+
+@pytest.mark.parametrize("status", [status for status in EffectStatus if status not in OPEN])
+def test_a_call_ends_once_and_never_starts_again(db: Connection, make_turn: MakeTurn, status: EffectStatus) -> None:
+    turn = make_turn()
+    steps.plan_calls(db, [row(turn, effect_class="idempotent")])
+    finish(db, (turn, 1, 0), status)  # without a start: a call within the file commits with its result
+    with pytest.raises(Conflict):
+        finish(db, (turn, 1, 0))
+    with pytest.raises(Conflict):
+        start(db, (turn, 1, 0))
+    assert steps.calls_of_turn(db, turn)[0].status == status
+
+
+@pytest.mark.parametrize("was", ["planned", "started"])
+def test_a_call_waits_for_a_person_and_then_runs_or_does_not(db: Connection, make_turn: MakeTurn, was: str) -> None:
+    turn = make_turn()
+    keys = [(turn, 1, call) for call in range(3)]
+    steps.plan_calls(db, [row(turn, call) for call in range(3)])
+    for key in keys:
+        if was == "started":
+            start(db, key)
+        steps.ask_about_call(db, key)
+        with pytest.raises(Conflict):
+            steps.ask_about_call(db, key)
+        with pytest.raises(Conflict):
+            start(db, key)
+    steps.approve_call(db, keys[0], args='{"to":"eve"}', args_hash=b"e" * 16)
+    steps.deny_call(db, keys[1])
+    first, second, third = steps.calls_of_turn(db, turn)
+    assert (first.status, first.args, first.args_hash) == ("planned", '{"to":"eve"}', b"e" * 16)
+    assert (second.status, second.args) == ("denied", '{"to":"bob"}')
+    assert third.status == "awaiting_approval"
+    for key in keys[:2]:
+        with pytest.raises(Conflict):
+            steps.approve_call(db, key, args="{}", args_hash=b"e" * 16)
+        with pytest.raises(Conflict):
+            steps.deny_call(db, key)
+    start(db, keys[0])
+    finish(db, keys[1], "denied")
+    with pytest.raises(Conflict):
+        finish(db, keys[1], "denied")
+    finish(db, keys[2], "cancelled")
+
+
+def test_calls_that_wait_are_known_while_their_turn_does(db: Connection, make_turn: MakeTurn) -> None:
+    turn, other = make_turn("turn_1"), make_turn("turn_2", agent="bob")
+    for key in (turn, other):
+        steps.plan_calls(db, [row(key), row(key, 1)])
+        turns.start(db, key, batch_id="1", epoch=3, started_at=NOW, deadline_at=LATER)
+        steps.ask_about_call(db, (key, 1, 1))
+    assert steps.waiting_calls(db, "agt_ada") == set(), "the turn still runs"
+    turns.wait(db, turn, time_left_ms=1)
+    assert steps.waiting_calls(db, "agt_ada") == {"call_1"}
+    assert steps.waiting_calls(db, "agt_bob") == set()
+    steps.deny_call(db, (turn, 1, 1))
+    assert steps.waiting_calls(db, "agt_ada") == set()
+
+
+def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    steps.plan_calls(db, [row(turn)])
+    for key in ((turn, 1, 1), (turn, 2, 0), (turn + 1, 1, 0)):
+        with pytest.raises(Conflict):
+            start(db, key)
+        with pytest.raises(Conflict):
+            finish(db, key)
+    with pytest.raises(Conflict), translated():
+        steps.plan_calls(db, [row(turn)])
+    with pytest.raises(Conflict), translated():
+        steps.plan_calls(db, [row(turn + 1)])
+    for bad in (replace(row(turn, 1), args="no json"), replace(row(turn, 1), effect_class="odd"), row(turn, -1)):
+        with pytest.raises(apsw.ConstraintError):
+            steps.plan_calls(db, [bad])
+
+
+def test_the_last_successful_use_of_a_tool_is_kept(db: Connection, make_turn: MakeTurn, plan_of: PlanOf) -> None:
+    turn, other = make_turn("turn_1"), make_turn("turn_2", agent="bob")
+    steps.plan_calls(db, [row(turn, call) for call in range(3)])
+    steps.plan_calls(db, [row(other)])
+    assert steps.last_used(db, "agt_ada", ["mail"]) == {}
+    start(db, (turn, 1, 0))
+    finish(db, (turn, 1, 0), "error")
+    assert steps.last_used(db, "agt_ada", ["mail"]) == {}
+    finish(db, (turn, 1, 1))  # without a start it began as it ended
+    assert steps.last_used(db, "agt_ada", ["mail", "web"]) == {"mail": LATER}
+    start(db, (turn, 1, 2))
+    finish(db, (turn, 1, 2))  # started earlier than the last: the latest start stays
+    assert steps.last_used(db, "agt_ada", ["mail"]) == {"mail": LATER}
+    assert steps.last_used(db, "agt_ada", []) == steps.last_used(db, "agt_bob", ["mail"]) == {}
+    assert not any("SCAN tool_use" in line for line in plan_of(lambda: steps.last_used(db, "agt_ada", ["mail"])))
+
+
+def test_the_calls_of_a_turn_with_what_came_of_them(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    steps.plan_calls(db, [row(turn, 1), row(turn, 0), row(turn, 0, step=2)])
+    start(db, (turn, 1, 1))
+    finish(db, (turn, 1, 1), "timeout")
+    found = steps.calls_with_results(db, turn, chars_max=10)
+    assert [(one.step, one.call_id, one.status, one.started_at, one.result) for one in found] == [
+        (1, "call_0", "planned", None, None),
+        (1, "call_1", "timeout", NOW, None),  # its message is gone
+        (2, "call_0", "planned", None, None),
+    ]
+
+
+def test_uses_in_older_files_are_found(tmp_path: Path) -> None:
+    """The migration takes up what tools were used before, by agent and tool."""
+    files = migrations_of("constellation").all
+    number = next(index for index, one in enumerate(files) if one.name == "tool_rules")
+    for one in files[:number]:
+        (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
+    db = template.in_memory(Migrations(tmp_path), now=NOW)
+    db.execute(
+        "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
+        " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
+        (NOW,),
+    )
+    db.execute(
+        "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
+        " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
+        (NOW,),
+    )
+    for call, (tool, status, started_at) in enumerate(
+        [("mail", "done", NOW), ("mail", "done", LATER), ("note", "done", None), ("web", "error", NOW)]
+    ):
+        db.execute(
+            "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status,"
+            " started_at, ended_at) VALUES (1, 1, ?, 'c', ?, '{}', x'', 'unsafe', 'k', ?, ?, ?)",
+            (call, tool, status, started_at, LATER),
+        )
+    db.execute(files[number].sql)
+    assert steps.last_used(db, "agt_ada", ["mail", "note", "web"]) == {"mail": LATER, "note": LATER}
+    db.close()

@@ -6,8 +6,8 @@ import pytest
 
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, NotFound, translated
-from pattern_db.journal import effects, turns
-from pattern_db.journal.effects import EffectRow
+from pattern_db.journal import steps, turns
+from pattern_db.journal.steps import EffectRow
 from pattern_db.tables import agents
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
@@ -149,12 +149,12 @@ def test_a_waiting_turn_is_taken_up_when_all_is_answered_or_nobody_wants_it(
     first, second = make_turn("turn_1"), make_turn("turn_2")
     for key in (first, second):
         start(db, key)
-        effects.plan(db, [awaiting(key), awaiting(key, 1)])
+        steps.plan_calls(db, [awaiting(key), awaiting(key, 1)])
         wait(db, key)
     assert turns.unfinished(db, "agt_ada") is None
-    effects.deny(db, (second, 1, 0))
+    steps.deny_call(db, (second, 1, 0))
     assert turns.unfinished(db, "agt_ada") is None, "one question is still open"
-    effects.approve(db, (second, 1, 1), args="{}", args_hash=b"a" * 16)
+    steps.approve_call(db, (second, 1, 1), args="{}", args_hash=b"a" * 16)
     found = turns.unfinished(db, "agt_ada")
     assert found is not None
     assert found.key == second

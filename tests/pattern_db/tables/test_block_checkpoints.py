@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from pattern_db.connection import Connection
-from pattern_db.enums import Encoding, UpdateSource
+from pattern_db.enums import DamagedPart, Encoding, UpdateSource
 from pattern_db.errors import Conflict, NotFound
-from pattern_db.tables import block_checkpoints, block_updates, memory_blocks
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables.block_checkpoints import Segment
 from pattern_db.tables.memory_blocks import BlockRow
 
 MakeBlock = Callable[..., BlockRow]
@@ -20,14 +21,14 @@ def block(make_block: MakeBlock) -> str:
 
 
 def store(db: Connection, block: str, *blobs: bytes) -> list[int]:
-    return [block_updates.store_update(db, block, blob, UpdateSource.AGENT, LATER) for blob in blobs]
+    return [block_versions.store_update(db, block, blob, UpdateSource.AGENT, LATER) for blob in blobs]
 
 
 def test_a_new_block_has_no_updates_and_no_checkpoint(db: Connection, block: str) -> None:
     assert memory_blocks.get(db, block).last_seq == 0
     assert block_checkpoints.get_checkpoint_and_updates(db, block) == (None, [])
-    assert not block_updates.has_updates_since(db, block, 0)
-    stats = block_updates.get_pending_update_stats(db, block)
+    assert not block_versions.has_updates_since(db, block, 0)
+    stats = block_versions.get_pending_update_stats(db, block)
     assert (stats.count, stats.total_bytes, stats.first_seq, stats.oldest_at) == (0, 0, None, None)
 
 
@@ -75,7 +76,7 @@ def test_a_large_snapshot_is_kept_once(db: Connection, block: str) -> None:
 def test_numbers_are_not_reused_after_everything_was_merged(db: Connection, block: str) -> None:
     store(db, block, b"a", b"b")
     block_checkpoints.consolidate_checkpoint(db, block, b"ab", None, 2, LATER)
-    assert block_updates.get_pending_update_stats(db, block).count == 0
+    assert block_versions.get_pending_update_stats(db, block).count == 0
     assert store(db, block, b"c") == [3]
 
 
@@ -113,3 +114,65 @@ def test_deleting_the_row_takes_updates_and_checkpoints_along(db: Connection, bl
         assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
     with pytest.raises(NotFound):
         block_checkpoints.get_checkpoint_and_updates(db, block)
+
+
+def segment(block: str, first: int, last: int, now: str) -> Segment:
+    data = b"%d-%d" % (first, last)
+    return Segment(block_id=block, first_seq=first, last_seq=last, created_at=now, encoding=Encoding.RAW, data=data)
+
+
+def test_segments_follow_one_another_and_a_wider_one_takes_their_place(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona").id
+    one, two, three = segment(block, 0, 3, now), segment(block, 4, 5, now), segment(block, 6, 9, now)
+    for part in (one, two, three):
+        block_checkpoints.add_segment(db, part)
+    assert block_checkpoints.segments_of(db, block) == [one, two, three]
+    block_checkpoints.add_segment(db, again := segment(block, 4, 8, now))
+    assert block_checkpoints.segments_of(db, block) == [one, again]
+    block_checkpoints.add_segment(db, whole := segment(block, 0, 9, now))
+    assert block_checkpoints.segments_of(db, block) == [whole]
+    db.execute("DELETE FROM memory_blocks")
+    assert block_checkpoints.segments_of(db, block) == []
+
+
+def test_what_is_newer_is_put_aside_and_the_rest_stays(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona", snapshot=b"born").id
+    for number in range(1, 4):
+        block_versions.store_update(db, block, b"u%d" % number, None, now)
+        if number < 3:
+            block_checkpoints.consolidate_checkpoint(db, block, b"c%d" % number, None, number, now, Encoding.ZSTD)
+            block_checkpoints.add_segment(
+                db,
+                Segment(
+                    block_id=block,
+                    first_seq=number,
+                    last_seq=number,
+                    created_at=now,
+                    encoding=Encoding.RAW,
+                    data=b"s%d" % number,
+                ),
+            )
+    assert block_checkpoints.put_aside(db, block, 1, now, "rot") == 3
+    found = block_checkpoints.damaged_of(db, block)
+    assert [(one.part, one.seq, one.data, one.encoding) for one in found] == [
+        (DamagedPart.CHECKPOINT, 2, b"c2", Encoding.ZSTD),
+        (DamagedPart.UPDATE, 3, b"u3", Encoding.RAW),
+        (DamagedPart.SEGMENT, 2, b"s2", Encoding.RAW),
+    ]
+    assert {(one.found_at, one.reason) for one in found} == {(now, "rot")}
+    assert [stamp.up_to_seq for stamp in block_checkpoints.list_stamps(db, block)] == [1]
+    assert [segment.data for segment in block_checkpoints.segments_of(db, block)] == [b"s1"]
+    assert block_versions.get_updates_since(db, block, 0) == []
+
+
+def test_what_a_block_was_created_with_counts_until_there_is_a_checkpoint(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona", snapshot=b"born").id
+    assert block_checkpoints.put_aside(db, block, 0, now, "rot") == 0
+    assert block_checkpoints.put_aside(db, block, -1, now, "rot") == 1
+    assert [(one.part, one.data) for one in block_checkpoints.damaged_of(db, block)] == [(DamagedPart.CREATED, b"born")]

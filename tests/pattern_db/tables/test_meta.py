@@ -25,6 +25,6 @@ def test_a_file_is_named_once(db: Connection, now: str) -> None:
 
 
 def test_epochs_rise(db: Connection) -> None:
-    assert meta.epoch(db) == 0
+    assert meta.get(db, meta.EPOCH) == "0"
     assert [meta.next_epoch(db) for _ in range(12)] == list(range(1, 13))
-    assert meta.epoch(db) == 12
+    assert meta.get(db, meta.EPOCH) == "12"

@@ -11,7 +11,7 @@ from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, archival, messages, prompts
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.messages import MessageRow
-from pattern_db.tables.prompts import LoggedParts, ShownRow
+from pattern_db.tables.prompts import CountedRow, LoggedParts, ShownRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 SHOWN = ShownRow(
@@ -120,3 +120,39 @@ def test_texts_are_found_by_their_ids(db: Connection) -> None:
     assert [prompts.text_of(db, ref) for ref in ("msg_5", "arc_1", "other")] == ["x", "fact", None]
     messages.tombstone(db, ["msg_5"])
     assert prompts.text_of(db, "msg_5") is None
+
+
+def call(db: Connection, key: int, *, agent: str = "agt_ada", purpose: str = "step", is_estimate: bool = False) -> None:
+    """A turn with one call that showed 7 tokens of history."""
+    now = "2026-01-01T00:00:00.000Z"
+    db.execute(
+        "INSERT INTO turn (key, id, agent_id, sender, seed, status, created_at)"
+        " VALUES (?1, 'turn_' || ?1, ?2, 'user:u', 1, 'completed', ?3)",
+        (key, agent, now),
+    )
+    db.execute(
+        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
+        " prompt_tokens, prompt_stable, prompt_volatile, history_from, history_count, history_tokens)"
+        " VALUES (?, 1, 1, 'done', 'p', 'm', '', zeroblob(16), zeroblob(16), ?, 9, ?, ?, '', 1, 7)",
+        (key, now, b"s" * 16, b"v" * 16),
+    )
+    db.execute(
+        "INSERT INTO usage (turn, agent_id, step, attempt, purpose, provider, model, input_tokens, output_tokens,"
+        " is_estimate, at) VALUES (?, ?, 1, 1, ?, 'p', 'm', ?, 1, ?, ?)",
+        (key, agent, purpose, 100 + key, int(is_estimate), now),
+    )
+
+
+def test_the_last_counted_prompts_of_one_agent_and_model(db: Connection) -> None:
+    for agent in ("agt_ada", "agt_bob"):
+        for digest in (b"s" * 16, b"v" * 16):
+            db.execute("INSERT INTO prompt_log (agent_id, digest, parts) VALUES (?, ?, x'7b7d')", (agent, digest))
+    for key in (1, 2, 3):
+        call(db, key)
+    call(db, 4, agent="agt_bob")
+    call(db, 5, is_estimate=True)
+    call(db, 6, purpose="summary")
+    found = prompts.counted(db, "agt_ada", "m", 2, among=50)
+    assert found == [CountedRow(counted=100 + key, history_tokens=7, stable="{}", volatile="{}") for key in (2, 3)]
+    assert [row.counted for row in prompts.counted(db, "agt_ada", "m", 9, among=4)] == [103]
+    assert prompts.counted(db, "agt_ada", "other", 9, among=50) == []

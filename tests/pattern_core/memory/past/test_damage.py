@@ -13,7 +13,7 @@ from pattern_core.memory.past.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.tables import block_damage, memory_blocks
+from pattern_db.tables import block_checkpoints, memory_blocks
 from tests.pattern_core.memory.life import Life, create
 from tests.pattern_core.memory.rig import NOW, constellation
 
@@ -80,7 +80,7 @@ async def test_damage_is_found_and_repaired_from_what_is_known(database: Databas
     life.reopen(100)
     assert state_of(life.document) == before
     assert (await database.read(whole_document, life.block_id)).text == before["content"]
-    aside = await database.read(block_damage.of_block, life.block_id)
+    aside = await database.read(block_checkpoints.damaged_of, life.block_id)
     assert bool(aside) == (wreck != "the last update")
     life.append(A, "!")
     life.undo(A)

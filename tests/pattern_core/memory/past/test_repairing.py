@@ -10,7 +10,7 @@ from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits.edit import AppendText, SetField
 from pattern_db.connection import Connection
 from pattern_db.enums import Permission
-from pattern_db.tables import block_damage
+from pattern_db.tables import block_checkpoints
 from pattern_db.tables.memory_blocks import Attribution
 from tests.support import USER, Running, running
 
@@ -57,7 +57,7 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
         assert "nothing was lost" in repaired.note
         last = (await here.events())[-1]
         assert (last.name, last.data["version"], last.data["repaired"]) == ("memory.changed", 2, True)
-        assert [one.reason for one in await here.database.read(block_damage.of_block, block_id)]
+        assert [one.reason for one in await here.database.read(block_checkpoints.damaged_of, block_id)]
         edited = await memory.edit(ada, "notes", AppendText(text=" three"), author=USER)
         assert (edited.block.content, edited.block.version) == ("one two three", 3)
         undone = await here.constellation.revisions.undo(ada, "notes", BY_USER)

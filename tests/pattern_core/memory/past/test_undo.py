@@ -9,7 +9,7 @@ from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.document import Document, state_of
 from pattern_core.memory.past.undo import plan_merge, plan_rollback, plan_undo, remaining
 from pattern_db.enums import HistoryKind
-from pattern_db.tables import block_history
+from pattern_db.tables import block_versions
 from tests.pattern_core.memory.life import Life, create
 from tests.pattern_core.memory.rig import constellation
 
@@ -124,7 +124,7 @@ def test_somebody_else_may_take_an_authors_edit_back(life: Life) -> None:
     life.append(ME, " me")
     plan = life.undo(A, by=ME)
     assert (life.text, plan.stack) == ("initial me", A)
-    line = block_history.get(life.connection, life.block_id, 3)
+    line = block_versions.get(life.connection, life.block_id, 3)
     assert line is not None
     assert (line.changed_by, line.stack, line.reverts) == (ME, A, 1)
     life.undo(ME)

@@ -14,10 +14,10 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.tools.results import Results
 from pattern_core.tools.tool import Tool, Toolbox, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import iso
 from pattern_db.enums import Role
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
-from pattern_db.timestamps import iso
 from tests.pattern_core.memory.rig import ADA, Rig
 
 if TYPE_CHECKING:

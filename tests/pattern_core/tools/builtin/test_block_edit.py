@@ -6,7 +6,7 @@ from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.edits.edit import ReplaceText
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import BlockType, Permission
-from pattern_db.tables import block_updates
+from pattern_db.tables import block_versions
 from tests.pattern_core.memory.rig import ADA, BY_USER
 from tests.pattern_core.tools.builtin.rig import ToolRig
 
@@ -103,7 +103,7 @@ async def test_unknown_blocks_and_missing_rights(tools: ToolRig) -> None:
 async def test_the_edit_is_signed_with_message_turn_and_call(tools: ToolRig) -> None:
     block_id = await tools.rig.block("Hello")
     await tools.call(block_edit, op="append", label="notes", content="!")
-    [update] = await tools.rig.database.read(block_updates.get_updates_since, block_id, 0)
+    [update] = await tools.rig.database.read(block_versions.get_updates_since, block_id, 0)
     assert update.author == "agent:agt_ada"
     assert update.cause == {"message": f"msg_{tools.batch_id}", "turn": "turn_1", "call": "call_1"}
 

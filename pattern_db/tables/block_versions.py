@@ -1,0 +1,270 @@
+"""Versions of blocks: the update that made each one, and its line of history.
+
+Updates are what changed in a block's document since its newest checkpoint, as opaque bytes in the order of `seq`. Lines
+outlive the updates that they describe; what `change` holds is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pattern_db.columns import Json, from_json, to_json
+from pattern_db.connection import Connection, fetch_all
+from pattern_db.enums import HistoryKind, UpdateSource
+from pattern_db.errors import NotFound
+from pattern_db.tables.memory_blocks import Attribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """One stored change. `author` is 'agent:{id}', 'user:{id}' or 'system'; `cause` a JSON object with what led to
+    it: "message", "turn", "call". `frontier` is the version after it.
+    """
+
+    id: int
+    block_id: str
+    seq: int
+    update_blob: bytes
+    source: UpdateSource | None
+    created_at: str
+    frontier: bytes | None
+    author: str | None
+    cause: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStats:
+    """What waits for consolidation: how many updates, their bytes, and their first and last numbers and first time
+    (None without any).
+    """
+
+    count: int
+    total_bytes: int
+    first_seq: int | None
+    last_seq: int | None
+    oldest_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow:
+    """One version. `frontiers` is a JSON value, `cause` a JSON object; `seq` the update that made it, 0 for the
+    block as it was created.
+
+    `stack` is whose undo stack the version belongs to; None for that of `changed_by`. An undo or redo names in
+    `reverts` the version that it takes back. `is_undone` tells that one took this version back and none brought it
+    again. `change` is what it changed, packed; None if that is not known.
+    """
+
+    block_id: str
+    frontiers: Json
+    changed_by: str
+    timestamp: str
+    seq: int | None = None
+    change_summary: str | None = None
+    cause: Json = None
+    kind: HistoryKind = HistoryKind.EDIT
+    stack: str | None = None
+    reverts: int | None = None
+    is_undone: bool = False
+    change: bytes | None = None
+
+
+_UPDATE_COLUMNS = "id, block_id, seq, update_blob, source, created_at, frontier, author, cause"
+_LINE_COLUMNS = (
+    "block_id, seq, version_frontiers, change_summary, changed_by, cause, timestamp, kind, stack, reverts, is_undone,"
+    " change"
+)
+
+
+def store_update(
+    connection: Connection,
+    block_id: str,
+    update_blob: bytes,
+    source: UpdateSource | None,
+    created_at: str,
+    frontier: bytes | None = None,
+    attribution: Attribution | None = None,
+) -> int:
+    """Store one update after the block's latest and return its number (1, 2, …); no number is given twice.
+
+    Raises:
+        NotFound: there is no such block, or it was deleted.
+    """
+    seq: int | None = connection.execute(
+        "UPDATE memory_blocks SET last_seq = last_seq + 1, frontier = coalesce(?, frontier), updated_at = ?"
+        " WHERE id = ? AND is_active = 1 RETURNING last_seq",
+        (frontier, created_at, block_id),
+    ).get
+    if seq is None:
+        raise NotFound(f"there is no memory block {block_id}")
+    connection.execute(
+        "INSERT INTO memory_block_updates (block_id, seq, update_blob, byte_size, source, created_at, frontier,"
+        " author, cause) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            block_id,
+            seq,
+            update_blob,
+            len(update_blob),
+            source,
+            created_at,
+            frontier,
+            None if attribution is None else attribution.author,
+            None if attribution is None or attribution.cause is None else to_json(attribution.cause),
+        ),
+    )
+    return seq
+
+
+def get_updates_since(connection: Connection, block_id: str, after_seq: int) -> list[Update]:
+    """The stored updates with numbers greater than `after_seq`, in order; empty if there are none.
+
+    Those that a checkpoint has taken in are gone: a reader that is behind the newest checkpoint starts over.
+    """
+    rows = connection.execute(
+        f"SELECT {_UPDATE_COLUMNS} FROM memory_block_updates WHERE block_id = ? AND seq > ? ORDER BY seq",
+        (block_id, after_seq),
+    )
+    return [
+        Update(
+            id=row[0],
+            block_id=row[1],
+            seq=row[2],
+            update_blob=row[3],
+            source=None if row[4] is None else UpdateSource(row[4]),
+            created_at=row[5],
+            frontier=row[6],
+            author=row[7],
+            cause=from_json(row[8]),
+        )
+        for row in rows
+    ]
+
+
+def has_updates_since(connection: Connection, block_id: str, after_seq: int) -> bool:
+    """True if an update with a number greater than `after_seq` is stored."""
+    row = connection.execute(
+        "SELECT 1 FROM memory_block_updates WHERE block_id = ? AND seq > ? LIMIT 1", (block_id, after_seq)
+    ).fetchone()
+    return row is not None
+
+
+def get_pending_update_stats(connection: Connection, block_id: str) -> UpdateStats:
+    """How much waits to be consolidated; all zero or None if nothing does."""
+    row = fetch_all(
+        connection,
+        "SELECT count(*), coalesce(sum(byte_size), 0), min(seq), max(seq), min(created_at)"
+        " FROM memory_block_updates WHERE block_id = ?",
+        (block_id,),
+    )[0]
+    return UpdateStats(count=row[0], total_bytes=row[1], first_seq=row[2], last_seq=row[3], oldest_at=row[4])
+
+
+def list_pending(connection: Connection) -> list[tuple[str, UpdateStats]]:
+    """The active blocks with updates since their checkpoints, and what these come to; longest waiting first."""
+    rows = connection.execute(
+        "SELECT block_id, count(*), sum(byte_size), min(seq), max(seq), min(memory_block_updates.created_at) AS oldest"
+        " FROM memory_block_updates JOIN memory_blocks ON memory_blocks.id = block_id AND is_active = 1"
+        " GROUP BY block_id ORDER BY oldest"
+    )
+    return [
+        (row[0], UpdateStats(count=row[1], total_bytes=row[2], first_seq=row[3], last_seq=row[4], oldest_at=row[5]))
+        for row in rows
+    ]
+
+
+def append(connection: Connection, row: HistoryRow) -> None:
+    """Add a line. One that takes a version back marks that version, and one that brings it again unmarks it.
+
+    Raises:
+        apsw.ConstraintError: there is no such block, or it has that version already (a `Conflict` once translated).
+    """
+    connection.execute(
+        f"INSERT INTO memory_block_history ({_LINE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.block_id,
+            row.seq,
+            to_json(row.frontiers),
+            row.change_summary,
+            row.changed_by,
+            None if row.cause is None else to_json(row.cause),
+            row.timestamp,
+            row.kind,
+            row.stack or row.changed_by,
+            row.reverts,
+            int(row.is_undone),
+            row.change,
+        ),
+    )
+    if row.reverts is None:
+        return
+    connection.execute(
+        "UPDATE memory_block_history SET is_undone = 1 WHERE block_id = ? AND seq = ?", (row.block_id, row.reverts)
+    )
+    if row.kind is HistoryKind.REDO:
+        connection.execute(
+            "UPDATE memory_block_history SET is_undone = 0 WHERE block_id = ?1 AND seq ="
+            " (SELECT reverts FROM memory_block_history WHERE block_id = ?1 AND seq = ?2)",
+            (row.block_id, row.reverts),
+        )
+
+
+def recent(connection: Connection, block_id: str, limit: int, *, before: int | None = None) -> list[HistoryRow]:
+    """The block's newest `limit` lines, newest first; with `before` those of versions less than that."""
+    return _select(
+        connection,
+        "WHERE block_id = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3",
+        (block_id, 2**62 if before is None else before, limit),
+    )
+
+
+def get(connection: Connection, block_id: str, seq: int) -> HistoryRow | None:
+    """The line of the version `seq`, or None: there is no such version, or it is older than the history."""
+    found = _select(connection, "WHERE block_id = ? AND seq = ?", (block_id, seq))
+    return found[0] if found else None
+
+
+def between(connection: Connection, block_id: str, after: int, last: int, *, limit: int) -> list[HistoryRow]:
+    """The lines of the versions greater than `after` up to `last`, oldest first; at most the newest `limit` of them."""
+    found = _select(
+        connection,
+        "WHERE block_id = ? AND seq > ? AND seq <= ? ORDER BY seq DESC LIMIT ?",
+        (block_id, after, last, limit),
+    )
+    return found[::-1]
+
+
+def changes(
+    connection: Connection, block_id: str, after: int, last: int, *, newest_first: bool = False
+) -> Iterator[tuple[int, bytes | None]]:
+    """Number and packed change of each version greater than `after` up to `last`, in order; read as they are asked for.
+
+    Versions without a line are left out.
+    """
+    cursor = connection.execute(
+        "SELECT seq, change FROM memory_block_history WHERE block_id = ? AND seq > ? AND seq <= ?"
+        f" ORDER BY seq {'DESC' if newest_first else 'ASC'}",
+        (block_id, after, last),
+    )
+    for row in cursor:
+        yield row[0], row[1]
+
+
+def _select(connection: Connection, where: str, values: Sequence[str | int]) -> list[HistoryRow]:
+    return [
+        HistoryRow(
+            block_id=row[0],
+            seq=row[1],
+            frontiers=from_json(row[2]),
+            change_summary=row[3],
+            changed_by=row[4],
+            cause=from_json(row[5]),
+            timestamp=row[6],
+            kind=HistoryKind(row[7]),
+            stack=row[8],
+            reverts=row[9],
+            is_undone=bool(row[10]),
+            change=row[11],
+        )
+        for row in connection.execute(f"SELECT {_LINE_COLUMNS} FROM memory_block_history {where}", values)
+    ]

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import apsw
+import pytest
+
+from pattern_db.connection import Connection, transaction
+from pattern_db.enums import HistoryKind, UpdateSource
+from pattern_db.errors import NotFound
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables.block_versions import HistoryRow
+from pattern_db.tables.memory_blocks import Attribution, BlockRow
+
+MakeBlock = Callable[..., BlockRow]
+LATER = "2026-11-21T23:00:00.000Z"
+
+
+@pytest.fixture
+def block(make_block: MakeBlock) -> str:
+    return make_block("persona").id
+
+
+def store(db: Connection, block: str, *blobs: bytes) -> list[int]:
+    return [block_versions.store_update(db, block, blob, UpdateSource.AGENT, LATER) for blob in blobs]
+
+
+def test_numbers_rise_by_one_for_all_writers_of_a_block(db: Connection, make_block: MakeBlock) -> None:
+    shared, other = make_block("shared").id, make_block("other").id
+    assert store(db, shared, b"a", b"b") == [1, 2]
+    assert store(db, other, b"x") == [1]
+    attribution = Attribution(author="agent:agt_bob", cause={"message": "msg_1", "call": 2})
+    seq = block_versions.store_update(db, shared, b"c", UpdateSource.SYNC, LATER, b"v3", attribution)
+    assert seq == 3
+    last = block_versions.get_updates_since(db, shared, 2)[0]
+    assert (last.seq, last.source, last.author, last.cause, last.frontier) == (
+        3,
+        UpdateSource.SYNC,
+        "agent:agt_bob",
+        {"message": "msg_1", "call": 2},
+        b"v3",
+    )
+    row = memory_blocks.get(db, shared)
+    assert (row.last_seq, row.frontier, row.updated_at) == (3, b"v3", LATER)
+
+
+def test_updates_since_returns_only_what_is_newer(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"bb", b"ccc")
+    assert [update.seq for update in block_versions.get_updates_since(db, block, 1)] == [2, 3]
+    assert block_versions.get_updates_since(db, block, 3) == []
+    assert block_versions.has_updates_since(db, block, 2)
+    assert not block_versions.has_updates_since(db, block, 3)
+    stats = block_versions.get_pending_update_stats(db, block)
+    assert (stats.count, stats.total_bytes, stats.first_seq, stats.last_seq) == (3, 6, 1, 3)
+
+
+def test_an_update_and_its_number_are_stored_together_or_not_at_all(db: Connection, block: str) -> None:
+    db.execute("CREATE TRIGGER refuse BEFORE INSERT ON memory_block_updates BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(apsw.ConstraintError), transaction(db):
+        store(db, block, b"a")
+    assert memory_blocks.get(db, block).last_seq == 0
+
+
+def test_no_update_for_a_missing_or_deleted_block(db: Connection, block: str) -> None:
+    with pytest.raises(NotFound):
+        store(db, "blk_none", b"a")
+    memory_blocks.deactivate(db, block, LATER)
+    with pytest.raises(NotFound):
+        store(db, block, b"a")
+
+
+def test_what_waits_to_be_merged_longest_first(db: Connection, make_block: MakeBlock, block: str) -> None:
+    other = make_block("other").id
+    gone = make_block("gone").id
+    for block_id, at in ((block, LATER), (other, "2026-11-21T22:30:00.000Z"), (gone, LATER)):
+        block_versions.store_update(db, block_id, b"xx", None, at)
+    store(db, other, b"x")
+    memory_blocks.deactivate(db, gone, LATER)
+    waiting = block_versions.list_pending(db)
+    assert [(block_id, stats.count, stats.total_bytes) for block_id, stats in waiting] == [(other, 2, 3), (block, 1, 2)]
+    assert waiting[0][1] == block_versions.get_pending_update_stats(db, other)
+
+
+def test_lines_are_newest_first_and_outlive_their_updates(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona").id
+    rows = [
+        HistoryRow(
+            block_id=block,
+            seq=block_versions.store_update(db, block, b"x", None, now),
+            frontiers=[{"peer": "1", "counter": number}],
+            change_summary=f"change {number}",
+            changed_by="agent:agt_ada",
+            cause={"message": "msg_1"},
+            timestamp=now,
+        )
+        for number in range(3)
+    ]
+    for row in rows:
+        block_versions.append(db, row)
+    block_checkpoints.consolidate_checkpoint(db, block, b"s", None, 3, now)
+    assert block_versions.recent(db, block, 2) == [
+        replace(rows[2], stack="agent:agt_ada"),
+        replace(rows[1], stack="agent:agt_ada"),
+    ]
+    assert [row.seq for row in block_versions.recent(db, block, 9, before=3)] == [2, 1]
+    assert [row.seq for row in block_versions.between(db, block, 0, 3, limit=2)] == [2, 3]
+
+
+def test_no_line_for_a_missing_block(db: Connection, now: str) -> None:
+    with pytest.raises(apsw.ConstraintError):
+        block_versions.append(db, HistoryRow(block_id="blk_none", frontiers=[], changed_by="user", timestamp=now))
+
+
+def line(block: str, seq: int, now: str, **columns: object) -> HistoryRow:
+    return HistoryRow(block_id=block, seq=seq, frontiers=None, changed_by="user:1", timestamp=now, **columns)  # type: ignore[arg-type]  # columns as the test names them
+
+
+def test_an_undo_marks_what_it_takes_back_and_a_redo_unmarks_it(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona").id
+
+    def undone() -> list[int | None]:
+        return [row.seq for row in block_versions.between(db, block, 0, 9, limit=9) if row.is_undone]
+
+    block_versions.append(db, line(block, 1, now))
+    block_versions.append(db, line(block, 2, now, kind=HistoryKind.UNDO, reverts=1))
+    assert undone() == [1]
+    block_versions.append(db, line(block, 3, now, kind=HistoryKind.REDO, reverts=2))
+    assert undone() == [2]
+    with pytest.raises(apsw.ConstraintError):
+        block_versions.append(db, line(block, 3, now))
+
+
+def test_changes_come_in_either_order_and_versions_one_by_one(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona").id
+    for seq, change in ((1, b"a"), (2, None), (3, b"c")):
+        block_versions.append(db, line(block, seq, now, change=change))
+    assert list(block_versions.changes(db, block, 0, 2)) == [(1, b"a"), (2, None)]
+    assert list(block_versions.changes(db, block, 1, 3, newest_first=True)) == [(3, b"c"), (2, None)]
+    found = block_versions.get(db, block, 3)
+    assert found is not None
+    assert (found.change, found.stack) == (b"c", "user:1")
+    assert block_versions.get(db, block, 4) is None
