@@ -142,7 +142,7 @@ class Roster:
         now = now_text(self._clock)
         tools = self._tools.enabled_by_default if spec.enabled_tools is None else tuple(spec.enabled_tools)
         agent = Agent(
-            id=self._ids.new_short("agent"),
+            id=self._ids.new("agent"),
             name=spec.name.strip(),
             description=spec.description,
             model_provider=spec.model_provider,

@@ -1,8 +1,7 @@
 """Identifiers and positions, made from an injected clock and an injected source of randomness.
 
 An id is a prefix that says what it names and a ULID in lower case (48 bits of unix milliseconds, 80 random bits):
-new rows are neighbours in their index. Agents are few and named in each row of a conversation, so theirs are 60 random
-bits alone. A position is a Snowflake as fixed-width decimal text, so that the
+new rows are neighbours in their index. A position is a Snowflake as fixed-width decimal text, so that the
 order of the text is the order of the messages.
 
 Sources: ULID specification 1.0 (github.com/ulid/spec); Snowflake epoch 1288834974657 as in the database design.
@@ -72,11 +71,6 @@ class Ids:
     def new(self, prefix: str) -> str:
         """A fresh id such as `turn_01j…`."""
         return f"{prefix}_{ulid(self._clock.now_ms(), self._randomness.getrandbits(80))}"
-
-    def new_short(self, prefix: str) -> str:
-        """A fresh id of 12 characters behind its prefix, for what there are few of and what many rows name."""
-        value = self._randomness.getrandbits(60)
-        return f"{prefix}_{''.join([_PAIRS[(value >> shift) & 1023] for shift in range(50, -1, -10)])}"
 
     def position(self, now_ms: int | None = None) -> str:
         """Return the next position: 19 decimal digits, greater than every one before it. `now_ms` saves a look."""

@@ -56,13 +56,6 @@ def test_ids_are_named_and_differ() -> None:
     assert all(re.fullmatch(r"turn_[0-9a-hjkmnp-tv-z]{26}", one) for one in made)
 
 
-def test_short_ids_are_named_and_differ() -> None:
-    ids = Ids(StoppedClock(), seeded_randomness(1))
-    made = [ids.new_short("agent") for _time in range(1000)]
-    assert len(set(made)) == 1000
-    assert all(re.fullmatch(r"agent_[0-9a-hjkmnp-tv-z]{12}", one) for one in made)
-
-
 def test_the_same_seed_makes_the_same_ids() -> None:
     one, two = (Ids(StoppedClock(), seeded_randomness(7)) for _time in range(2))
     assert [one.new("a"), one.seed(), one.position()] == [two.new("a"), two.seed(), two.position()]
