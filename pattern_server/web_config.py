@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from pattern_core.models.providers.settings import Secret
 from pattern_core.web.engines import EngineKind, EngineSettings
-from pattern_core.web.policy import WebPolicy
-from pattern_core.web.web import WebSettings
+from pattern_core.web.policy import WebPolicy, WebSettings
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from pattern_core.shell.settings import ShellSettings
     from pattern_core.shell.shell import Shell
     from pattern_core.tools.results import Results
-    from pattern_core.web.web import Web, WebSettings
+    from pattern_core.web.policy import WebSettings
+    from pattern_core.web.web import Web
 
 _log = logging.getLogger(__name__)
 

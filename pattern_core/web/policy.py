@@ -1,13 +1,17 @@
-"""Which pages may be asked for: schemes, hosts and ports; the addresses behind a host are checked when it is known."""
+"""What the operator decides about the web, and which pages may be asked for: schemes, hosts and ports.
+
+The addresses behind a host are checked when they are known.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.web.engines import EngineSettings
 
 if TYPE_CHECKING:
     import httpx2
@@ -53,6 +57,15 @@ class WebPolicy:
     def denies(self, host: str) -> bool:
         """Whether a name, or an address as text, is one of those that are never visited."""
         return any(_covers(entry, host) for entry in self.deny_hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """What the operator decided. `timeout_s` bounds one page with all its redirects, and one search."""
+
+    policy: WebPolicy = field(default_factory=WebPolicy)
+    search: EngineSettings = field(default_factory=EngineSettings)
+    timeout_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

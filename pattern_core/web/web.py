@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import trio
 
@@ -11,22 +10,13 @@ from pattern_core.clock import Clock
 from pattern_core.errors import InvalidInput, Overloaded, Unavailable
 from pattern_core.web.cache import PageCache
 from pattern_core.web.download import Downloader, Resolve, check_status, look_up
-from pattern_core.web.engines import EngineSettings, Question, WebHit, engine_of, read_answer
+from pattern_core.web.engines import Question, WebHit, engine_of, read_answer
 from pattern_core.web.page import Format, Page, read_page
-from pattern_core.web.policy import WebPolicy
+from pattern_core.web.policy import WebSettings
 
 FETCHES_MAX = 4  # of one constellation at once
 QUERY_CHARS_MAX = 400
 ANSWER_BYTES_MAX = 2 * 1024 * 1024  # of a search engine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebSettings:
-    """What the operator decided. `timeout_s` bounds one page with all its redirects, and one search."""
-
-    policy: WebPolicy = field(default_factory=WebPolicy)
-    search: EngineSettings = field(default_factory=EngineSettings)
-    timeout_s: float = 30.0
 
 
 class Web:

@@ -6,8 +6,7 @@ import pytest
 
 from pattern_core.models.providers.settings import Secret
 from pattern_core.web.engines import EngineSettings
-from pattern_core.web.policy import WebPolicy
-from pattern_core.web.web import WebSettings
+from pattern_core.web.policy import WebPolicy, WebSettings
 from pattern_server.config import Config, ConfigError, load
 from pattern_server.web_config import web_settings
 

@@ -7,7 +7,7 @@ import json
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
-from pattern_core.web.web import WebSettings
+from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
 
 

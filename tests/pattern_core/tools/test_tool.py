@@ -21,7 +21,7 @@ from pattern_core.shell.settings import ShellSettings
 from pattern_core.testing import calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, done, needed, tool
-from pattern_core.web.web import WebSettings
+from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
 from tests.pattern_core.turns.rig import Rig, accepted
 from tests.support import USER, note, rows, running

@@ -8,7 +8,8 @@ from pattern_core.testing.wire import Play, WireServer, document, serve_wire
 from pattern_core.web import web as module
 from pattern_core.web.cache import AGE_MS_MAX
 from pattern_core.web.engines import EngineSettings, WebHit
-from pattern_core.web.web import QUERY_CHARS_MAX, Web, WebSettings
+from pattern_core.web.policy import WebSettings
+from pattern_core.web.web import QUERY_CHARS_MAX, Web
 from tests.pattern_core.web.rig import Names, at_home, page
 
 

@@ -8,7 +8,8 @@ from pattern_core.errors import InvalidInput, NotFound, Unavailable
 from pattern_core.testing.wire import WireServer, document, serve_wire
 from pattern_core.tools.builtin.web import PAGE_CHARS, web
 from pattern_core.web.engines import EngineSettings
-from pattern_core.web.web import Web, WebSettings
+from pattern_core.web.policy import WebSettings
+from pattern_core.web.web import Web
 from tests.pattern_core.memory.rig import ADA, BOB
 from tests.pattern_core.tools.builtin.rig import ToolRig
 from tests.pattern_core.web.rig import Names, at_home, page
