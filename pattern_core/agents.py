@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 import trio
 
 from pattern_core.agent_settings import check_config
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.store import MemoryStore

@@ -15,10 +15,9 @@ from typing import Protocol
 
 import trio
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.consent_grants import ConsentGrants, Scope, Subject, check_scope
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import errors as storage

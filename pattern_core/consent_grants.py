@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
 from pattern_db.columns import iso

@@ -12,7 +12,6 @@ from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
 from pattern_core.archive.store import Archive
 from pattern_core.budgets.spending import Spending
-from pattern_core.clock import now_text
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.purse import SummaryPurse
 from pattern_core.compaction.summariser import Summariser
@@ -22,7 +21,7 @@ from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailabl
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
-from pattern_core.ids import Ids
+from pattern_core.ids import Ids, now_text
 from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits

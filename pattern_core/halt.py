@@ -18,9 +18,8 @@ import trio
 from pattern_core.archive import entries
 from pattern_core.archive.entries import NewEntry, Terms
 from pattern_core.archive.store import changed
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.unit_of_work import Commit, UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.tables import meta

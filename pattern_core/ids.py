@@ -1,4 +1,4 @@
-"""Identifiers and positions, made from an injected clock and an injected source of randomness.
+"""The clock, and identifiers and positions made from it and from an injected source of randomness.
 
 An id is a prefix that says what it names and a ULID in lower case (48 bits of unix milliseconds, 80 random bits):
 new rows are neighbours in their index. A position is a Snowflake as fixed-width decimal text, so that the
@@ -10,14 +10,36 @@ Sources: ULID specification 1.0 (github.com/ulid/spec); Snowflake epoch 12888349
 from __future__ import annotations
 
 import random
+import time
 from typing import Protocol
 
-from pattern_core.clock import Clock
+from pattern_db.columns import iso
 
 SNOWFLAKE_EPOCH_MS = 1_288_834_974_657
 SEQUENCE_BITS = 16
 POSITION_DIGITS = 19
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class Clock(Protocol):
+    """Tells the wall time; tests use `pattern_core.testing.StoppedClock`."""
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds."""
+        ...
+
+
+class SystemClock:
+    """The machine's wall clock."""
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+
+def now_text(clock: Clock) -> str:
+    """The clock's time as stored: `YYYY-MM-DDTHH:MM:SS.mmmZ`."""
+    return iso(clock.now_ms())
 
 
 class Randomness(Protocol):

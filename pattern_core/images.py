@@ -21,10 +21,9 @@ from urllib.parse import urlsplit
 
 import trio
 
-from pattern_core.clock import Clock
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import earliest_position
+from pattern_core.ids import Clock, earliest_position
 from pattern_core.messages import Image, Message, Part, Text
 from pattern_core.models.model import ModelRequest
 from pattern_db.columns import iso

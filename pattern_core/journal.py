@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pattern_core.budgets.budget import Budget
-from pattern_core.clock import Clock
 from pattern_core.conversation.history import make_message
 from pattern_core.events import Event, EventLog, append
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids
 from pattern_core.messages import Message, Part
 from pattern_core.meters import Meters, Unmetered
 from pattern_core.unit_of_work import UnitOfWork

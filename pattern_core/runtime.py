@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pattern_core.budgets.budget import Budget
-from pattern_core.clock import Clock, SystemClock
 from pattern_core.embeddings.providers.absent import AbsentEmbedder
 from pattern_core.embeddings.shelf import EmbedderShelf
-from pattern_core.ids import Randomness, system_randomness
+from pattern_core.ids import Clock, Randomness, SystemClock, system_randomness
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.meters import Meters, Unmetered
 from pattern_core.tools.tool import ToolSettings

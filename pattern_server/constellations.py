@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core.clock import now_text
 from pattern_core.errors import Conflict, NotFound, PermissionDenied
+from pattern_core.ids import now_text
 from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.errors import NotFound as MissingFile

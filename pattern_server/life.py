@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 import trio
 
-from pattern_core.clock import now_text
 from pattern_core.constellation import Constellation
+from pattern_core.ids import now_text
 from pattern_core.limits import Limits
 from pattern_core.models.client import ModelClient
 from pattern_core.runtime import Runtime

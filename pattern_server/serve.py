@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core.clock import now_text
 from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.errors import Unavailable
+from pattern_core.ids import now_text
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider

@@ -12,10 +12,9 @@ import trio
 
 from pattern_core.agents import Agent, AgentSpec
 from pattern_core.budgets.budget import Budget
-from pattern_core.clock import Clock
 from pattern_core.constellation import Constellation
 from pattern_core.events import Event, read
-from pattern_core.ids import seeded_randomness
+from pattern_core.ids import Clock, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.meters import Meters, Unmetered
 from pattern_core.models.catalogue import Catalogue

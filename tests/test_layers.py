@@ -88,7 +88,7 @@ LATE = (
 )
 # A dotted call (or the start of one, ending with a dot) -> files that may, and what to do elsewhere.
 CLOCK = (
-    *("pattern_core/clock.py", "pattern_core/ids.py", "pattern_core/runtime.py"),
+    *("pattern_core/ids.py", "pattern_core/runtime.py"),
     *("pattern_server/serve.py", "pattern_server/config.py"),
 )
 BANNED: dict[str, tuple[tuple[str, ...], str]] = {

@@ -116,7 +116,7 @@ BROKEN: Mapping[str, tuple[dict[str, str], list[str]]] = {
                 "from unittest import mock\nimport sys\nfrom pattern_core import clock\n"
                 "def test(monkeypatch):\n"
                 "    monkeypatch.setattr(clock, 'now', None)\n"
-                "    monkeypatch.setattr('pattern_core.clock.now', None)\n"
+                "    monkeypatch.setattr('pattern_core.ids.now', None)\n"
                 "    monkeypatch.setattr(clock, 'ROUNDS_MAX', 1)\n"
                 "    monkeypatch.setattr(sys, 'stdin', None)\n"
             )
@@ -124,7 +124,7 @@ BROKEN: Mapping[str, tuple[dict[str, str], list[str]]] = {
         [
             "tests/test_a.py: clock.now",
             "tests/test_a.py: from unittest import mock",
-            "tests/test_a.py: pattern_core.clock.now",
+            "tests/test_a.py: pattern_core.ids.now",
         ],
     ),
     "untested_names": (

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from pattern_core.archive import entries
 from pattern_core.archive.entries import Entry, NewEntry, Terms
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.connection import Connection

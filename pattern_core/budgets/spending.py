@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pattern_core.budgets.budget import Budget, began_at, check, name_of, of_name, resets_at
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.ids import Clock, now_text
 from pattern_db.columns import canonical
 from pattern_db.connection import Connection
 from pattern_db.database import Database

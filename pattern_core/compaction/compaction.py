@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import trio
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
 from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
@@ -22,7 +21,7 @@ from pattern_core.conversation.history import Exchange, History, load_history
 from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
 from pattern_core.models.model import Usage

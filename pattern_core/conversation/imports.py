@@ -13,11 +13,10 @@ from hashlib import blake2b
 
 import trio
 
-from pattern_core.clock import Clock
 from pattern_core.conversation.history import IMPORTED
 from pattern_core.errors import IdempotencyMismatch, InvalidInput
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, message_id
+from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Clock, Ids, message_id
 from pattern_core.limits import KEY_CHARS_MAX, Limits
 from pattern_core.memory.shapes.schema import check_text
 from pattern_db.columns import Json, iso, to_json

@@ -15,13 +15,13 @@ from typing import Literal, TypeAlias
 
 import trio
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.embeddings import switch, work
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.portions import Portions
 from pattern_core.embeddings.queries import DEADLINE_S, QueryVectors
 from pattern_core.embeddings.shelf import EmbedderShelf, FormerModelGone
 from pattern_core.errors import Conflict
+from pattern_core.ids import Clock, now_text
 from pattern_core.search.request import QueryVector
 from pattern_db import vectors
 from pattern_db.connection import Connection

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import trio
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
 from pattern_core.files import disk
 from pattern_core.files.disk import FILE_BYTES_MAX, Unreadable, too_long
 from pattern_core.files.indexing import INTERVAL_S, FolderIndexer, Report
 from pattern_core.files.names import check_name
 from pattern_core.files.storing import Stored, prepare, put_of, store
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType

@@ -15,12 +15,11 @@ from typing import TypeVar
 
 import trio
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict, NotFound, Unavailable
 from pattern_core.files import disk
 from pattern_core.files.disk import DiskEntry, Skipped, Unreadable, Walk
 from pattern_core.files.storing import Prepared, hash_of, prepare, put_of, refused, store
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_db.database import Database
 from pattern_db.enums import PathType
 from pattern_db.errors import Conflict as RowConflict

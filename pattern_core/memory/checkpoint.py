@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import trio
 import zstandard
 
-from pattern_core.clock import Clock, now_text
+from pattern_core.ids import Clock, now_text
 from pattern_core.memory.document import (
     READER_PEER,
     Document,

@@ -14,9 +14,8 @@ from functools import partial
 
 import trio
 
-from pattern_core.clock import Clock
 from pattern_core.errors import NotFound
-from pattern_core.ids import Randomness
+from pattern_core.ids import Clock, Randomness
 from pattern_core.memory.block import Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, open_document
 from pattern_core.memory.document import READER_PEER, Document, DocumentDamaged, State, new_peer, packed, state_of

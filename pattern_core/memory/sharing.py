@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
+from pattern_core.ids import Clock, now_text
 from pattern_core.memory.block import is_agent
 from pattern_core.memory.opened import OpenBlocks, resolve
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone

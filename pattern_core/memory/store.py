@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from pattern_core.approvals import Answer, Approval, Approvals
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from pattern_core.ids import Ids, Randomness
+from pattern_core.ids import Clock, Ids, Randomness, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import (
     Attribution,

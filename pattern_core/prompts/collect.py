@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from weakref import WeakKeyDictionary
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.conversation.history import History
 from pattern_core.errors import NotFound
+from pattern_core.ids import Clock, now_text
 from pattern_core.memory.content import prompt
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Image, Message, Text, ToolResult

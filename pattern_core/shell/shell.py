@@ -12,9 +12,8 @@ from functools import partial
 
 import trio
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.shell.child import Ended, run_child
 from pattern_core.shell.output import Output
 from pattern_core.shell.places import Place, open_place

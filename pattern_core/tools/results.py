@@ -15,9 +15,8 @@ from functools import partial
 import trio
 import zstandard
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.tables import tool_results

@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast, get_a
 import trio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from pattern_core.clock import Clock
 from pattern_core.errors import InvalidInput
-from pattern_core.ids import Ids, message_id
+from pattern_core.ids import Clock, Ids, message_id
 from pattern_core.memory.block import agent_author
 from pattern_core.models.model import ToolSpec
 from pattern_core.unit_of_work import UnitOfWork

@@ -9,10 +9,9 @@ from typing import Protocol
 
 from pattern_core.agents import Agent
 from pattern_core.budgets.amounts import WorstCase, dearest, worst_case
-from pattern_core.clock import Clock
 from pattern_core.compaction.compaction import Compaction
 from pattern_core.errors import PatternError
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers

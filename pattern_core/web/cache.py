@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from pattern_core.clock import Clock
+from pattern_core.ids import Clock
 from pattern_core.web.page import Format, Page
 
 AGE_MS_MAX = 5 * 60_000

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import trio
 
-from pattern_core.clock import Clock
 from pattern_core.errors import InvalidInput, Overloaded, Unavailable
+from pattern_core.ids import Clock
 from pattern_core.web.cache import PageCache
 from pattern_core.web.download import Downloader, Resolve, check_status, look_up
 from pattern_core.web.engines import Question, WebHit, engine_of, read_answer

@@ -10,10 +10,9 @@ import click
 import trio
 
 from pattern_core.agent_settings import MessagePolicy
-from pattern_core.clock import SystemClock
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
-from pattern_core.ids import Ids, system_randomness
+from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.chat_questions import Questions
 from pattern_server.cli.client import Api, Json, ServerEvent, path
 from pattern_server.cli.command import ExitCode, connected, constellation_option

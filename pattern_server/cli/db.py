@@ -12,8 +12,8 @@ from shlex import quote
 import click
 import trio
 
-from pattern_core.clock import SystemClock, now_text
 from pattern_core.errors import InvalidInput
+from pattern_core.ids import SystemClock, now_text
 from pattern_core.memory.past.damage import damaged_blocks
 from pattern_db import maintenance
 from pattern_db.backup import hot_backup

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +11,12 @@ from pattern_core.ids import (
     POSITION_DIGITS,
     SEQUENCE_BITS,
     SNOWFLAKE_EPOCH_MS,
+    Clock,
     Ids,
+    SystemClock,
     earliest_position,
     message_id,
+    now_text,
     seeded_randomness,
     system_randomness,
     ulid,
@@ -123,3 +127,16 @@ def test_the_earliest_position_of_a_moment_is_below_what_is_given_out_then() -> 
     clock.advance(1)
     assert before < earliest_position(clock.now_ms()) <= ids.position()
     assert earliest_position(0) == "0" * POSITION_DIGITS
+
+
+def test_the_systems_clock_tells_unix_milliseconds() -> None:
+    clock: Clock = SystemClock()
+    before = time.time() * 1000
+    assert before - 1 <= clock.now_ms() <= time.time() * 1000 + 1
+
+
+def test_the_time_as_it_is_stored() -> None:
+    clock = StoppedClock(1_795_000_000_007)
+    assert now_text(clock) == "2026-11-18T11:06:40.007Z"
+    clock.advance(-8)
+    assert now_text(clock) == "2026-11-18T11:06:39.999Z"

@@ -4,8 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from pattern_core.clock import SystemClock
-from pattern_core.ids import seeded_randomness
+from pattern_core.ids import SystemClock, seeded_randomness
 from pattern_core.runtime import Runtime
 from pattern_core.testing.clock import StoppedClock
 

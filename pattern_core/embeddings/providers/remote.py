@@ -14,9 +14,9 @@ from typing import Protocol
 
 import trio
 
-from pattern_core.clock import Clock, SystemClock
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, Purpose, TextsRefused, unavailable
 from pattern_core.embeddings.unit import NotAVector, unit_vector
+from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import trio
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict
-from pattern_core.ids import Randomness
+from pattern_core.ids import Clock, Randomness, now_text
 from pattern_core.memory.block import Operation, kind_of, schema_of
 from pattern_core.memory.checkpoint import pack, segment_of, unpack
 from pattern_core.memory.content import plain, value_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pattern_core.clock import Clock, now_text
 from pattern_core.errors import Conflict
+from pattern_core.ids import Clock, now_text
 from pattern_core.memory.block import BlockView, Operation, is_agent, schema_of, view_of
 from pattern_core.memory.content import plain, value_of, writes_between
 from pattern_core.memory.document import State, state_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from pattern_core.clock import Clock, SystemClock
+from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
 from pattern_core.models.providers.claude import MessageDecoder, encode
 from pattern_core.models.providers.exchange import (

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from pattern_core.clock import Clock
+from pattern_core.ids import Clock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, OnDelta, RateStatus, TextDelta
 from pattern_core.models.providers.draft import Garbled, Unfinished, loads

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from pattern_core.clock import Clock, SystemClock
+from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
 from pattern_core.models.providers.draft import as_dict, as_str
 from pattern_core.models.providers.exchange import CONNECT_TIMEOUT_S, PLAIN_HEADERS, Connection, HttpResponse, Wire

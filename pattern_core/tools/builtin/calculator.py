@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pattern_core.calculator import units
 from pattern_core.calculator.evaluate import Value, evaluate, needs_units
-from pattern_core.clock import now_text
 from pattern_core.errors import InvalidInput
+from pattern_core.ids import now_text
 from pattern_core.tools.tool import ToolContext, done, tool
 from pattern_db.enums import EffectClass
 from pattern_db.tables import tool_state

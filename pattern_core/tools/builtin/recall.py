@@ -8,8 +8,8 @@ from typing import Annotated, Literal, assert_never
 from pattern_core.archive import entries
 from pattern_core.archive.entries import Entry, NewEntry, SimilarEntry, Stored, Terms
 from pattern_core.archive.store import changed
-from pattern_core.clock import now_text
 from pattern_core.errors import PatternError
+from pattern_core.ids import now_text
 from pattern_core.search import SearchRequest
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, author_of, cause_of, done, needed, tool

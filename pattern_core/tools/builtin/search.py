@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pattern_core import search as core
-from pattern_core.clock import now_text
+from pattern_core.ids import now_text
 from pattern_core.search import GroupBy, SearchRequest
 from pattern_core.tools.ages import read_age
 from pattern_core.tools.hits import clamp, found

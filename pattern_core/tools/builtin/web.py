@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, assert_never
 
-from pattern_core.clock import now_text
 from pattern_core.errors import InvalidInput, Unavailable
+from pattern_core.ids import now_text
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
 from pattern_core.web.page import Format, Page
 from pattern_core.web.web import Web

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pattern_core.clock import now_text
+from pattern_core.ids import now_text
 from pattern_core.search import KINDS, GroupBy, Hit, Mode, SearchRequest
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
 from pattern_server.http.bodies import Asked, Told

@@ -7,8 +7,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.clock import Clock
-from pattern_core.ids import seeded_randomness
+from pattern_core.ids import Clock, seeded_randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import user
 from pattern_core.models.client import ModelClient
