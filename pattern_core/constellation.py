@@ -18,7 +18,7 @@ from pattern_core.compaction.summariser import Summariser
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
-from pattern_core.events import Draft, Event, EventLog, append, ended
+from pattern_core.events import Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids, now_text
@@ -460,5 +460,4 @@ def _cancel(connection: Connection, turn_id: str, reason: str, ending: Ending, n
         return True, []
     inbox.take(connection, row.key)
     turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
-    draft = Draft(f"turn.{ending.status}", {}, ended(ending.status, ending.error))
-    return True, append(connection, (row.key, row.id), [draft], created_at=now)
+    return True, append(connection, (row.key, row.id), [ended(ending.status, ending.error)], created_at=now)

@@ -27,6 +27,7 @@ TERMINAL = frozenset(
     {"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit", "turn.parked"}
 )
 RESTING = TERMINAL | {"turn.waiting"}
+NO_DATA: Mapping[str, object] = {}
 READ_MAX = 500  # events read from the file at once
 
 
@@ -125,9 +126,9 @@ class _Reader:
                 if effect is None:
                     return {}
                 content = self._content(effect.message_id or "")
-                return resulted(effect, content, status=effect.status, message_id=effect.message_id)
+                return dict(resulted(effect, content, status=effect.status, message_id=effect.message_id).told)
             case _ if name in TERMINAL:
-                return ended(turn.status, None if turn.error is None else json.loads(turn.error))
+                return dict(ended(turn.status, None if turn.error is None else json.loads(turn.error)).told)
         return {}
 
     def _called(self, turn: int, step: int, call: int) -> dict[str, object]:
@@ -137,7 +138,7 @@ class _Reader:
             return {}
         if (turn, step) not in self._asked_for:
             self._asked_for[turn, step] = approvals.arguments_before(self._connection, turn, step)
-        decided = called(effect)
+        decided = called(effect).told
         return {**decided, "arguments": self._asked_for[turn, step].get(call, decided["arguments"])}
 
     def _effect(self, turn: int, step: int, call: int) -> steps.EffectRow | None:
@@ -153,25 +154,29 @@ class _Reader:
             return None  # deleted since
 
 
-def called(effect: steps.EffectRow) -> dict[str, object]:
-    """Return the data of `tool.call` without its place."""
-    return {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
+def called(effect: steps.EffectRow) -> Draft:
+    """Return the event that a model asked for a tool."""
+    told = {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
+    return Draft("tool.call", {"step": effect.step, "call": effect.call}, told)
 
 
-def resulted(effect: steps.EffectRow, content: str | None, *, status: str, message_id: str | None) -> dict[str, object]:
-    """Return the data of `tool.result` without its place, with the status that the call ended with."""
-    return {
+def resulted(effect: steps.EffectRow, content: str | None, *, status: str, message_id: str | None) -> Draft:
+    """Return the event of what a tool call came to."""
+    told = {
         "call_id": effect.call_id,
         "tool": effect.tool,
         "status": status,
         "message_id": message_id,
         "content": content,
     }
+    return Draft("tool.result", {"step": effect.step, "call": effect.call}, told)
 
 
-def ended(status: str, error: Mapping[str, object] | None) -> dict[str, object]:
-    """What a terminal event tells."""
-    return {"status": status} if error is None else {"status": status, "error": dict(error)}
+def ended(status: str, error: Mapping[str, object] | None, data: Mapping[str, object] = NO_DATA) -> Draft:
+    """Return the terminal event of a turn; `data` is stored with it."""
+    return Draft(
+        f"turn.{status}", data, {"status": status} if error is None else {"status": status, "error": dict(error)}
+    )
 
 
 class EventLog:
@@ -220,8 +225,15 @@ class EventLog:
 
     async def next_after(self, cursor: int, turn_id: str | None) -> tuple[int, list[Event]]:
         """Wait for events after `cursor`; return the new cursor and those that the stream wants (maybe none)."""
-        if cursor >= self.latest:
-            await self._wait(turn_id)
+        if cursor >= self.latest and turn_id is None:
+            await self._arrived.park()
+        elif cursor >= self.latest and turn_id is not None:  # thousands may wait, each for its own turn
+            lot = self._of_turn.setdefault(turn_id, trio.lowlevel.ParkingLot())
+            try:
+                await lot.park()
+            finally:
+                if not lot and self._of_turn.get(turn_id) is lot:
+                    del self._of_turn[turn_id]
         count = self.latest - cursor
         if count <= len(self._recent):
             fresh = list(islice(reversed(self._recent), count))
@@ -233,18 +245,6 @@ class EventLog:
         if len(told) < READ_MAX:
             return target, told
         return told[-1].seq, told
-
-    async def _wait(self, turn_id: str | None) -> None:
-        """Wait until an event arrives, of the given turn: thousands may wait, each for its own."""
-        if turn_id is None:
-            await self._arrived.park()
-            return
-        lot = self._of_turn.setdefault(turn_id, trio.lowlevel.ParkingLot())
-        try:
-            await lot.park()
-        finally:
-            if not lot and self._of_turn.get(turn_id) is lot:
-                del self._of_turn[turn_id]
 
 
 class Subscription:

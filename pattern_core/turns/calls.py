@@ -232,28 +232,25 @@ class TurnCalls:
         for group in [[one] for one in planned] if is_ordered else [planned]:
             if self._record.holds_work:
                 await self._record.flush()  # rules judge by whether it was stored
-            if not await self._run_group(group):
+            judged = await self._judged(group)
+            inner = [one for one in judged if one.row.status != WAITING and one.is_inner]
+            outer = [one for one in judged if one.row.status != WAITING and not one.is_inner]
+            if outer:
+                timeout_s = self._services.limits.turn.tool_timeout_s
+                await self._record.start_calls([one.row for one in outer], timeout_s=timeout_s)
+            if not self._record.is_flushed:
+                self._services.flush_late(self._record)
+            if not outer:
+                await self._run_inner(inner)
+            else:
+                self._outside = len(outer)
+                async with trio.open_nursery() as nursery:
+                    for one in outer:
+                        nursery.start_soon(self._run_and_record, one)
+                    await self._run_inner(inner)
+            if len(inner) + len(outer) < len(judged):
                 return False
         return True
-
-    async def _run_group(self, group: Sequence[PlannedCall]) -> bool:
-        judged = await self._judged(group)
-        inner = [one for one in judged if one.row.status != WAITING and one.is_inner]
-        outer = [one for one in judged if one.row.status != WAITING and not one.is_inner]
-        if outer:
-            timeout_s = self._services.limits.turn.tool_timeout_s
-            await self._record.start_calls([one.row for one in outer], timeout_s=timeout_s)
-        if not self._record.is_flushed:
-            self._services.flush_late(self._record)
-        if not outer:
-            await self._run_inner(inner)
-        else:
-            self._outside = len(outer)
-            async with trio.open_nursery() as nursery:
-                for one in outer:
-                    nursery.start_soon(self._run_and_record, one)
-                await self._run_inner(inner)
-        return len(inner) + len(outer) == len(judged)
 
     async def _run_inner(self, inner: Sequence[PlannedCall]) -> None:
         for one in inner:

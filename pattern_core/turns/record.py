@@ -32,7 +32,7 @@ from pattern_core.approvals import requested
 from pattern_core.budgets import ledger
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.conversation.history import History, to_row
-from pattern_core.events import Draft, Event, append, ended
+from pattern_core.events import Draft, Event, append, called, ended, resulted
 from pattern_core.journal import Journal
 from pattern_core.messages import Message, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
@@ -42,10 +42,8 @@ from pattern_core.turns.rows import (
     CallRefused,
     Recorded,
     Store,
-    called_draft,
     finish_row,
     finishing,
-    resulted_draft,
     step_row,
     usage_row,
 )
@@ -334,7 +332,7 @@ class Record:
         if message.text:
             data = {"message_id": message.id, "role": message.role}
             drafts.append(Draft("message", data, {"content": message.text}))
-        drafts.extend(map(called_draft, planned))
+        drafts.extend(map(called, planned))
         key = (self.key, self.step, self.attempt)
 
         def decided(connection: Connection) -> None:
@@ -368,7 +366,7 @@ class Record:
             steps.plan_calls(connection, planned)
 
         self.history.append(message)
-        self._recorded.append(Recorded(forced, [called_draft(effect) for effect in planned]))
+        self._recorded.append(Recorded(forced, [called(effect) for effect in planned]))
 
     # T4, T5, T6
 
@@ -441,7 +439,7 @@ class Record:
                 inbox.take(connection, row.turn)
                 turns.join(connection, row.turn, self.key, ended_at=now)
                 ends = turns.by_key(connection, row.turn)
-                done = Draft("turn.completed", {"joined": self.id}, ended("completed", None))
+                done = ended("completed", None, {"joined": self.id})
                 events += append(connection, (ends.key, ends.id), [done], created_at=now)
                 place = {"turn_id": ends.id, "message_id": message.id}
                 drafts.append(Draft("message.joined", place, {"content": message.text}))
@@ -472,8 +470,11 @@ class Record:
         now = self.journal.now()
         results = [(finished, self.journal.new_message("tool", finished.result)) for finished in closed]
         rows = [self._message_row(message) for _finished, message in results]
-        drafts = [resulted_draft(finished, message) for finished, message in results]
-        drafts.append(Draft(f"turn.{ending.status}", {}, ended(ending.status, ending.error)))
+        drafts = [
+            resulted(finished.row, finished.content, status=finished.status, message_id=message.id)
+            for finished, message in results
+        ]
+        drafts.append(ended(ending.status, ending.error))
         charged: UsageRow | None = None
         if cut_off is not None and cut_off.is_charged and cut_off.asking is not None:
             asked = cut_off.asking

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pattern_core.errors import PatternError
-from pattern_core.events import Draft, Event, called, resulted
+from pattern_core.events import Draft, Event, resulted
 from pattern_core.messages import Message
 from pattern_core.models.model import Usage
 from pattern_core.turns.state import Asking, FinishedCall
@@ -14,7 +14,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.errors import DatabaseError, StorageFailed, translated
 from pattern_db.journal import steps
-from pattern_db.journal.steps import EffectRow, StepRow
+from pattern_db.journal.steps import StepRow
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -104,7 +104,8 @@ def finishing(finished: FinishedCall, message: Message, row: MessageRow, work: U
         finish_row(connection, finished, message)
         return events
 
-    drafts = [resulted_draft(finished, message)] if work is None else [*work.drafts, resulted_draft(finished, message)]
+    drafts = [] if work is None else [*work.drafts]
+    drafts.append(resulted(finished.row, finished.content, status=finished.status, message_id=message.id))
     return Recorded(store, drafts, work=work, finished=finished, shown=message, row=row)
 
 
@@ -113,15 +114,3 @@ def finish_row(connection: Connection, finished: FinishedCall, message: Message)
     row, ended_at = finished.row, message.created_at
     key = (row.turn, row.step, row.call)
     steps.finish_call(connection, key, status=finished.status, message_id=message.id, ended_at=ended_at)
-
-
-def called_draft(effect: EffectRow) -> Draft:
-    """Return the event that a model asked for a tool."""
-    return Draft("tool.call", {"step": effect.step, "call": effect.call}, called(effect))
-
-
-def resulted_draft(finished: FinishedCall, message: Message) -> Draft:
-    """Return the event of what a tool call came to."""
-    row = finished.row
-    told = resulted(row, finished.content, status=finished.status, message_id=message.id)
-    return Draft("tool.result", {"step": row.step, "call": row.call}, told)
