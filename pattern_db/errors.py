@@ -142,6 +142,7 @@ class Corrupt(StorageFailed):
     code = "corrupt"
 
 
+RAISED = (DatabaseError, apsw.Error, OSError)  # by storage: our errors, and those that `translate` may know
 _UNIQUE = frozenset({apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_ROWID})
 _OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 

@@ -390,12 +390,11 @@ def resolve(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
     Raises:
         NotFound: it sees none; the message lists what it sees.
     """
-    try:
-        return memory_blocks.resolve_label(connection, agent_id, label)
-    except storage.NotFound:
-        there = distinct(memory_blocks.list_visible(connection, agent_id))
-        labels = ", ".join([one.block.label for one in there[:LABELS_SHOWN_MAX]]) or "none"
-        raise NotFound(f"there is no memory block {label!r}; there are: {labels}") from None
+    if found := memory_blocks.list_visible(connection, agent_id, label=label):
+        return found[0]
+    there = distinct(memory_blocks.list_visible(connection, agent_id))
+    labels = ", ".join([one.block.label for one in there[:LABELS_SHOWN_MAX]]) or "none"
+    raise NotFound(f"there is no memory block {label!r}; there are: {labels}")
 
 
 def load(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list[Update], UpdateStats]:
@@ -416,8 +415,9 @@ def store_edit(connection: Connection, row: BlockRow, update: bytes, line: Histo
         Conflict: (of storage) another writer was first.
     """
     source = UpdateSource.AGENT if is_agent(by.author) else UpdateSource.MANUAL
-    seq = block_versions.store_update(connection, row.id, update, source, row.updated_at, row.frontier, by)
+    seq = block_versions.store_update(
+        connection, row.id, update, source, row.updated_at, row.frontier, by, row.content_preview
+    )
     if seq != row.last_seq:  # others wait for the block, so no other writer may have given out that number
         raise storage.Conflict(f"the block {row.label} was changed by another writer; read it again")
-    memory_blocks.update_content(connection, row.id, row.content_preview, row.frontier, row.updated_at)
     block_versions.append(connection, line)

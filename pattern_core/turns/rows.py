@@ -12,7 +12,7 @@ from pattern_core.models.model import Usage
 from pattern_core.turns.state import Asking, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
-from pattern_db.errors import DatabaseError, StorageFailed, translated
+from pattern_db.errors import RAISED, StorageFailed, translate
 from pattern_db.journal import steps
 from pattern_db.journal.steps import StepRow
 from pattern_db.journal.usage import UsageRow
@@ -92,14 +92,13 @@ def finishing(finished: FinishedCall, message: Message, row: MessageRow, work: U
     """T6, to be recorded."""
 
     def store(connection: Connection) -> list[Event]:
-        events: list[Event] = []
         try:
-            with translated():
-                events = [] if work is None else work.run(connection)
-        except StorageFailed:
-            raise
-        except (DatabaseError, PatternError) as error:
-            raise CallRefused(finished, error.message) from error
+            events = [] if work is None else work.run(connection)
+        except (PatternError, *RAISED) as error:
+            known = error if isinstance(error, PatternError) else translate(error)
+            if known is None or isinstance(known, StorageFailed):
+                raise
+            raise CallRefused(finished, known.message) from error
         messages.append(connection, [row])
         finish_row(connection, finished, message)
         return events

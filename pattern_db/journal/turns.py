@@ -153,7 +153,8 @@ def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
         "UPDATE turn SET status = 'completed', joined_turn = ?, ended_at = ? WHERE key = ? AND status = 'queued'",
         (into, ended_at, key),
     )
-    _exactly_one(connection, key, "queued")
+    if connection.changes() != 1:
+        raise _not_any_more(key, "queued")
 
 
 def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
@@ -199,7 +200,8 @@ def start(
         " WHERE key = ? AND status = 'queued'",
         (batch_id, epoch, started_at, deadline_at, key),
     )
-    _exactly_one(connection, key, "queued")
+    if connection.changes() != 1:
+        raise _not_any_more(key, "queued")
 
 
 def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
@@ -213,7 +215,8 @@ def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
         " WHERE key = ?3 AND ended_at IS NULL",
         (epoch, step, key),
     )
-    _exactly_one(connection, key, "open")
+    if connection.changes() != 1:
+        raise _not_any_more(key, "open")
 
 
 def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
@@ -226,7 +229,8 @@ def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
         "UPDATE turn SET status = 'waiting', deadline_at = NULL, time_left_ms = ? WHERE key = ? AND status = 'running'",
         (time_left_ms, key),
     )
-    _exactly_one(connection, key, "running")
+    if connection.changes() != 1:
+        raise _not_any_more(key, "running")
 
 
 def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
@@ -239,7 +243,8 @@ def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
         "UPDATE turn SET status = 'running', deadline_at = ?, time_left_ms = NULL WHERE key = ? AND status = 'waiting'",
         (deadline_at, key),
     )
-    _exactly_one(connection, key, "waiting")
+    if connection.changes() != 1:
+        raise _not_any_more(key, "waiting")
 
 
 def request_cancel(connection: Connection, key: int, reason: str) -> bool:
@@ -275,9 +280,9 @@ def end(
         " WHERE key = ? AND ended_at IS NULL",
         (status, ended_at, steps, None if error is None else json.dumps(error, ensure_ascii=False), key),
     )
-    _exactly_one(connection, key, "open")
-
-
-def _exactly_one(connection: Connection, key: int, expected: str) -> None:
     if connection.changes() != 1:
-        raise Conflict(f"turn {key} is not {expected} any more")
+        raise _not_any_more(key, "open")
+
+
+def _not_any_more(key: int, expected: str) -> Conflict:
+    return Conflict(f"turn {key} is not {expected} any more")

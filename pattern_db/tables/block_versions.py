@@ -85,16 +85,20 @@ def store_update(
     created_at: str,
     frontier: bytes | None = None,
     attribution: Attribution | None = None,
+    content_preview: str | None = None,
 ) -> int:
     """Store one update after the block's latest and return its number (1, 2, …); no number is given twice.
+
+    `content_preview` is the block's text after it, which search finds at once; None leaves the text as it was.
 
     Raises:
         NotFound: there is no such block, or it was deleted.
     """
     seq: int | None = connection.execute(
-        "UPDATE memory_blocks SET last_seq = last_seq + 1, frontier = coalesce(?, frontier), updated_at = ?"
+        "UPDATE memory_blocks SET last_seq = last_seq + 1, frontier = coalesce(?, frontier),"
+        " content_preview = coalesce(?, content_preview), updated_at = ?"
         " WHERE id = ? AND is_active = 1 RETURNING last_seq",
-        (frontier, created_at, block_id),
+        (frontier, content_preview, created_at, block_id),
     ).get
     if seq is None:
         raise NotFound(f"there is no memory block {block_id}")

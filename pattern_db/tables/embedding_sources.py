@@ -43,13 +43,15 @@ class Source:
 
 def newer(connection: Connection, kind: SearchKind, row: int, limit: int) -> list[tuple[int, str]]:
     """The first `limit` rows beyond `row`, upwards, each with its id; whether they can be embedded or not."""
-    return _rows(connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row > ? ORDER BY row LIMIT ?", row, limit)
+    return fetch_all(
+        connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row > ? ORDER BY row LIMIT ?", (row, limit)
+    )
 
 
 def older(connection: Connection, kind: SearchKind, row: int, limit: int) -> list[tuple[int, str]]:
     """The first `limit` rows from `row` downwards, each with its id; whether they can be embedded or not."""
-    return _rows(
-        connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row <= ? ORDER BY row DESC LIMIT ?", row, limit
+    return fetch_all(
+        connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row <= ? ORDER BY row DESC LIMIT ?", (row, limit)
     )
 
 
@@ -151,7 +153,3 @@ def _speaker(metadata: str | None) -> str | None:
     value = from_json(metadata)
     name = value.get("name") if isinstance(value, dict) else None
     return name if isinstance(name, str) and name.strip() else None
-
-
-def _rows(connection: Connection, sql: str, row: int, limit: int) -> list[tuple[int, str]]:
-    return [(number, ref) for number, ref in fetch_all(connection, sql, (row, limit))]

@@ -165,7 +165,7 @@ def list_all(connection: Connection, *, label_prefix: str = "") -> list[BlockRow
 def update_content(
     connection: Connection, block_id: str, preview: str | None, frontier: bytes | None, updated_at: str
 ) -> None:
-    """Store the text of the newest version, which search finds at once, and its frontier.
+    """Store another text of the newest version, which search finds at once, and its frontier.
 
     Raises:
         NotFound: there is no such block, or it was deleted.
@@ -262,20 +262,9 @@ def list_attachments(
     ]
 
 
-def resolve_label(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
-    """The block that the agent means by `label`: its own, else the one lent to it first, else the constellation's.
-
-    Raises:
-        NotFound: it sees none of that label.
-    """
-    for block in list_visible(connection, agent_id, label=label):
-        return block
-    raise NotFound(f"there is no memory block {label!r}")
-
-
 def list_visible(connection: Connection, agent_id: str, *, label: str | None = None) -> list[VisibleBlock]:
     """All active blocks that the agent sees (of one label): its own, those lent to it, the constellation's, each by
-    label. Of several with one label the first is what `resolve_label` finds.
+    label. Of several with one label the agent means the first.
     """
     rows = connection.execute(
         f"SELECT {_COLUMNS}, lent_with FROM memory_blocks LEFT JOIN"

@@ -56,16 +56,18 @@ def place_of(last_event_id: str | None, after: int | None) -> int:
 class EventStream(Response):
     """Streams events after `after`: all of the constellation, or one turn's up to its end.
 
+    A turn that `is_new` has all its events after `after`; of another one the end may lie before that.
     The constellation is held awake by `use()` for as long as the stream lasts. Trouble before the first byte is
     raised, for a problem document; later the stream just ends, and the client resumes it.
     """
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, use: Use, *, after: int, turn_id: str | None = None) -> None:
+    def __init__(self, use: Use, *, after: int, turn_id: str | None = None, is_new: bool = False) -> None:
         self._use = use
         self._after = after
         self._turn_id = turn_id
+        self._is_new = is_new
         self.status_code = 200
         self.background = None
         self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no"})
@@ -82,7 +84,9 @@ class EventStream(Response):
                         " from a backup, begin anew with after=0"
                     )
                 # Asked after `latest`, so that the end of a turn that goes on comes after the place to begin at.
-                has_ended = self._turn_id is not None and (await constellation.turn(self._turn_id)).has_ended
+                has_ended = False
+                if self._turn_id is not None and not self._is_new:
+                    has_ended = (await constellation.turn(self._turn_id)).has_ended
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 has_started = True
                 await send({**_PIECE, "body": f"retry: {RETRY_MS}\n\n".encode()})

@@ -221,17 +221,17 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
     state, is_exact = _last_known(connection, row, held if sound else {}, at)
     signed = document.sign(held, lambda one: write_state(one, state), _BY, {}, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
+    schema = schema_of(row.metadata)
+    shown = plain(value_of(state_of(document), schema), schema)
+    by = Attribution(author=_BY)
     seq = block_versions.store_update(
-        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, Attribution(author=_BY)
+        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, by, shown
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     segment = segment_of(row.id, document, base, based, seq, now)
     data, encoding = pack(state_snapshot(document))
     block_checkpoints.consolidate_checkpoint(connection, row.id, data, signed.frontier, seq, now, encoding)
     block_checkpoints.add_segment(connection, segment)
-    schema = schema_of(row.metadata)
-    shown = plain(value_of(state_of(document), schema), schema)
-    memory_blocks.update_content(connection, row.id, shown, signed.frontier, now)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
     line = HistoryRow(
         block_id=row.id,

@@ -83,7 +83,9 @@ async def send(
         ticket = await constellation.submit(incoming)
         if MEDIA_TYPE in accept.lower():
             use = partial(server.constellations.use, caller, constellation.id)
-            return EventStream(use, after=0 if ticket.is_replay else seen, turn_id=ticket.turn_id)
+            if ticket.is_replay:
+                return EventStream(use, after=0, turn_id=ticket.turn_id)
+            return EventStream(use, after=seen, turn_id=ticket.turn_id, is_new=True)
     wait = _WAIT.search(prefer)
     patience_s = float(wait[1]) if wait else 0.0 if "respond-async" in prefer.lower() else math.inf
     if patience_s:

@@ -78,9 +78,10 @@ class Life:
         assert signed.change is not None
         frontier, cause = signed.frontier, {"message": f"msg_{self.version + 1}"}
         by = Attribution(author=author, cause=cause)
-        seq = block_versions.store_update(self.connection, self.block_id, signed.update, None, NOW, frontier, by)
-        if self._is_indexed:
-            memory_blocks.update_content(self.connection, self.block_id, self.document.text, frontier, NOW)
+        content = self.document.text if self._is_indexed else None
+        seq = block_versions.store_update(
+            self.connection, self.block_id, signed.update, None, NOW, frontier, by, content
+        )
         line = HistoryRow(
             block_id=self.block_id,
             frontiers=frontier.hex(),

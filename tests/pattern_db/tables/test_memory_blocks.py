@@ -87,6 +87,13 @@ def test_content_changes_preview_and_version(db: Connection, block: str) -> None
         memory_blocks.update_content(db, "blk_none", "", None, LATER)
 
 
+def test_an_update_stores_the_text_after_it(db: Connection, block: str) -> None:
+    block_versions.store_update(db, block, b"a", None, LATER, b"v1", content_preview="likes tea")
+    store(db, block, b"b")
+    row = memory_blocks.get(db, block)
+    assert (row.content_preview, row.frontier, row.last_seq) == ("likes tea", b"v1", 2)
+
+
 def test_labels_by_prefix_across_owners(db: Connection, make_block: MakeBlock) -> None:
     for owner, label in (("agt_bob", "file:b"), ("agt_ada", "file:a"), ("agt_ada", "100%"), ("agt_ada", "100x")):
         make_block(label, owner=owner)
@@ -138,17 +145,17 @@ def test_asking_first_is_no_write_access(db: Connection, make_block: MakeBlock) 
 
 def test_a_label_means_own_then_lent_then_everybodys(db: Connection, make_block: MakeBlock) -> None:
     everybody = make_block("plan", owner=CONSTELLATION_OWNER, permission=Permission.READ_ONLY)
-    assert memory_blocks.resolve_label(db, "agt_bob", "plan").block.id == everybody.id
+    assert memory_blocks.list_visible(db, "agt_bob", label="plan")[0].block.id == everybody.id
     lent = make_block("plan", owner="grp_team")
     lend(db, lent, "agt_bob", Permission.APPEND)
-    seen = memory_blocks.resolve_label(db, "agt_bob", "plan")
+    seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
     assert (seen.block.id, seen.via, seen.permission) == (lent.id, Via.ATTACHED, Permission.APPEND)
     own = make_block("plan", owner="agt_bob")
-    seen = memory_blocks.resolve_label(db, "agt_bob", "plan")
+    seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
     assert (seen.block.id, seen.via, seen.permission) == (own.id, Via.OWN, Permission.READ_WRITE)
     memory_blocks.deactivate(db, own.id, own.updated_at)
     memory_blocks.deactivate(db, lent.id, lent.updated_at)
-    seen = memory_blocks.resolve_label(db, "agt_bob", "plan")
+    seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
     assert (seen.block.id, seen.via, seen.permission) == (everybody.id, Via.CONSTELLATION, Permission.READ_ONLY)
 
 
@@ -156,13 +163,12 @@ def test_of_two_lent_blocks_the_one_lent_first_is_meant(db: Connection, make_blo
     later, earlier = make_block("plan", owner="grp_a"), make_block("plan", owner="grp_b")
     lend(db, later, "agt_bob", Permission.APPEND, second=2)
     lend(db, earlier, "agt_bob", Permission.APPEND, second=1)
-    assert memory_blocks.resolve_label(db, "agt_bob", "plan").block.id == earlier.id
+    assert memory_blocks.list_visible(db, "agt_bob", label="plan")[0].block.id == earlier.id
 
 
 def test_what_is_not_lent_is_not_seen(db: Connection, make_block: MakeBlock) -> None:
     make_block("secret")
-    with pytest.raises(NotFound):
-        memory_blocks.resolve_label(db, "agt_bob", "secret")
+    assert memory_blocks.list_visible(db, "agt_bob", label="secret") == []
     assert memory_blocks.list_visible(db, "agt_bob") == []
 
 

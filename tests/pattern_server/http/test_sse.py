@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import partial
 
 import pytest
 import trio
+from starlette.types import Message
 
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Event
 from pattern_core.testing.model import ScriptedProvider, says
 from pattern_server.http import sse
-from pattern_server.http.sse import encode, place_of
+from pattern_server.http.sse import EventStream, encode, place_of
 from tests.pattern_server.place import Place, read_events
 
 
@@ -85,6 +88,28 @@ async def test_a_stream_ends_with_its_constellation_and_is_resumed(place: Place)
     ids = [event["id"] for event in resumed]
     assert ids == list(range(ids[0], ids[0] + 3))
     assert seen[-1] < ids[0] <= seen[-1] + 2  # a piece that was dropped meanwhile leaves a gap of one
+
+
+async def test_a_new_turn_may_end_before_its_stream_begins(place: Place) -> None:
+    c = await place.constellation()
+    use = partial(place.parts.state.supervisor.use, c)
+    async with use() as constellation:
+        seen = constellation.events.latest
+    turn_id = (await place.say("Hello")).json()["turn_id"]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        raise AssertionError("a stream asks for nothing")
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with trio.fail_after(60):
+        await EventStream(use, after=seen, turn_id=turn_id, is_new=True)({"type": "http"}, receive, send)
+    frames = b"".join(message.get("body", b"") for message in sent).decode()
+    names = re.findall(r"^event: (.+)$", frames, re.MULTILINE)
+    assert (names[0], names[-1]) == ("turn.queued", "turn.completed")
+    assert not sent[-1]["more_body"]
 
 
 async def test_readers_that_leave_leave_nothing_behind(place: Place) -> None:
