@@ -241,7 +241,7 @@ class Turn:
             self._found or NOTHING_FOUND,
             seed=self.facts.seed,
         )
-        return Asking(chain=self._chain, prompt=prompt, cost=services.models.cost)
+        return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
 
     async def _step_facts(self) -> StepFacts:
         agent, rules = self.agent, self.settings.routing.rules
