@@ -177,8 +177,9 @@ class History:
 
     Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and tells `leave`.
     `opening` stands for what is not shown. `tokens` estimates what `messages` take in a prompt, `opening_tokens` the
-    part of it that the opening takes; 0 where there is none. `cursor` is the position of the newest message, empty if
-    there is none. `revision` is another number whenever anything but what was appended changed.
+    part of it that the opening takes; 0 where there is none. `first` and `cursor` are the positions of the oldest and
+    the newest message, empty if there is none. `revision` is another number whenever anything but what was appended
+    changed.
     """
 
     def __init__(
@@ -220,11 +221,6 @@ class History:
         first = [] if self._first is None else [(self._first, self.opening_tokens)]
         entries = self._entries[max(count - len(first), 0) :]
         return [*first[count:], *[(entry.message, entry.tokens) for entry in entries]]
-
-    @property
-    def first(self) -> str:
-        """The position of the oldest message, empty if there is none."""
-        return self._entries[0].message.position if self._entries else ""
 
     @property
     def digest(self) -> bytes:
@@ -302,6 +298,7 @@ class History:
     def _set(self, entries: list[_Entry]) -> None:
         self._entries = entries
         self.tokens, self.opening_tokens = sum([entry.tokens for entry in entries]), 0
+        self.first = entries[0].message.position if entries else ""
         self.cursor = entries[-1].message.position if entries else ""
         self._waiting = frozenset()
         for entry in entries:
