@@ -9,9 +9,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, beginning, opening_message
-from pattern_core.ids import message_id
 from pattern_core.limits import PromptLimits
-from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.messages import Message, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
@@ -90,17 +89,6 @@ def from_row(row: MessageRow) -> Message:
         position=row.position,
         created_at=row.created_at,
         is_imported=row.batch_id is None and row.source == IMPORTED,
-    )
-
-
-def make_message(role: str, parts: Sequence[Part], *, position: str, created_at: str) -> Message:
-    """A message at `position` with the id that belongs to it."""
-    return Message(
-        role=role,  # type: ignore[arg-type]  # callers pass one of the four roles
-        parts=tuple(parts),
-        id=message_id(position),
-        position=position,
-        created_at=created_at,
     )
 
 
