@@ -19,8 +19,8 @@ from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import ToolResult
 from pattern_core.models.client import ModelClient
-from pattern_core.models.model import ModelFacts, Usage
-from pattern_core.models.routing import Link, ModelChain
+from pattern_core.models.model import Usage
+from pattern_core.models.routing import FactsOf, Link, ModelChain
 from pattern_core.prompts.build import Prompt
 from pattern_core.prompts.collect import Prompts
 from pattern_core.search import SearchRequest, SearchResult
@@ -82,7 +82,7 @@ class Asking:
 
     chain: ModelChain
     prompt: Prompt
-    facts: Callable[[str, str], ModelFacts]
+    facts: FactsOf
     index: int = 0
 
     @property
