@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pattern_core.budgets.budget import Budget
-from pattern_core.conversation.history import make_message
 from pattern_core.events import Event, EventLog, append
-from pattern_core.ids import Clock, Ids
-from pattern_core.messages import Message, Part
+from pattern_core.ids import Clock, Ids, message_id
+from pattern_core.messages import Message, Part, Role
 from pattern_core.meters import Meters, Unmetered
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
@@ -96,10 +95,11 @@ class Journal:
         """Return the time since a wall time in unix milliseconds, at least 0."""
         return max(0, self._clock.now_ms() - began_ms) / 1000
 
-    def new_message(self, role: str, *parts: Part) -> Message:
+    def new_message(self, role: Role, *parts: Part) -> Message:
         """Return a message at the next position, not yet stored."""
         now_ms = self._clock.now_ms()
-        return make_message(role, parts, position=self._ids.position(now_ms), created_at=iso(now_ms))
+        position = self._ids.position(now_ms)
+        return Message(role=role, parts=parts, id=message_id(position), position=position, created_at=iso(now_ms))
 
     def logged(self, agent_id: str) -> set[bytes]:
         """Return the digests of the agent's prompt logs that are known to be stored."""

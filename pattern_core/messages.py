@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pattern_core.errors import InvalidInput
+
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 
@@ -103,6 +105,21 @@ class Message:
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls in the order in which the model made them."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+def check_text(text: str) -> str:
+    """`text`, if it can be stored and sent.
+
+    Raises:
+        InvalidInput: it holds a lone surrogate, half of a character that no encoding can store.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"character {error.start + 1} of the text is half of a surrogate pair and cannot be stored; leave it out"
+        ) from None
+    return text
 
 
 def user(text: str) -> Message:

@@ -14,8 +14,9 @@ from pattern_core.agents import Agent, AgentSpec
 from pattern_core.budgets.budget import Budget
 from pattern_core.constellation import Constellation
 from pattern_core.events import Event, read
-from pattern_core.ids import Clock, seeded_randomness
+from pattern_core.ids import Clock, message_id, seeded_randomness
 from pattern_core.limits import Limits
+from pattern_core.messages import Message, Part
 from pattern_core.meters import Meters, Unmetered
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ModelClient
@@ -147,6 +148,17 @@ async def _opened(path: Path | None) -> AsyncIterator[Database]:
         with DatabaseThreads() as threads:
             async with await on_file(path, threads) as database:
                 yield database
+
+
+def make_message(role: str, parts: Sequence[Part], *, position: str, created_at: str) -> Message:
+    """Return a message at `position` with the id that belongs to it."""
+    return Message(
+        role=role,  # type: ignore[arg-type]  # tests pass one of the four roles
+        parts=tuple(parts),
+        id=message_id(position),
+        position=position,
+        created_at=created_at,
+    )
 
 
 def in_memory() -> Database:

@@ -18,7 +18,7 @@ from pattern_core.archive.likeness import (
     telling_groups,
 )
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
-from pattern_core.memory.shapes.schema import check_text
+from pattern_core.messages import check_text
 from pattern_db.columns import Json, canonical, to_json
 from pattern_db.connection import Connection
 from pattern_db.tables import archival

@@ -29,19 +29,6 @@ _MAY_BE_ZERO = ("tool_calls", "children")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnUse:
-    """What a turn did so far: steps and tool calls it took or is about to take, seconds since its start, turns that it
-    led to, and characters that its model wrote.
-    """
-
-    steps: int = 0
-    tool_calls: int = 0
-    wall_s: float = 0.0
-    children: int = 0
-    output_chars: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBudget:
     """Bounds of a turn; None is without a bound (or, in an agent's own, what the server says).
 
@@ -85,18 +72,23 @@ class TurnBudget:
             output_chars=self.output_chars,
         )
 
-    def check(self, use: TurnUse) -> None:
-        """Whether the turn may go on like this; tokens and money are the ledger's business.
+    def check(
+        self, *, steps: int = 0, tool_calls: int = 0, wall_s: float = 0.0, children: int = 0, output_chars: int = 0
+    ) -> None:
+        """Let a turn go on, or refuse it; tokens and money are the ledger's business.
+
+        `steps` and `tool_calls` are those that it took or is about to take, `wall_s` the seconds since its start,
+        `children` the turns that it led to, `output_chars` the characters that its model wrote.
 
         Raises:
             LimitReached: a bound is passed; the message and `details["limit"]` name it.
         """
         bounds = (
-            ("steps", self.steps, use.steps),
-            ("tool_calls", self.tool_calls, use.tool_calls),
-            ("wall_s", self.wall_s, use.wall_s),
-            ("children", self.children, use.children),
-            ("output_chars", self.output_chars, use.output_chars),
+            ("steps", self.steps, steps),
+            ("tool_calls", self.tool_calls, tool_calls),
+            ("wall_s", self.wall_s, wall_s),
+            ("children", self.children, children),
+            ("output_chars", self.output_chars, output_chars),
         )
         for name, bound, used in bounds:
             if bound is not None and used > bound:

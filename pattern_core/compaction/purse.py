@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from pattern_core.budgets import ledger
 from pattern_core.budgets.amounts import worst_case
@@ -41,7 +40,7 @@ class SummaryPurse:
             LimitReached: a budget forbids it.
         """
         worst = worst_case(
-            partial(self.models.cost, call.provider, call.model),
+            self.models.facts(call.provider, call.model).cost,
             prompt_tokens=call.input_tokens,
             output_tokens=call.output_tokens,
         )
@@ -64,7 +63,7 @@ class SummaryPurse:
     async def settle(self, call: SummaryCall, usage: Usage | None) -> None:
         """Store what it cost; of a call that failed its prompt, as an estimate."""
         spent = usage or Usage(input_tokens=call.input_tokens, output_tokens=0, is_estimate=True)
-        cost = self.models.cost(call.provider, call.model, spent)
+        cost = self.models.facts(call.provider, call.model).cost(spent)
         held = self.held
         row = UsageRow(
             turn=self.turn,

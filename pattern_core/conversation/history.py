@@ -9,9 +9,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, beginning, opening_message
-from pattern_core.ids import message_id
 from pattern_core.limits import PromptLimits
-from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.messages import Message, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
@@ -93,17 +92,6 @@ def from_row(row: MessageRow) -> Message:
     )
 
 
-def make_message(role: str, parts: Sequence[Part], *, position: str, created_at: str) -> Message:
-    """A message at `position` with the id that belongs to it."""
-    return Message(
-        role=role,  # type: ignore[arg-type]  # callers pass one of the four roles
-        parts=tuple(parts),
-        id=message_id(position),
-        position=position,
-        created_at=created_at,
-    )
-
-
 def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) -> list[Message]:
     """The conversation with every tool call answered and every answer asked for: vendors refuse anything else.
 
@@ -177,8 +165,9 @@ class History:
 
     Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and tells `leave`.
     `opening` stands for what is not shown. `tokens` estimates what `messages` take in a prompt, `opening_tokens` the
-    part of it that the opening takes; 0 where there is none. `cursor` is the position of the newest message, empty if
-    there is none. `revision` is another number whenever anything but what was appended changed.
+    part of it that the opening takes; 0 where there is none. `first` and `cursor` are the positions of the oldest and
+    the newest message, empty if there is none. `revision` is another number whenever anything but what was appended
+    changed.
     """
 
     def __init__(
@@ -220,11 +209,6 @@ class History:
         first = [] if self._first is None else [(self._first, self.opening_tokens)]
         entries = self._entries[max(count - len(first), 0) :]
         return [*first[count:], *[(entry.message, entry.tokens) for entry in entries]]
-
-    @property
-    def first(self) -> str:
-        """The position of the oldest message, empty if there is none."""
-        return self._entries[0].message.position if self._entries else ""
 
     @property
     def digest(self) -> bytes:
@@ -302,6 +286,7 @@ class History:
     def _set(self, entries: list[_Entry]) -> None:
         self._entries = entries
         self.tokens, self.opening_tokens = sum([entry.tokens for entry in entries]), 0
+        self.first = entries[0].message.position if entries else ""
         self.cursor = entries[-1].message.position if entries else ""
         self._waiting = frozenset()
         for entry in entries:

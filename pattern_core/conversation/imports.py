@@ -18,7 +18,7 @@ from pattern_core.errors import IdempotencyMismatch, InvalidInput
 from pattern_core.events import Draft, Event, append
 from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Clock, Ids, message_id
 from pattern_core.limits import KEY_CHARS_MAX, Limits
-from pattern_core.memory.shapes.schema import check_text
+from pattern_core.messages import check_text
 from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role

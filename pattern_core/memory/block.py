@@ -19,10 +19,10 @@ from pattern_core.memory.shapes.schema import (
     Schema,
     SchemaKind,
     TextSchema,
-    check_text,
     parse_schema,
     to_metadata,
 )
+from pattern_core.messages import check_text
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import memory_blocks

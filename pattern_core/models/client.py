@@ -12,7 +12,7 @@ from pattern_core.ids import Randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
-from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider, Usage
+from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider
 from pattern_core.models.providers import not_configured
 from pattern_core.models.routing import ModelChain, Move, OnMove, fitted, next_link
 from pattern_core.models.throttle import ClientLimits, Gate, GateSnapshot, Outcome, RetryPolicy
@@ -88,10 +88,6 @@ class ModelClient:
                 self._facts.clear()
             found = self._facts[provider_name, model] = self._catalogue.facts(provider_name, model)
             return found
-
-    def cost(self, provider_name: str, model: str, usage: Usage) -> int | None:
-        """Return what a call cost in micro-dollars; None where the price is not known."""
-        return self.facts(provider_name, model).cost(usage)
 
     def gates(self) -> list[GateSnapshot]:
         """Every gate as it is now, ordered by its providers' names."""

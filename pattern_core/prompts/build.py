@@ -275,10 +275,16 @@ def halves_of(material: Material, last: Halves | None = None) -> Halves:
         tools=material.tools,
         window=material.window,
     )
-    volatile = _volatile(
-        [part for part in fitted.shown if part.place is Place.TAIL],
-        [one for one in left_out if PLACES[one.kind] is Place.TAIL],
-    )
+    behind = [part for part in fitted.shown if part.place is Place.TAIL]
+    # Blocks as they are, then each other kind as one section.
+    texts = [part.text for part in behind if part.kind not in _SECTIONS]
+    for kind, (tag, about) in _SECTIONS.items():
+        lines = [part.text for part in behind if part.kind is kind]
+        if lines:
+            inner = "\n".join([about, *lines] if about else lines)
+            texts.append(f"<{tag}>\n{inner}\n</{tag}>")
+    left_out_behind = [one for one in left_out if PLACES[one.kind] is Place.TAIL]
+    volatile = Half(texts=texts, tokens=sum(map(estimate_text, texts)), log=log_of(behind, left_out_behind, {}))
     if last is not None and last.cached == cached:
         return Halves(stable=last.stable, volatile=volatile, prefix_hash=last.prefix_hash, cached=last.cached)
     stable = _stable(cached)
@@ -303,17 +309,6 @@ def _stable(cached: _Cached) -> Half:
         tokens=sum(part.tokens for part in cached.parts) + tool_tokens,
         log=log_of(cached.parts, cached.left_out, extra),
     )
-
-
-def _volatile(parts: Sequence[Part], left_out: Sequence[LeftOut]) -> Half:
-    """What was found for the moment: blocks as they are, then each other kind as one section."""
-    texts = [part.text for part in parts if part.kind not in _SECTIONS]
-    for kind, (tag, about) in _SECTIONS.items():
-        lines = [part.text for part in parts if part.kind is kind]
-        if lines:
-            inner = "\n".join([about, *lines] if about else lines)
-            texts.append(f"<{tag}>\n{inner}\n</{tag}>")
-    return Half(texts=texts, tokens=sum(map(estimate_text, texts)), log=log_of(parts, left_out, {}))
 
 
 def hash_prefix(system: Sequence[str], tools: Sequence[ToolSpec]) -> bytes:

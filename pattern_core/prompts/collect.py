@@ -173,7 +173,9 @@ class Calibration:
         """Learn from calls of processes before, oldest first, unless something is known; return the ratio."""
         key = (agent_id, model)
         if key not in self._ratios:
-            self._keep(key, None)
+            self._ratios[key] = None
+            if len(self._ratios) > RATIOS_MAX:
+                self._ratios.popitem(last=False)
             for call in calls:
                 self.learn(agent_id, model, estimated=call.estimated, counted=call.counted)
         return self._ratios[key] or 1.0
@@ -185,11 +187,8 @@ class Calibration:
         key = (agent_id, model)
         seen = min(max(counted / estimated, LEAST), MOST)
         known = self._ratios.pop(key, None)
-        self._keep(key, seen if known is None else (1 - WEIGHT) * known + WEIGHT * seen)
-
-    def _keep(self, key: tuple[str, str], ratio: float | None) -> None:
-        self._ratios[key] = ratio
-        while len(self._ratios) > RATIOS_MAX:
+        self._ratios[key] = seen if known is None else (1 - WEIGHT) * known + WEIGHT * seen
+        if len(self._ratios) > RATIOS_MAX:
             self._ratios.popitem(last=False)
 
 
@@ -208,7 +207,9 @@ class Prompts:
 
     async def make(self, agent: AgentRow, history: History, offered: Offered, found: Findings, *, seed: int) -> Prompt:
         """Return what the agent's model is shown now."""
-        conversation = self._conversation(history)
+        conversation = self._conversations.get(history)
+        if conversation is None:  # what is known of a history is forgotten with it
+            conversation = self._conversations[history] = Conversation(self._is_foreign)
         shown = conversation.show(history)
         blocks = conversation.blocks = await block_parts(self.memory, agent.id, shown.words, conversation.blocks)
         material = Material(
@@ -273,11 +274,14 @@ class Prompts:
         return Seen(findable=findable, tasks=due, turns=turns, noted=noted)
 
     async def find(self, seen: Seen, agent_id: str, history: History, settings: ContextSettings) -> Findings:
-        """Return what a turn's prompts show beyond the conversation; it may take as long as one search may."""
+        """Return what a turn's prompts show beyond the conversation; it may take as long as one search may.
+
+        `make` made the first of them already, without that.
+        """
         now = now_text(self.clock)
         recalled = Recalled()
         if seen.findable and Kind.RECALLED not in settings.hidden:
-            conversation = self._conversation(history)
+            conversation = self._conversations[history]
             shown = conversation.show(history)
             blocks = await block_parts(self.memory, agent_id, shown.words, conversation.blocks)
             question = Question(
@@ -294,13 +298,6 @@ class Prompts:
             parts=[*recalled.parts, *task_parts(seen.tasks, now), *lately],
             left_out=recalled.left_out,
         )
-
-    def _conversation(self, history: History) -> Conversation:
-        """What is known of a history; forgotten with it."""
-        known = self._conversations.get(history)
-        if known is None:
-            known = self._conversations[history] = Conversation(self._is_foreign)
-        return known
 
     def _is_foreign(self, name: str) -> bool:
         """Whether results of this tool are untrusted text; those of an unknown tool are."""
@@ -321,12 +318,22 @@ async def block_parts(memory: MemoryStore, agent_id: str, words: str, last: Bloc
     made_of = there, kinds, names
     if last is not None and last.made_of == made_of:
         return last
-    parts = [
-        _part(one, kind, names)
-        for kind, via in product(_KINDS, _OWNERS)
-        for one, its in zip(there, kinds, strict=True)
-        if its is kind and one.via is via
-    ]
+    parts: list[Part] = []
+    for kind, via in product(_KINDS, _OWNERS):
+        for one, its in zip(there, kinds, strict=True):
+            if its is not kind or one.via is not via:
+                continue
+            block = one.block
+            owner = "pinned" if kind is Kind.PINNED and block.pinned else _OWNERS[via]
+            part = Part(
+                kind=kind,
+                text=prompt(one, names.get(block.agent_id)),
+                reason=_REASONS[kind].format(owner=owner),
+                ref=block.id,
+                version=block.last_seq,
+                name=block.label,
+            )
+            parts.append(part)
     return BlockParts(parts=parts, has_any=bool(there), made_of=made_of)
 
 
@@ -350,20 +357,6 @@ def is_named(label: str, words: str) -> bool:
     if len(label) < LABEL_CHARS_MIN:
         return False
     return re.search(rf"(?<!\w){re.escape(label)}(?!\w)", words, re.IGNORECASE) is not None
-
-
-def _part(visible: VisibleBlock, kind: Kind, owners: Mapping[str, str]) -> Part:
-    """The block between its tags; `owners` are the names of those who lend blocks, by id."""
-    block = visible.block
-    owner = "pinned" if kind is Kind.PINNED and block.pinned else _OWNERS[visible.via]
-    return Part(
-        kind=kind,
-        text=prompt(visible, owners.get(block.agent_id)),
-        reason=_REASONS[kind].format(owner=owner),
-        ref=block.id,
-        version=block.last_seq,
-        name=block.label,
-    )
 
 
 def _turns(

@@ -25,8 +25,7 @@ import trio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from pattern_core.errors import InvalidInput
-from pattern_core.ids import Clock, Ids, message_id
-from pattern_core.memory.block import agent_author
+from pattern_core.ids import Clock, Ids
 from pattern_core.models.model import ToolSpec
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
@@ -110,7 +109,8 @@ class Toolbox:
 class ToolContext:
     """The services that a tool may use, and who calls it.
 
-    A *local* tool changes state only through `work`, which commits with its result. `idempotency_key` is the same
+    A *local* tool changes state only through `work`, which commits with its result. `author` is whose its changes are,
+    and `cause` what led to them: the message that started the turn, the turn, the call. `idempotency_key` is the same
     when an idempotent or verifiable call is run again after a crash.
     """
 
@@ -119,6 +119,8 @@ class ToolContext:
     turn_id: str
     batch_id: str
     call_id: str
+    author: str
+    cause: Cause
     idempotency_key: str
     work: UnitOfWork
     memory: MemoryStore
@@ -397,16 +399,6 @@ def _excerpt(value: object) -> str:
 
 
 # What the builtin tools share
-
-
-def author_of(context: ToolContext) -> str:
-    """Return the author of what the call changes."""
-    return agent_author(context.agent_id)
-
-
-def cause_of(context: ToolContext) -> Cause:
-    """Return what led to the call: the message that started the turn, the turn, the call."""
-    return {"message": message_id(context.batch_id), "turn": context.turn_id, "call": context.call_id}
 
 
 def needed(value: str | None, name: str, op: str) -> str:

@@ -12,8 +12,7 @@ from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Ove
 from pattern_core.events import Draft, Event, append
 from pattern_core.images import IMAGES_MAX, store
 from pattern_core.limits import KEY_CHARS_MAX, Limits
-from pattern_core.memory.shapes.schema import check_text
-from pattern_core.messages import Image, Part, Text, parts_from_json, parts_to_json
+from pattern_core.messages import Image, Part, Text, check_text, parts_from_json, parts_to_json
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus

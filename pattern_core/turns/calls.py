@@ -17,6 +17,8 @@ import outcome
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError
+from pattern_core.ids import message_id
+from pattern_core.memory.block import agent_author
 from pattern_core.messages import ToolCall
 from pattern_core.rules.facts import FORCED_PREFIX
 from pattern_core.rules.rule import Asked, ForcedCall
@@ -351,6 +353,8 @@ class TurnCalls:
             turn_id=record.id,
             batch_id=record.batch_id,
             call_id=row.call_id,
+            author=agent_author(self._agent.id),
+            cause={"message": message_id(record.batch_id), "turn": record.id, "call": row.call_id},
             idempotency_key=row.idempotency_key,
             work=work,
             memory=services.memory,

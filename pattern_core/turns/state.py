@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from pattern_core.agents import Agent
@@ -21,7 +20,7 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import ToolResult
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Usage
-from pattern_core.models.routing import Link, ModelChain
+from pattern_core.models.routing import FactsOf, Link, ModelChain
 from pattern_core.prompts.build import Prompt
 from pattern_core.prompts.collect import Prompts
 from pattern_core.search import SearchRequest, SearchResult
@@ -78,12 +77,12 @@ class Requests:
 class Asking:
     """The models that a step asks, in order, and for what. `index` is the link that was asked last.
 
-    `cost` gives the cost of tokens of a provider's model in micro-dollars, if its price is known.
+    `facts` gives what is known of a provider's model, its prices among it.
     """
 
     chain: ModelChain
     prompt: Prompt
-    cost: Callable[[str, str, Usage], int | None]
+    facts: FactsOf
     index: int = 0
 
     @property
@@ -94,14 +93,14 @@ class Asking:
     def cost_of(self, usage: Usage) -> int | None:
         """Return what the answer cost in micro-dollars; None if the price is not known."""
         link = self.answered
-        return self.cost(link.provider, link.model, usage)
+        return self.facts(link.provider, link.model).cost(usage)
 
     def worst(self) -> WorstCase:
         """Return the most that any of the models may cost."""
         output_max = self.prompt.request.max_output_tokens
         return dearest(
             worst_case(
-                partial(self.cost, link.provider, link.model),
+                self.facts(link.provider, link.model).cost,
                 prompt_tokens=self.prompt.tokens,
                 output_tokens=link.max_output_tokens or output_max,
             )

@@ -11,7 +11,7 @@ import trio
 
 from pattern_core import images
 from pattern_core.agent_settings import NO_SETTINGS, settings_of
-from pattern_core.budgets.turn_budget import TurnBudget, TurnUse
+from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.compaction.purse import SummaryPurse
 from pattern_core.errors import LimitReached
 from pattern_core.events import Draft
@@ -241,7 +241,7 @@ class Turn:
             self._found or NOTHING_FOUND,
             seed=self.facts.seed,
         )
-        return Asking(chain=self._chain, prompt=prompt, cost=services.models.cost)
+        return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
 
     async def _step_facts(self) -> StepFacts:
         agent, rules = self.agent, self.settings.routing.rules
@@ -365,12 +365,10 @@ class Turn:
             LimitReached: a bound is passed, or the agent repeats itself.
         """
         self.bounds.check(
-            TurnUse(
-                steps=self.record.step + 1,
-                tool_calls=len(self.judge.calls),
-                children=self.sender.children,
-                output_chars=self.output_chars,
-            )
+            steps=self.record.step + 1,
+            tool_calls=len(self.judge.calls),
+            children=self.sender.children,
+            output_chars=self.output_chars,
         )
         while await self.calls.run(planned):
             if self.requests.stop is not None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pattern_core.errors import InvalidInput
 from pattern_core.messages import (
     Image,
     Message,
@@ -15,6 +16,7 @@ from pattern_core.messages import (
     Text,
     ToolCall,
     ToolResult,
+    check_text,
     parts_from_json,
     parts_to_json,
     user,
@@ -116,3 +118,15 @@ def test_the_words_and_the_calls_of_a_message() -> None:
     assert Message(role="user", parts=(Text(text="a"), image)).images == (image,)
     assert user("hello") == Message(role="user", parts=(Text(text="hello"),))
     assert (user("hello").text, user("hello").tool_calls) == ("hello", ())
+
+
+def test_text_that_can_be_stored_passes() -> None:
+    assert check_text("🌍") == "🌍"
+    with pytest.raises(InvalidInput, match="character 2"):
+        check_text("a\udfff")
+
+
+def test_lone_surrogates_are_refused_and_everything_else_passes() -> None:
+    assert check_text("a\x00🌍") == "a\x00🌍"
+    with pytest.raises(InvalidInput, match="character 3"):
+        check_text("ab\ud800")

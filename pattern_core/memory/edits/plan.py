@@ -45,7 +45,8 @@ from pattern_core.memory.shapes.schema import (
     Schema,
     TextSchema,
 )
-from pattern_core.memory.shapes.values import check_text, same
+from pattern_core.memory.shapes.values import same
+from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
 SPLICES_MAX = 1_000  # beyond this the document finds the difference itself: one slow edit is better than a stall

@@ -20,7 +20,8 @@ from pattern_core.memory.shapes.schema import (
     Section,
     TextSchema,
 )
-from pattern_core.memory.shapes.values import FieldType, canonical, check_text, excerpt, of_type, typed
+from pattern_core.memory.shapes.values import FieldType, canonical, excerpt, of_type, typed
+from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
 _EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}

@@ -14,7 +14,7 @@ from typing import ClassVar, assert_never
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.shapes.values import FieldType, excerpt, of_type
-from pattern_core.memory.shapes.values import check_text as check_text
+from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
 FIELDS_MAX = 100

@@ -14,6 +14,7 @@ from datetime import date
 from enum import StrEnum
 
 from pattern_core.errors import InvalidInput
+from pattern_core.messages import check_text
 from pattern_db.columns import Json, to_json
 from pattern_db.columns import canonical as canonical_time
 
@@ -34,21 +35,6 @@ class FieldType(StrEnum):
     LIST = "List"
     TIMESTAMP = "Timestamp"
     COUNTER = "Counter"
-
-
-def check_text(text: str) -> str:
-    """`text`, if a document can hold it.
-
-    Raises:
-        InvalidInput: it holds a lone surrogate, half of a character that no encoding can store.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput(
-            f"character {error.start + 1} of the text is half of a surrogate pair and cannot be stored; leave it out"
-        ) from None
-    return text
 
 
 def canonical(value: Json, depth: int = 0) -> Json:

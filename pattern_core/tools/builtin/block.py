@@ -16,7 +16,7 @@ from pattern_core.memory.shapes.schema import (
     TextSchema,
     Viewport,
 )
-from pattern_core.tools.tool import ToolContext, author_of, cause_of, done, needed, tool
+from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import BlockType, EffectClass, Permission
 
 
@@ -77,8 +77,8 @@ async def _set(context: ToolContext, label: str, settings: BlockSettings, word: 
         context.agent_id,
         label,
         settings,
-        author=author_of(context),
-        cause=cause_of(context),
+        author=context.author,
+        cause=context.cause,
         work=context.work,
     )
     return done(f"{word} {label}")
@@ -112,20 +112,20 @@ async def _viewport(context: ToolContext, label: str, first: int, count: int | N
 async def _create(context: ToolContext, label: str, content: str, description: str) -> dict[str, object]:
     new = NewBlock(label=label, content=content, description=description, block_type=BlockType.WORKING, pinned=True)
     view = await context.memory.create(
-        context.agent_id, new, author=author_of(context), cause=cause_of(context), work=context.work
+        context.agent_id, new, author=context.author, cause=context.cause, work=context.work
     )
     return done(f"Created {label}; it is in your view", **_summary(view))
 
 
 async def _share(context: ToolContext, label: str, agent: str, permission: Permission) -> dict[str, object]:
     loan = await context.sharing.share(
-        context.agent_id, label, agent, permission, author=author_of(context), work=context.work
+        context.agent_id, label, agent, permission, author=context.author, work=context.work
     )
     return done(f"{loan.agent} sees {label} now", agent=loan.agent, permission=loan.permission.value)
 
 
 async def _unshare(context: ToolContext, label: str, agent: str) -> dict[str, object]:
-    await context.sharing.unshare(context.agent_id, label, agent, author=author_of(context), work=context.work)
+    await context.sharing.unshare(context.agent_id, label, agent, author=context.author, work=context.work)
     return done(f"{agent} does not see {label} any more")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pattern_core.memory.block import Attribution, agent_author
+from pattern_core.memory.block import Attribution
 from pattern_core.memory.edits.edit import (
     AppendText,
     BlockEdit,
@@ -23,7 +23,7 @@ from pattern_core.memory.edits.edit import (
     parse_range,
 )
 from pattern_core.memory.shapes.fields import Written
-from pattern_core.tools.tool import ToolContext, cause_of, done, needed, tool
+from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import EffectClass
 
 Operation = Literal[
@@ -88,8 +88,8 @@ async def block_edit(
         context.agent_id,
         label,
         replace(edit, section=section),
-        author=agent_author(context.agent_id),
-        cause=cause_of(context),
+        author=context.author,
+        cause=context.cause,
         work=context.work,
     )
     size = len(edited.block.content)
@@ -97,7 +97,7 @@ async def block_edit(
 
 
 async def _revise(context: ToolContext, op: Literal["undo", "redo"], label: str) -> dict[str, object]:
-    by = Attribution(author=agent_author(context.agent_id), cause=cause_of(context))
+    by = Attribution(author=context.author, cause=context.cause)
     revise = context.revisions.undo if op == "undo" else context.revisions.redo
     revised = await revise(context.agent_id, label, by, work=context.work)
     return done(

@@ -9,7 +9,7 @@ from pattern_core.files.access import AgentFiles, Located
 from pattern_core.files.disk import Unreadable
 from pattern_core.files.storing import hash_of, prepare, put_of, store
 from pattern_core.ids import now_text
-from pattern_core.memory.shapes.values import check_text
+from pattern_core.messages import check_text
 from pattern_core.search import SearchRequest
 from pattern_core.tools.hits import clamp, excerpt
 from pattern_core.tools.tool import ToolContext, done, needed, tool

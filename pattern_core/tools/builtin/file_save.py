@@ -18,7 +18,7 @@ from pattern_core.files.access import AgentFiles
 from pattern_core.files.disk import Unreadable
 from pattern_core.files.storing import prepare, put_of, store
 from pattern_core.ids import now_text
-from pattern_core.memory.shapes.values import check_text
+from pattern_core.messages import check_text
 from pattern_core.tools.builtin.file import FILE_CHARS_MAX
 from pattern_core.tools.tool import ToolContext, done, tool
 from pattern_db.enums import EffectClass, PathType

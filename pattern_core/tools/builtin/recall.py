@@ -12,7 +12,7 @@ from pattern_core.errors import PatternError
 from pattern_core.ids import now_text
 from pattern_core.search import SearchRequest
 from pattern_core.tools.hits import clamp, found
-from pattern_core.tools.tool import ToolContext, author_of, cause_of, done, needed, tool
+from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER, EffectClass, SearchKind
 from pattern_db.errors import Conflict, NotFound
@@ -67,8 +67,8 @@ async def recall(
 
 async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *, force: bool) -> dict[str, object]:
     """Judge the entry now, so that the answer can say what becomes of it, and once more in the transaction."""
-    cause = {name: value for name, value in cause_of(context).items() if name in ("message", "turn")}
-    new = entries.checked(NewEntry(content=new.content, tags=new.tags, source={**cause, "author": author_of(context)}))
+    cause = {name: value for name, value in context.cause.items() if name in ("message", "turn")}
+    new = entries.checked(NewEntry(content=new.content, tags=new.tags, source={**cause, "author": context.author}))
     terms = Terms(now=now_text(context.clock), supersedes=supersedes, force=force)
     try:
         expected = await context.database.read(entries.foresee, context.agent_id, new, context.ids.new("arch"), terms)

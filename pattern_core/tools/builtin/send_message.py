@@ -7,7 +7,7 @@ from typing import Annotated, Literal, assert_never
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Draft
 from pattern_core.ids import message_id, now_text
-from pattern_core.memory.shapes.schema import check_text
+from pattern_core.messages import check_text
 from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import EffectClass, Role
 from pattern_db.tables import messages

@@ -12,7 +12,7 @@ from typing import TypeVar
 from pattern_core.agents import Agent
 from pattern_core.compaction.compaction import Commit, Compaction, Made
 from pattern_core.compaction.summariser import Summariser, SummaryCall
-from pattern_core.conversation.history import History, load_history, make_message, to_row
+from pattern_core.conversation.history import History, load_history, to_row
 from pattern_core.errors import LimitReached
 from pattern_core.events import Event, read
 from pattern_core.ids import Ids, seeded_randomness
@@ -34,6 +34,7 @@ from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
+from tests.support import make_message
 
 T = TypeVar("T")
 WINDOW = 8_192

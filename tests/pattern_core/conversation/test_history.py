@@ -14,7 +14,6 @@ from pattern_core.conversation.history import (
     from_row,
     keep_turns_whole,
     load_history,
-    make_message,
     repair,
     to_row,
 )
@@ -30,6 +29,7 @@ from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_core.compaction.rig import START, loose_ends
+from tests.support import make_message
 
 AGENT = "agent_ada"
 

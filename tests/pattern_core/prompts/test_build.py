@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.conversation.history import make_message
 from pattern_core.messages import Message, Text
 from pattern_core.models.model import ToolSpec
 from pattern_core.models.tokens import estimate_messages, estimate_request
@@ -29,6 +28,7 @@ from pattern_core.prompts.build import (
 )
 from pattern_core.prompts.parts import Kind, LeftOut, Part, PromptLog, read_log
 from pattern_core.prompts.settings import ContextSettings, Sampling
+from tests.support import make_message
 
 MINUTE = "2026-01-31T14:05"
 NOTE = ToolSpec(name="note", description="Note it.", parameters={"type": "object"})

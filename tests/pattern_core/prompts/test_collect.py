@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.agents import AgentSpec
-from pattern_core.conversation.history import History, make_message
+from pattern_core.conversation.history import History
 from pattern_core.conversation.imports import PastMessage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits.edit import AppendText
@@ -37,7 +37,7 @@ from pattern_db.enums import BlockType, EffectClass, Permission, Role
 from pattern_db.tables import memory_blocks
 from pattern_db.tables.memory_blocks import Attachment
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, NOW, Rig, constellation
-from tests.support import START, USER, Running, note, running
+from tests.support import START, USER, Running, make_message, note, running
 
 EDITED_EVERY = 12  # turns between two edits of a core block
 OFFERED = Offered(tools=(), window=8_192, output_max=100)

@@ -16,6 +16,7 @@ from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.meters import Unmetered
+from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link, ModelChain
 from pattern_core.prompts.build import (
@@ -154,7 +155,7 @@ def reply(*parts: Part) -> ModelReply:
 
 def asking(*links: Link, prompt: Prompt = PROMPT) -> Asking:
     """A step that asks these models in turn (none: the agent's own), whose prices nobody knows."""
-    return Asking(chain=ModelChain(links=links or (OWN,)), prompt=prompt, cost=lambda _provider, _model, _usage: None)
+    return Asking(chain=ModelChain(links=links or (OWN,)), prompt=prompt, facts=Catalogue({}).facts)
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ from pattern_core.memory.shapes.schema import (
     SchemaKind,
     TextSchema,
     Viewport,
-    check_text,
     parse_schema,
     to_metadata,
 )
@@ -141,12 +140,6 @@ def test_what_nests_without_end_is_refused_at_once(kind: str) -> None:
         stored = {"List": {"item_schema": stored}} if kind == "List" else sections({"name": "a", "schema": stored})
     with pytest.raises(InvalidInput, match="does not nest"):
         parse_schema(stored)
-
-
-def test_lone_surrogates_are_refused_and_everything_else_passes() -> None:
-    assert check_text("a\x00🌍") == "a\x00🌍"
-    with pytest.raises(InvalidInput, match="character 3"):
-        check_text("ab\ud800")
 
 
 def test_size_at_the_limit_and_one_past_it() -> None:

@@ -11,7 +11,6 @@ from pattern_core.memory.shapes.values import (
     WHOLE_MAX,
     FieldType,
     canonical,
-    check_text,
     excerpt,
     of_type,
     readable,
@@ -159,9 +158,3 @@ def test_excerpts_are_short_and_never_fail() -> None:
     assert excerpt({"a": "ü"}) == '{"a":"ü"}'
     assert len(excerpt("x" * 1000)) <= 61
     assert excerpt(object()) == "object"
-
-
-def test_text_is_checked() -> None:
-    assert check_text("🌍") == "🌍"
-    with pytest.raises(InvalidInput, match="character 2"):
-        check_text("a\udfff")

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pattern_core.errors import NotFound
-from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.ids import Ids, message_id, seeded_randomness
+from pattern_core.memory.block import agent_author
 from pattern_core.memory.past.history import BlockHistory
 from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
@@ -69,6 +70,8 @@ class ToolRig:
             turn_id="turn_1",
             batch_id=self.batch_id,
             call_id="call_1",
+            author=agent_author(self.agent_id),
+            cause={"message": message_id(self.batch_id), "turn": "turn_1", "call": "call_1"},
             idempotency_key="key",
             work=work,
             memory=self.rig.store,
