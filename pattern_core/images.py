@@ -45,10 +45,10 @@ TOO_OLD = "(An earlier image was here. Only the newest ones are shown.)"
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
-START_AFTER_S = 30.0  # whoever wakes a constellation wants something else first
+START_AFTER_S = 30.0  # what woke a constellation comes first
 CHECK_EVERY_S = 3_600.0
 DAY_MS = 24 * 3_600_000
-MARGIN_MS = 3_600_000  # of the messages that are looked at twice: a clock may be set back meanwhile
+MARGIN_MS = 3_600_000  # of the messages that are looked at twice: a clock may be set back in between
 CANDIDATES_MAX = 5_000  # images that are looked for at once, by their digests
 ROWS_AT_ONCE = 5_000  # messages that one read looks through
 REMOVED_AT_ONCE = 20  # in one transaction: an image may have megabytes
@@ -276,7 +276,7 @@ class ImageSweep:
         """Sweep when a day has gone by since the last time, until cancelled.
 
         Raises:
-            StorageFailed: the disk failed; the file must be opened anew.
+            StorageFailed: the disk failed; reopen the file.
         """
         await trio.sleep(START_AFTER_S)
         while True:

@@ -12,7 +12,7 @@ from pattern_core.models.model import Usage
 
 
 class Meters(Protocol):
-    """Somebody who counts. Names of tools and models are the agents' own; who counts sees to it that they are few."""
+    """Counts for an operator. Names of tools and models are the agents' own: bound how many of them are kept."""
 
     commits: int
     """Transactions of journals that are on disk."""

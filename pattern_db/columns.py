@@ -71,7 +71,7 @@ def unix_ms(text: str) -> int:
     """Unix milliseconds of a column text, or of any RFC 3339 time with an offset; finer digits are cut off.
 
     Raises:
-        ValueError: not such a time, or without an offset: nobody knows when a local time was.
+        ValueError: not such a time, or without an offset: a local time names no moment.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:

@@ -147,7 +147,7 @@ class Database:
         begun, it is finished and its value returned.
 
         Raises:
-            DatabaseError: storage refused; `StorageFailed` means that the file must be opened anew.
+            DatabaseError: storage refused; `StorageFailed` means that the file must be reopened.
             Exception: whatever `fn` raised; nothing of it is stored.
         """
         return await self._lane.submit(Request(lambda connection: fn(connection, *args, **kwargs), "write"))

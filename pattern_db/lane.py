@@ -167,7 +167,7 @@ class Lane:
             request = self._ended.popleft()
             result = request.result
             if request.state != "running" or result is None:
-                continue  # given up meanwhile: the caller was told that nobody knows
+                continue  # given up: the caller was told that the outcome is unknown
             request.state = "done"
             if request.announce is not None and isinstance(result, outcome.Value):
                 request.announce(result.value)
@@ -178,7 +178,7 @@ class Lane:
     def give_up_if_stuck(self, timeout_s: float) -> None:
         """Fail everything that waits if a batch has run for longer than `timeout_s`: the disk hangs.
 
-        The thread cannot be stopped; what it was doing may still be stored, so the callers are told that nobody knows.
+        The thread cannot be stopped and may still store its work, so the callers are told that the outcome is unknown.
         """
         with self._lock:
             if self.is_stuck or time.monotonic() - self._running_since <= timeout_s:
@@ -224,7 +224,7 @@ def _run_batch(lane: Lane, batch: list[Request[object]]) -> None:
     """Run the requests in one transaction (none if all only read) and set each one's outcome.
 
     Trouble with storage fails the whole batch and the lane: nothing later runs on a connection whose state is
-    unknown, until the file is opened anew. Any other error rolls back only its own request.
+    unknown, until the file is reopened. Any other error rolls back only its own request.
     """
     if lane.failed is not None and batch[0].kind != "close":  # all that a failed connection is still good for
         _fail_all(batch, lane.failed)
@@ -284,7 +284,7 @@ def _fail_lane(lane: Lane, batch: list[Request[object]], error: BaseException) -
     if failure is not error:
         failure.__cause__ = error
     lane.failed = failure
-    outcome.capture(_roll_back, lane.connection)  # if it fails: the file is opened anew in any case
+    outcome.capture(_roll_back, lane.connection)  # if it fails: the file is reopened in any case
     _fail_all(batch, failure)
 
 

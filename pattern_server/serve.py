@@ -260,7 +260,7 @@ async def _given_back(embedders: EmbedderShelf) -> AsyncIterator[None]:
 
 async def _run_constellation(constellation_id: str, started: Callable[[Constellation], None], **parts: object) -> None:
     """One life of a constellation, see `pattern_server.life`. The supervisor runs this."""
-    # Half of all code, which is needed with the first constellation: imported in a thread, so that nobody waits for it.
+    # Half of all code, which is needed with the first constellation: imported in a thread; no request waits.
     life = await trio.to_thread.run_sync(import_module, "pattern_server.life")
     await life.run(constellation_id, started, **parts)
 

@@ -100,7 +100,7 @@ class EmbeddingQueue:
         """Embed what lacks a vector, and questions, until cancelled.
 
         Raises:
-            StorageFailed: the disk failed; the file must be opened anew.
+            StorageFailed: the disk failed; reopen the file.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._queries.run)

@@ -133,7 +133,7 @@ class Consolidator:
                 try:
                     await self.consolidate(self._merging)
                 except (DocumentDamaged, storage.NotFound) as error:
-                    # Nothing is lost by not merging, and whoever opens the block next is told.
+                    # Nothing is lost by not merging, and the next to open the block is told.
                     _log.error("the updates of block %s cannot be merged: %s", self._merging, error)
             self._merging = ""
             self._asked = trio.Event()
@@ -142,7 +142,7 @@ class Consolidator:
     async def consolidate(self, block_id: str) -> bool:
         """Merge a block's stored updates into a checkpoint, now; return whether there were any.
 
-        Updates that are stored meanwhile stay as they are; of the earlier checkpoints those are kept that the
+        Updates that are stored while this runs stay as they are; of the earlier checkpoints those are kept that the
         retention names.
 
         Raises:
@@ -154,7 +154,7 @@ class Consolidator:
             return False
         try:
             await self._database.write(_merge, checkpoint, updates, now_text(self._clock), self._retention)
-        except storage.Conflict:  # somebody merged further meanwhile
+        except storage.Conflict:  # another task merged further
             return False
         self._on_merged(block_id, len(updates), sum(len(update.update_blob) for update in updates))
         return True

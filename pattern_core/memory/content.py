@@ -92,7 +92,7 @@ def _field_value(state: State, field: Field, prefix: str) -> Json:
 def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> list[Write]:
     """The fewest changes that make `after` of `before`, both canonical values of the schema.
 
-    What is the same in both is not touched, so that what others change there meanwhile survives the merge.
+    What is the same in both is not touched, so that what others change there survives the merge.
     """
     match schema:
         case TextSchema():

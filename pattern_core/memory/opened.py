@@ -411,7 +411,7 @@ def store_edit(connection: Connection, row: BlockRow, update: bytes, line: Histo
     """Store what one edit writes: the update, the text for search and lists of the block after it, its line of history.
 
     Raises:
-        NotFound: (of storage) the block was deleted meanwhile.
+        NotFound: (of storage) the block has been deleted.
         Conflict: (of storage) another writer was first.
     """
     source = UpdateSource.AGENT if is_agent(by.author) else UpdateSource.MANUAL

@@ -431,7 +431,7 @@ def store_settings(connection: Connection, block_id: str, changes: BlockChanges,
     """Change a block's settings.
 
     Raises:
-        NotFound: (of storage) the block was deleted meanwhile.
+        NotFound: (of storage) the block has been deleted.
         Conflict: (of storage) the owner has another active block of the new label.
     """
     with _label_taken(changes.label), storage.translated():

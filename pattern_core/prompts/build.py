@@ -138,7 +138,7 @@ class Material(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """The parts to show, in the order given, those left out, and remarks for whoever asks why."""
+    """The parts to show, in the order given, those left out, and remarks for explanations."""
 
     shown: Sequence[Part]
     left_out: Sequence[LeftOut]

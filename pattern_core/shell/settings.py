@@ -47,4 +47,4 @@ class ShellSettings:
     file_bytes: int = 1024**3
     open_files: int = 1024
     grace_s: float = 2.0  # between SIGTERM and SIGKILL
-    idle_s: float = 3600.0  # after which a task that nobody looks at is ended
+    idle_s: float = 3600.0  # after which a task that is not asked about is ended

@@ -204,7 +204,7 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
     `peer` is a number that no document knows yet.
 
     Raises:
-        NotFound: (of storage) the block was deleted meanwhile.
+        NotFound: (of storage) the block has been deleted.
         Conflict: (of storage) it was changed meanwhile.
     """
     damage, sound = mending.damage, mending.sound
