@@ -161,9 +161,7 @@ class _Connection:
             "state": {ABORT: self._close, GONE: self._request},
         }
         await self._app(scope, self._receive, self._send)
-        if (
-            self._parser.their_state is h11.SEND_BODY
-        ):  # no reader asked for the body; where there is none, this is its end
+        if self._parser.their_state is h11.SEND_BODY:  # the body was not read; where there is none, this is its end
             with suppress(h11.RemoteProtocolError):
                 self._parser.next_event()
         if self._parser.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
