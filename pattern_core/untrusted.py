@@ -23,26 +23,31 @@ _TAGS = re.compile(
 )
 _IN_ATTRIBUTE = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " "})
 MASK = "[secret left out]"
-# Shapes of keys and tokens, by their vendors' documentation, and the usual ways to write down a password.
+# Shapes of keys and tokens, by their vendors' documentation, and the usual ways to write down a password. Each pattern
+# begins with the first letters of its alternatives, since at most places none of them can stand.
 _SECRETS = re.compile(
     r"""
-    -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
-    | \b(?=[sgxae])(?:  # the first letters of those below: at most places nothing else is tried
-          sk-[A-Za-z0-9_-]{16,}
-        | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}
-        | xox[abeprs]-[A-Za-z0-9-]{10,}
-        | A(?:KI|SI)A[0-9A-Z]{16}\b
-        | AIza[0-9A-Za-z_-]{35}
-        | eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}
-      )
-    | (?<=://)[^\s/:@]+:[^\s/@]+(?=@)
-    | (?<=\bbearer\ )[A-Za-z0-9._~+/-]{16,}=*
+    (?=[-sgxae])(?:
+        -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+      | \b(?:
+            sk-[A-Za-z0-9_-]{16,}
+          | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}
+          | xox[abeprs]-[A-Za-z0-9-]{10,}
+          | A(?:KI|SI)A[0-9A-Z]{16}\b
+          | AIza[0-9A-Za-z_-]{35}
+          | eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}
+        )
+    )
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
-_NAMED_SECRET = re.compile(
-    r"""(\b(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?token|auth[_-]?token)["']?\s*[:=]\s*["']?)"""
-    r"""([^\s"',;]{6,})""",
+# Of these, what stands before the secret stays: a URL's slashes, the scheme of a header, a name.
+_CREDENTIALS = re.compile(
+    r"(?=[:b])(?:(://)[^\s/:@]+:[^\s/@]+(?=@)|\b(bearer )[A-Za-z0-9._~+/-]{16,}=*)", re.IGNORECASE
+)
+_NAMED_SECRETS = re.compile(
+    r"""(?=[psa])\b((?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?token|auth[_-]?token)["']?\s*[:=]\s*"""
+    r"""["']?)[^\s"',;]{6,}""",
     re.IGNORECASE,
 )
 
@@ -85,7 +90,9 @@ def _with_text(part: Part, change: Callable[[str], str]) -> Part:
 
 def masked(text: str) -> str:
     """The text without what has the shape of a key, a token or a password; for what was not written for this prompt."""
-    return _NAMED_SECRET.sub(rf"\1{MASK}", _SECRETS.sub(MASK, text))
+    for pattern in (_SECRETS, _CREDENTIALS, _NAMED_SECRETS):
+        text = pattern.sub(lambda found: f"{found[found.lastindex] if found.lastindex else ''}{MASK}", text)
+    return text
 
 
 def marked_result(message: Message) -> Message:

@@ -52,7 +52,7 @@ class Breadth:
 FULL = Breadth(candidates=50, nearest=40, leaders=20, documents=200, compared=100, posted=20_000, together=40_000)
 SESSIONS = Breadth(candidates=150, nearest=150, leaders=20, documents=200, compared=100, posted=20_000, together=40_000)
 QUICK = Breadth(
-    candidates=20, nearest=20, leaders=8, documents=24, compared=24, posted=300, together=1_500, is_bounded=True
+    candidates=16, nearest=20, leaders=6, documents=24, compared=24, posted=200, together=800, is_bounded=True
 )
 
 
