@@ -100,7 +100,9 @@ class Roster:
         ids: Ids,
         limits: Limits,
         commit: CommitWork,
+        on_rename: Callable[[str, str | None], None],
     ) -> None:
+        """`on_rename` is told of an agent's new name, and of None where it was deleted."""
         self._database = database
         self._memory = memory
         self._tools = tools
@@ -108,6 +110,7 @@ class Roster:
         self._ids = ids
         self._limits = limits
         self._commit = commit
+        self._on_rename = on_rename
         self._known: dict[str, Agent] = {}
         self._changing = trio.Lock()  # a change starts from what the one before it left
 
@@ -200,7 +203,7 @@ class Roster:
             await self._commit(work)
             self._known[agent.id] = changed
         if changed.name != agent.name:
-            self._memory.forget(agent.id)
+            self._on_rename(agent.id, changed.name)
         return changed
 
     async def delete(self, id_or_name: str) -> Agent:
@@ -216,7 +219,7 @@ class Roster:
             work.event("agent.deleted", {"agent_id": agent.id, "name": agent.name})
             await self._commit(work)
             self._known.pop(agent.id, None)
-        self._memory.forget(agent.id)
+        self._on_rename(agent.id, None)
         return agent
 
     def _check(self, agent: Agent, tools: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ from pattern_core.memory.past.revising import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
+from pattern_core.prompts.activity import TURNS_MAX, Lately
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
@@ -53,7 +55,8 @@ from pattern_db.enums import ApprovalKind
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import events as event_table
 from pattern_db.journal import inbox, turns
-from pattern_db.tables import messages
+from pattern_db.tables import activity, messages
+from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
 
 DRAIN_RETRY_S = 5
@@ -69,6 +72,7 @@ class _Opened:
     agents_with_work: list[str]
     unwanted: list[tuple[str, str]]
     halt: HaltRow | None
+    newest_turns: Sequence[TurnActivity]
 
 
 class Constellation:
@@ -157,6 +161,7 @@ class Constellation:
             ids=ids,
             limits=limits,
             commit=commit,
+            on_rename=self._renamed,
         )
         self.imports = HistoryImports(
             find_agent=self.roster.get,
@@ -178,17 +183,29 @@ class Constellation:
         self.image_sweep = ImageSweep(database=database, clock=clock, commit=self._journal.commit)
         self._toolbox = _toolbox(runtime, database, ids, commit, opened.halt)
         self.halt = self._toolbox.halt
-        self._services = self._turn_services(ids)
+        self._services = self._turn_services(ids, opened)
 
-    def _turn_services(self, ids: Ids) -> TurnServices:
+    def _renamed(self, agent_id: str, name: str | None) -> None:
+        self.memory.forget(agent_id)
+        self._services.prompts.lately.rename(agent_id, name)
+
+    def _turn_services(self, ids: Ids, opened: _Opened) -> TurnServices:
         database, clock = self.database, self._runtime.clock
+        prompts = Prompts(
+            database=database,
+            memory=self.memory,
+            search=self.search,
+            tools=self._tools,
+            clock=clock,
+            lately=Lately(opened.newest_turns),
+        )
         return TurnServices(
             constellation_id=self.id,
             database=database,
             journal=self._journal,
             models=self._models,
             tools=self._tools,
-            prompts=Prompts(database=database, memory=self.memory, search=self.search, tools=self._tools, clock=clock),
+            prompts=prompts,
             compaction=self.compaction,
             toolbox=self._toolbox,
             mcp=self.mcp,
@@ -448,6 +465,7 @@ def _open(connection: Connection) -> _Opened:
         turns.agents_with_work(connection),
         turns.unwanted(connection),
         halt.stored(connection),
+        activity.newest_turns(connection, TURNS_MAX),
     )
 
 

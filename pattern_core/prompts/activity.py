@@ -10,18 +10,21 @@ tasks. An agent that is alone has no section of what happened, since what it did
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from heapq import merge
 
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.settings import ContextSettings
 from pattern_core.untrusted import escaped
 from pattern_db.columns import Json
-from pattern_db.connection import Connection
-from pattern_db.tables import activity
-from pattern_db.tables.activity import Mark, NotedActivity, TurnActivity
+from pattern_db.enums import TurnStatus
+from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, TurnActivity
+from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.tasks import OpenTask
 
-KNOWN_MAX = 1_000  # turns whose lines are at hand
+TURNS_MAX = 100  # that are remembered: a prompt shows no more (context.activity_max)
+PARTS_MAX = 500  # lines that are kept: every prompt shows those of the one before it, and a few new ones
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
 _PRIORITIES = ("low", "medium", "high", "urgent")
@@ -36,59 +39,90 @@ _SUMMARIES = ("summary", "description", "title", "text")  # where an event's det
 
 
 class Lately:
-    """What turns were told as. Every prompt tells of the same turns as the one before it, and of a few new ones."""
+    """The newest turns of all agents, and the lines that prompts tell of them in.
 
-    def __init__(self) -> None:
-        self._turns: dict[Mark, TurnActivity] = {}
-        self._parts: dict[tuple[Mark, bool, bool, int], Part] = {}
+    They are read once, when the constellation is opened; from then on it is told of every commit that matters. So a
+    prompt has them at once, and none waits for the file.
+    """
 
-    def turns(self, connection: Connection, marks: Sequence[Mark]) -> list[TurnActivity]:
-        """The turns of the marks, which were read in the same transaction; only those that are new are read."""
-        new = [mark for mark in marks if mark not in self._turns]
-        if new and len(self._turns) + len(new) > KNOWN_MAX:
-            self._turns, new = {}, list(marks)
-        for one in activity.of_turns(connection, [turn_id for turn_id, _status, _name in new]) if new else ():
-            self._turns[_mark(one)] = one
-        return [self._turns[mark] for mark in marks if mark in self._turns]
+    def __init__(self, turns: Sequence[TurnActivity] = ()) -> None:
+        """`turns` are the newest ones, oldest first."""
+        self._turns = {turn.id: turn for turn in turns}
+        self._agents = {turn.agent_id for turn in turns}
+        self._parts: dict[tuple[str, str, str, bool, bool, int], Part] = {}
+
+    def start(self, turn_id: str, agent: AgentRow, sender: str, words: str, started_at: str) -> None:
+        """Note a turn that was started: who answers whom, and the words that it answers."""
+        self._turns[turn_id] = TurnActivity(
+            id=turn_id,
+            agent_id=agent.id,
+            agent_name=agent.name,
+            sender=sender,
+            status=TurnStatus.RUNNING.value,
+            started_at=started_at,
+            words=words[:WORDS_CHARS],
+        )
+        self._agents.add(agent.id)
+        if len(self._turns) > TURNS_MAX:
+            del self._turns[next(iter(self._turns))]
+
+    def change(self, turn_id: str, status: str) -> None:
+        """Note what has become of a turn."""
+        if turn_id in self._turns:
+            self._turns[turn_id] = replace(self._turns[turn_id], status=status)
+
+    def rename(self, agent_id: str, name: str | None) -> None:
+        """Note an agent's new name; None if it was deleted, and its turns with it."""
+        turns = [turn for turn in self._turns.values() if name is not None or turn.agent_id != agent_id]
+        self._turns = {
+            turn.id: replace(turn, agent_name=name) if name is not None and turn.agent_id == agent_id else turn
+            for turn in turns
+        }
 
     def parts(
         self,
         agent_id: str,
-        turns: Sequence[TurnActivity],
+        turn_id: str,
         noted: Sequence[NotedActivity],
         settings: ContextSettings,
+        *,
+        since: str,
     ) -> list[Part]:
-        """The lines for one agent. Its own are few; without anybody else's there are none at all."""
-        there: list[TurnActivity | NotedActivity] = [*turns, *noted]
-        if all(one.agent_id == agent_id for one in there):
+        """The lines for one agent's turn of what happened at `since` or later, the turn itself left out.
+
+        Its own are few; without anybody else's there are none at all. `noted` come newest first.
+        """
+        if not noted and self._agents <= {agent_id}:
             return []
+        newest = reversed(self._turns.values())
+        turns: Iterable[TurnActivity | NotedActivity] = (
+            turn for turn in newest if turn.id != turn_id and turn.started_at >= since
+        )
         chosen: list[Part] = []
-        own = 0
-        for one in sorted(there, key=_moment, reverse=True):
-            own += one.agent_id == agent_id
-            if (one.agent_id == agent_id and own > settings.activity_own_max) or len(chosen) >= settings.activity_max:
+        own, others, hours = 0, 0, settings.activity_hours
+        for one in merge(turns, noted, key=_moment, reverse=True):
+            if own + others == settings.activity_max:
+                break
+            is_own = one.agent_id == agent_id
+            if is_own and own == settings.activity_own_max:
                 continue
-            hours = settings.activity_hours
+            own, others = own + is_own, others + (not is_own)
             chosen.append(
                 self._turn(one, agent_id, hours)
                 if isinstance(one, TurnActivity)
-                else _part(one.id, noted_line(one, agent_id), hours, is_own=one.agent_id == agent_id)
+                else _part(one.id, noted_line(one, agent_id), hours, is_own=is_own)
             )
-        return chosen
+        return chosen if others else []
 
     def _turn(self, turn: TurnActivity, reader: str, hours: int) -> Part:
         is_own, is_asked = turn.agent_id == reader, turn.sender == f"agent:{reader}"
-        key = (_mark(turn), is_own, is_asked, hours)
+        key = (turn.id, turn.status, turn.agent_name, is_own, is_asked, hours)
         known = self._parts.get(key)
         if known is None:
-            if len(self._parts) >= KNOWN_MAX:
+            if len(self._parts) >= PARTS_MAX:
                 self._parts.clear()
             known = self._parts[key] = _part(turn.id, turn_line(turn, reader), hours, is_own=is_own)
         return known
-
-
-def _mark(turn: TurnActivity) -> Mark:
-    return (turn.id, turn.status, turn.agent_name)
 
 
 def _part(ref: str, text: str, hours: int, *, is_own: bool) -> Part:

@@ -43,7 +43,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, SearchKind
 from pattern_db.tables import activity, prompts, tasks
-from pattern_db.tables.activity import Mark, NotedActivity, TurnActivity
+from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.memory_blocks import Via, VisibleBlock
 from pattern_db.tables.prompts import CountedRow
@@ -71,11 +71,10 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Rows that one look into the tables found: what can be searched, open tasks, what others did."""
+    """Rows that one look into the tables found: what can be searched, open tasks, what was noted for everybody."""
 
     findable: Sequence[SearchKind] = ()
     tasks: Sequence[OpenTask] = ()
-    turns: Sequence[TurnActivity] = ()
     noted: Sequence[NotedActivity] = ()
 
 
@@ -201,8 +200,8 @@ class Prompts:
     search: Searching
     tools: ToolRegistry
     clock: Clock
+    lately: Lately = field(default_factory=Lately)
     _calibration: Calibration = field(default_factory=Calibration, init=False)
-    _lately: Lately = field(default_factory=Lately, init=False)
     _conversations: WeakKeyDictionary[History, Conversation] = field(default_factory=WeakKeyDictionary, init=False)
 
     async def make(self, agent: AgentRow, history: History, offered: Offered, found: Findings, *, seed: int) -> Prompt:
@@ -246,7 +245,6 @@ class Prompts:
         connection: Connection,
         *,
         agent_id: str,
-        turn_id: str,
         before: str,
         now_ms: int,
         settings: ContextSettings,
@@ -257,26 +255,30 @@ class Prompts:
         first.
         """
         hidden = settings.hidden
-        since = iso(now_ms - settings.activity_hours * HOUR_MS)
+        since = _since(now_ms, settings)
         there = prompts.beyond(connection, agent_id, before, since)
         findable = there.findable if Kind.RECALLED not in hidden else ()
         due = tasks.open_of(connection, agent_id, TASKS_MAX) if there.tasks and Kind.TASKS not in hidden else ()
         noted: Sequence[NotedActivity] = ()
-        turns: Sequence[TurnActivity] = ()
-        if Kind.ACTIVITY not in hidden and settings.activity_max > 0:
-            if there.noted:
-                noted = activity.noted_since(connection, since, limit=4 * settings.activity_max)
-            if there.others or noted:
-                marks = _turns(connection, (agent_id, turn_id), settings, since, noted)
-                turns = self._lately.turns(connection, marks)
-        if not (findable or due or turns or noted):
-            return None
-        return Seen(findable=findable, tasks=due, turns=turns, noted=noted)
+        if there.noted and Kind.ACTIVITY not in hidden:
+            noted = activity.noted_since(connection, since, limit=4 * settings.activity_max)
+        return Seen(findable=findable, tasks=due, noted=noted) if findable or due or noted else None
 
-    async def find(self, seen: Seen, agent_id: str, history: History, settings: ContextSettings) -> Findings:
-        """Return what a turn's prompts show beyond the conversation; it may take as long as one search may.
+    def at_once(
+        self, agent_id: str, turn_id: str, settings: ContextSettings, noted: Sequence[NotedActivity] = ()
+    ) -> Findings:
+        """Return what a turn's prompts show beyond the conversation as far as it is at hand: what others did."""
+        if Kind.ACTIVITY in settings.hidden:
+            return Findings()
+        since = _since(self.clock.now_ms(), settings)
+        return Findings(parts=self.lately.parts(agent_id, turn_id, noted, settings, since=since))
 
-        `make` made the first of them already, without that.
+    async def find(
+        self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
+    ) -> Findings:
+        """Return all that a turn's prompts show beyond the conversation; it may take as long as one search may.
+
+        `make` made the first of them already, with what is there `at_once`.
         """
         now = now_text(self.clock)
         recalled = Recalled()
@@ -293,9 +295,9 @@ class Prompts:
                 now=now,
             )
             recalled = await recall(self.search, question, settings)
-        lately = self._lately.parts(agent_id, seen.turns, seen.noted, settings)
+        lately = self.at_once(agent_id, turn_id, settings, seen.noted)
         return Findings(
-            parts=[*recalled.parts, *task_parts(seen.tasks, now), *lately],
+            parts=[*recalled.parts, *task_parts(seen.tasks, now), *lately.parts],
             left_out=recalled.left_out,
         )
 
@@ -359,19 +361,9 @@ def is_named(label: str, words: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(label)}(?!\w)", words, re.IGNORECASE) is not None
 
 
-def _turns(
-    connection: Connection,
-    reader: tuple[str, str],
-    settings: ContextSettings,
-    since: str,
-    noted: Sequence[NotedActivity],
-) -> list[Mark]:
-    """Others' turns, and the agent's own ones beside them: an agent that is alone is shown none."""
-    me, turn_id = reader
-    others = activity.newest_turns(connection, since, but=turn_id, limit=settings.activity_max, not_by=me)
-    if not others and all(one.agent_id == me for one in noted):
-        return []
-    return [*others, *activity.newest_turns(connection, since, but=turn_id, limit=settings.activity_own_max, by=me)]
+def _since(now_ms: int, settings: ContextSettings) -> str:
+    """Since when a prompt tells what happened."""
+    return iso(now_ms - settings.activity_hours * HOUR_MS)
 
 
 def _texts(messages: Sequence[Message]) -> list[str]:

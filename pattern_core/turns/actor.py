@@ -368,7 +368,14 @@ class Actors:
             if delivery is not None:
                 record.accept(partial(_store, record, delivery), [delivery.arrival.queued], delivery.commit)
             ends_at, is_queued = known_facts.deadline_at, delivery is None
-            record.start(incoming, message.payload, deadline_at=ends_at, limits=own, queued=is_queued)
+            record.start(
+                incoming,
+                message.payload,
+                deadline_at=ends_at,
+                limits=own,
+                queued=is_queued,
+                on_commit=partial(services.prompts.lately.start, message.id, agent, message.sender, incoming.text),
+            )
             try:
                 await self._conduct(turn, running)
             except Conflict:
@@ -390,6 +397,7 @@ class Actors:
         finally:
             del self._running[turn.record.id]
             turn.record.abandon()
+            self._services.prompts.lately.change(turn.record.id, turn.record.status)
 
     async def _take_up(self, agent_id: str, row: TurnRow) -> None:
         """Continue a turn that a dead process left, or whose questions were answered."""

@@ -51,7 +51,7 @@ from pattern_core.turns.state import Asking, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus
+from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TurnStatus
 from pattern_db.errors import Conflict
 from pattern_db.journal import approvals, inbox, steps, turns
 from pattern_db.journal import events as event_table
@@ -101,6 +101,7 @@ class Record:
     attempt: int = 0
     sequence: int = 0
     is_started: bool = False  # on disk
+    status: str = TurnStatus.RUNNING.value  # on disk, once it is started
     is_ending: bool = False  # its end is on the way to the disk, or there
     has_waited: bool = False
     is_streamed: bool = False
@@ -209,9 +210,18 @@ class Record:
         self._recorded.append(Recorded(store, drafts, on_commit=on_commit))
 
     def start(
-        self, incoming: Message, payload: Mapping[str, object], *, deadline_at: str, limits: TurnBudget, queued: bool
+        self,
+        incoming: Message,
+        payload: Mapping[str, object],
+        *,
+        deadline_at: str,
+        limits: TurnBudget,
+        queued: bool,
+        on_commit: Callable[[str], None],
     ) -> None:
         """T1: take the accepted message into the conversation. A `queued` one leaves the inbox.
+
+        `on_commit` is called after the commit, with the time at which the turn was started.
 
         The commit raises Conflict where the message was cancelled, or another one goes before it.
         """
@@ -230,7 +240,7 @@ class Record:
             messages.append(connection, [row])
 
         self.history.append(incoming)
-        self._recorded.append(Recorded(started, [draft]))
+        self._recorded.append(Recorded(started, [draft], on_commit=partial(on_commit, now)))
 
     def resume(self, *, waited: bool, deadline_at: str) -> None:
         """Record that this process takes up an unfinished turn, or one that `waited` for a person."""
@@ -393,6 +403,7 @@ class Record:
             return None, [Draft("turn.waiting", {"approvals": asked})]
 
         await self.flush(waiting)
+        self.status = TurnStatus.WAITING.value
 
     async def start_calls(self, rows: Sequence[EffectRow], *, timeout_s: float) -> None:
         """T5: store the intent to run these calls; only then may they touch the outside."""
@@ -502,6 +513,7 @@ class Record:
 
         self.is_ending = True
         await self.flush(store, now=now)
+        self.status = ending.status
         for _finished, message in results:
             self.history.append(message)
         self.journal.meters.turn_ended(ending.status, self.journal.seconds_since(self.began_ms))

@@ -144,19 +144,18 @@ class Turn:
     async def open_step(self, dead: DeadAttempt | None = None) -> Asking:
         """T2: make the prompt of the next step, or of another attempt after a `dead` one, and open the step.
 
-        The first prompt is made as if there was nothing to show beyond the conversation. Whether that is so is looked
-        up in the transaction that opens the step; where it is not, the rest is found and the step opened after that.
+        The first prompt shows of what is beyond the conversation only what is at hand. Whether there is more is looked
+        up in the transaction that opens the step; if so, it is found and the step opened after that.
 
         Raises:
             LimitReached: a budget forbids it, or what was asked does not fit.
         """
         look: Look | None = None
         if self._found is None:
-            self._found = NOTHING_FOUND
+            self._found = self._services.prompts.at_once(self.agent.id, self.record.id, self.settings.context)
             look = partial(
                 self._services.prompts.look,
                 agent_id=self.agent.id,
-                turn_id=self.record.id,
                 before=self.record.history.first,
                 now_ms=self._services.clock.now_ms(),
                 settings=self.settings.context,
@@ -172,7 +171,7 @@ class Turn:
                 return asking
             look = None
             self._found = await self._services.prompts.find(
-                seen, self.agent.id, self.record.history, self.settings.context
+                seen, self.agent.id, self.record.id, self.record.history, self.settings.context
             )
 
     async def _fitting(self, step: int) -> Asking:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from pattern_db.columns import Json, from_json, to_json
+from pattern_db.columns import Json, from_json
 from pattern_db.connection import Connection, fetch_all
 
 TURNS_REACH = 500  # newest turns that are looked at, so that a file with years of them costs no more
@@ -38,32 +36,15 @@ class NotedActivity:
     timestamp: str
 
 
-Mark: TypeAlias = tuple[str, str, str]
-"""A turn's id and status and its agent's name: as long as these stay, its activity does."""
-
-
-def newest_turns(
-    connection: Connection, since: str, *, but: str, limit: int, by: str | None = None, not_by: str | None = None
-) -> list[Mark]:
-    """The newest turns of all agents that were started at `since` or later, newest first, without the one with the
-    id `but`; only those of the agent `by`, or only those of others than `not_by`, if given.
-    """
+def newest_turns(connection: Connection, limit: int) -> list[TurnActivity]:
+    """The newest turns of all agents that were started, oldest first."""
     rows = fetch_all(
         connection,
-        "SELECT t.id, t.status, a.name FROM turn AS t JOIN agents AS a ON a.id = t.agent_id"
-        " WHERE t.key > (SELECT coalesce(max(key), 0) FROM turn) - ?1 AND t.started_at >= ?2 AND t.id <> ?3"
-        " AND (?5 IS NULL OR t.agent_id = ?5) AND (?6 IS NULL OR t.agent_id <> ?6) ORDER BY t.key DESC LIMIT ?4",
-        (TURNS_REACH, since, but, limit, by, not_by),
+        f"{_TURN} WHERE t.key > (SELECT coalesce(max(key), 0) FROM turn) - ? AND t.started_at IS NOT NULL"
+        " ORDER BY t.key DESC LIMIT ?",
+        (TURNS_REACH, limit),
     )
-    return [(turn_id, status, name) for turn_id, status, name in rows]
-
-
-def of_turns(connection: Connection, ids: Sequence[str]) -> list[TurnActivity]:
-    """The activity of these turns, in no order; of those that there are and that were started."""
-    rows = connection.execute(
-        f"{_TURN} WHERE t.id IN (SELECT value FROM json_each(?)) AND t.started_at IS NOT NULL", (to_json(list(ids)),)
-    )
-    return [_activity(row) for row in rows]
+    return [_activity(row) for row in reversed(rows)]
 
 
 def turn(connection: Connection, turn_id: str) -> TurnActivity | None:

@@ -57,14 +57,11 @@ class StepPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """What a prompt could show beside memory and conversation: kinds to search, open tasks, noted events, and
-    whether there are other agents.
-    """
+    """What a prompt could show beside memory and conversation: kinds to search, open tasks, noted events."""
 
     findable: Sequence[SearchKind]
     tasks: bool
     noted: bool
-    others: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +165,8 @@ def text_of(connection: Connection, ref: str) -> str | None:
 
 def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Beyond:
     """What there is for the agent beyond its prompt: messages at positions smaller than `before` (empty: the prompt
-    shows none), archive entries, passages of attached files, open tasks, events noted from `since` on, other agents.
-    Looks at one row of each.
+    shows none), archive entries, passages of attached files, open tasks, events noted from `since` on. Looks at one row
+    of each.
     """
     row = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND position < ?2),"
@@ -178,15 +175,13 @@ def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Be
         " WHERE a.agent_id = ?1),"
         " EXISTS (SELECT 1 FROM tasks WHERE agent_id = ?1 AND status IN ('pending', 'in_progress'))"
         " OR EXISTS (SELECT 1 FROM tasks WHERE agent_id IS NULL AND status IN ('pending', 'in_progress')),"
-        " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4),"
-        " EXISTS (SELECT 1 FROM agents WHERE id <> ?1)",
+        " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4)",
         (agent_id, before or "~", CONSTELLATION_OWNER, since),  # '~' is beyond all digits
     ).fetchone()
-    *found, has_tasks, has_noted, has_others = row or (False,) * 6
+    *found, has_tasks, has_noted = row or (False,) * 5
     kinds = (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.FILE)
     return Beyond(
         findable=tuple(kind for kind, is_there in zip(kinds, found, strict=True) if is_there),
         tasks=bool(has_tasks),
         noted=bool(has_noted),
-        others=bool(has_others),
     )

@@ -1,23 +1,18 @@
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from pattern_core.prompts import activity as module
 from pattern_core.prompts.activity import TASKS_MAX, WORDS_MAX, Lately, noted_line, task_line, task_parts, turn_line
-from pattern_core.prompts.parts import Kind
+from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.settings import ContextSettings
-from pattern_db import template
-from pattern_db.journal import turns
-from pattern_db.journal.turns import NewTurn
-from pattern_db.migrate import migrations_of
-from pattern_db.tables import activity, agents
 from pattern_db.tables.activity import NotedActivity, TurnActivity
 from pattern_db.tables.tasks import OpenTask
 from tests.pattern_core.turns.rig import ADA
-from tests.support import START, USER
+from tests.support import START
 
 SETTINGS = ContextSettings()
 TURN = TurnActivity(
@@ -37,6 +32,7 @@ NOTED = NotedActivity(
     details={"summary": "The rent is paid"},
     timestamp="2026-01-01T11:00:00.000Z",
 )
+BOB = replace(ADA, id="agent_bob", name="bob")
 NOW = "2026-01-15T12:00:00.000Z"
 TASK = OpenTask(id="task_1", agent_id="ada", title="Pay  the\nrent", status="pending", priority=2, due_at=None)
 
@@ -64,12 +60,23 @@ def test_a_noted_event_is_one_line() -> None:
     assert noted_line(mine, "agent_bob") == "[11:00] [AGENT:ada] task changed"
 
 
+def told(
+    turns: Sequence[TurnActivity] = (),
+    noted: Sequence[NotedActivity] = (),
+    *,
+    reader: str = "agent_ada",
+    settings: ContextSettings = SETTINGS,
+    lately: Lately | None = None,
+) -> list[Part]:
+    return (lately or Lately(turns)).parts(reader, "turn_now", noted, settings, since=START)
+
+
 def test_the_newest_come_first_and_own_ones_are_few() -> None:
     own = [
         replace(TURN, id=f"turn_a{hour}", agent_id="agent_ada", started_at=f"2026-01-01T{hour:02}:00:00.000Z")
         for hour in range(12, 18)
     ]
-    parts = Lately().parts("agent_ada", [TURN, *own], [NOTED], SETTINGS)
+    parts = told([TURN, *own], [NOTED])
     assert [part.ref for part in parts] == ["turn_a17", "turn_a16", "turn_a15", "act_1", "turn_1"]
     assert parts[0].reason == "what the agent did in the last 24 hours"
     assert parts[-1].reason == "what happened in the constellation in the last 24 hours"
@@ -77,51 +84,49 @@ def test_the_newest_come_first_and_own_ones_are_few() -> None:
 
 def test_there_are_only_so_many() -> None:
     many = [replace(TURN, id=f"turn_{number:02}") for number in range(30)]
-    assert len(Lately().parts("agent_ada", many, [], SETTINGS)) == SETTINGS.activity_max
-    assert Lately().parts("agent_ada", many, [], ContextSettings(activity_max=0)) == []
+    assert [part.ref for part in told(many)] == [f"turn_{number}" for number in range(29, 9, -1)]
+    assert told(many, settings=ContextSettings(activity_max=0)) == []
 
 
 def test_an_agent_that_is_alone_is_not_told_of_itself() -> None:
-    assert Lately().parts("agent_bob", [TURN], [], SETTINGS) == []
-    assert Lately().parts("agent_bob", [], [], SETTINGS) == []
+    assert told([TURN], reader="agent_bob") == []
+    assert told([TURN, replace(TURN, id="turn_2")], [replace(NOTED, agent_id="agent_bob")], reader="agent_bob") == []
+    assert told() == []
 
 
-def test_what_was_told_is_not_read_again_until_it_changes() -> None:
-    with closing(template.in_memory(migrations_of("constellation"), now=START)) as db:
-        for agent_id, name in (("agent_ada", "ada"), ("agent_bob", "bob")):
-            agents.create(db, replace(ADA, id=agent_id, name=name))
-        key = turns.insert(db, NewTurn(id="turn_1", agent_id="agent_bob", sender=USER, seed=1, created_at=START))
-        turns.start(db, key, batch_id="1", epoch=1, started_at=START, deadline_at=START)
-        lately, statements = Lately(), list[str]()
-
-        def told() -> list[str]:
-            statements.clear()
-            found = lately.turns(db, activity.newest_turns(db, START, but="", limit=9))
-            return [part.text for part in lately.parts("agent_ada", found, [], SETTINGS)]
-
-        def note(_cursor: object, sql: str, _values: object) -> bool:
-            statements.append(sql)
-            return True
-
-        db.exec_trace = note
-        assert told() == ["[00:00] [AGENT:bob] is busy with a person"]
-        assert len(statements) == 2
-        assert told() == ["[00:00] [AGENT:bob] is busy with a person"]
-        assert len(statements) == 1
-        db.exec_trace = None
-        turns.end(db, key, status="completed", ended_at=START)
-        assert told() == ["[00:00] [AGENT:bob] answered a person"]
-        db.execute("UPDATE agents SET name = 'rob' WHERE id = 'agent_bob'")
-        assert told() == ["[00:00] [AGENT:rob] answered a person"]
+def test_the_turn_itself_and_what_is_long_ago_are_left_out() -> None:
+    long_ago = replace(TURN, id="turn_old", started_at="2025-12-31T23:59:59.999Z")
+    assert told([long_ago, replace(TURN, id="turn_now")]) == []
+    assert [part.ref for part in told([long_ago, TURN])] == ["turn_1"]
 
 
-def test_lines_that_are_at_hand_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KNOWN_MAX", 5)
+def test_what_a_turn_comes_to_is_told_with_the_agents_name_of_now() -> None:
+    lately = Lately()
+    lately.start(TURN.id, BOB, TURN.sender, "", TURN.started_at)
+
+    def line() -> list[str]:
+        return [part.text for part in told(lately=lately)]
+
+    assert line() == ["[10:42] [AGENT:bob] is busy with a person"]
+    lately.change("turn_1", "completed")
+    lately.change("turn_unknown", "completed")
+    assert line() == ["[10:42] [AGENT:bob] answered a person"]
+    lately.rename("agent_bob", "rob")
+    lately.rename("agent_eve", "eva")
+    assert line() == ["[10:42] [AGENT:rob] answered a person"]
+    lately.rename("agent_bob", None)
+    assert line() == []
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURNS_MAX", 5)
+    monkeypatch.setattr(module, "PARTS_MAX", 7)
     lately = Lately()
     for number in range(20):
-        [part] = lately.parts("agent_ada", [replace(TURN, id=f"turn_{number}")], [], SETTINGS)
-        assert part.ref == f"turn_{number}"
-        assert len(lately._parts) <= 5
+        lately.start(f"turn_{number}", BOB, TURN.sender, "Hello", TURN.started_at)
+        refs = [part.ref for part in told(lately=lately)]
+        assert refs == [f"turn_{at}" for at in range(number, max(number - 5, -1), -1)]
+        assert len(lately._parts) <= 7
 
 
 def test_a_task_is_one_line() -> None:

@@ -37,7 +37,7 @@ from pattern_db.enums import BlockType, EffectClass, Permission, Role
 from pattern_db.tables import memory_blocks
 from pattern_db.tables.memory_blocks import Attachment
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, NOW, Rig, constellation
-from tests.support import START, USER, Running, make_message, note, running
+from tests.support import START, USER, Running, in_memory, make_message, note, running
 
 EDITED_EVERY = 12  # turns between two edits of a core block
 OFFERED = Offered(tools=(), window=8_192, output_max=100)
@@ -145,7 +145,9 @@ async def test_others_are_told_of_by_their_turns_and_tasks_by_their_rows() -> No
         await it.database.write(_task, ada)
         await it.say("Hello")
         await it.say("Hello again")
-    bob, first, second = it.provider.requests
+        await it.constellation.roster.update("bob", {"name": "rob"})
+        await it.say("And now?")
+    bob, first, second, third = it.provider.requests
     assert section(bob, "agent_activity") == ""
     assert section(first, "agent_activity").splitlines()[2:-1] == [
         '[00:00] [AGENT:bob] answered a person: "Count the chairs"'
@@ -154,7 +156,20 @@ async def test_others_are_told_of_by_their_turns_and_tasks_by_their_rows() -> No
         " [YOU",
         " [AGENT:bob",
     ]
+    assert "[AGENT:rob] answered a person" in section(third, "agent_activity")
     assert section(first, "open_tasks") == "<open_tasks>\n- Pay the rent (high)\n</open_tasks>"
+
+
+async def test_what_others_did_is_known_after_a_restart() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=says("yes"), database=database) as it:
+            await agent(it, "bob")
+            await it.say("Count the chairs", "bob")
+        async with running(otherwise=says("yes"), database=database, seed=2) as it:
+            await agent(it, "ada")
+            await it.say("Hello")
+    [request] = it.provider.requests
+    assert '[AGENT:bob] answered a person: "Count the chairs"' in section(request, "agent_activity")
 
 
 def _task(connection: Connection, agent_id: str) -> None:

@@ -80,6 +80,10 @@ OWN = Link(provider=ADA.model_provider, model=ADA.model_name, reason="the agent'
 TABLES = ("turn", "inbox", "step", "effect", "event", "usage", "messages", "approval", "prompt_log", "meta")
 
 
+def unnoticed(_started_at: str) -> None:
+    """Nobody is told that a turn was started."""
+
+
 @dataclass(kw_only=True)
 class Rig:
     """The record of one turn, `turn_1`, that has been accepted."""
@@ -108,7 +112,9 @@ class Rig:
         """Record T1."""
         incoming = self.journal.new_message("user", Text(text=words))
         self.record.batch_id = incoming.position
-        self.record.start(incoming, {"content": words}, deadline_at=DEADLINE, limits=TurnBudget(), queued=True)
+        self.record.start(
+            incoming, {"content": words}, deadline_at=DEADLINE, limits=TurnBudget(), queued=True, on_commit=unnoticed
+        )
         return incoming
 
     async def open(self) -> None:

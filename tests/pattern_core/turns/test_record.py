@@ -30,7 +30,7 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.steps import EffectRow
 from pattern_db.tables import meta
-from tests.pattern_core.turns.rig import ADA, DEADLINE, EPOCH, OWN, Rig, accepted, asking, reply
+from tests.pattern_core.turns.rig import ADA, DEADLINE, EPOCH, OWN, Rig, accepted, asking, reply, unnoticed
 from tests.support import START, USER
 
 LATER = "2026-01-01T01:00:00.000Z"
@@ -98,7 +98,7 @@ async def test_a_message_says_where_it_came_from() -> None:
     async with accepted() as rig:
         incoming = rig.journal.new_message("user", Text(text="hello"))
         payload = {"content": "hello", "source": "mail", "source_metadata": {"from": "bob"}}
-        rig.record.start(incoming, payload, deadline_at=DEADLINE, limits=TurnBudget(), queued=True)
+        rig.record.start(incoming, payload, deadline_at=DEADLINE, limits=TurnBudget(), queued=True, on_commit=unnoticed)
         await rig.record.flush()
         assert await rig.rows("SELECT source, source_metadata FROM messages") == [("mail", '{"from":"bob"}')]
 

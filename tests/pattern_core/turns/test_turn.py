@@ -27,6 +27,7 @@ from pattern_core.turns.admission import Incoming
 from pattern_core.turns.record import Record
 from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn, TurnFacts
 from pattern_db.columns import Json
+from tests.pattern_core.turns.rig import unnoticed
 from tests.support import USER, Running, note, rows, running, shout
 
 LATER = "2026-01-01T00:05:00.000Z"
@@ -269,7 +270,9 @@ async def stage(
             batch_id=incoming.position,
             key=int(str(key)),
         )
-        record.start(incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget(), queued=True)
+        record.start(
+            incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget(), queued=True, on_commit=unnoticed
+        )
         facts = TurnFacts(seed=7, source="user", depth=0, deadline=math.inf, deadline_at=LATER)
         turn = Turn(services, record, facts)
         await turn._equip(None)

@@ -90,18 +90,16 @@ def findable(db: Connection, agent_id: str, before: str) -> Sequence[SearchKind]
 
 
 def test_what_others_left_is_asked_for_only_if_there_is_any(db: Connection) -> None:
-    def told(agent_id: str, since: str = NOW) -> tuple[bool, bool, bool]:
+    def told(agent_id: str, since: str = NOW) -> tuple[bool, bool]:
         there = prompts.beyond(db, agent_id, "", since)
-        return there.tasks, there.noted, there.others
+        return there.tasks, there.noted
 
-    assert told("agt_ada") == (False, False, True)  # there is bob
-    db.execute("DELETE FROM agents WHERE id = 'agt_bob'")
-    assert told("agt_ada") == (False, False, False)
+    assert told("agt_ada") == (False, False)
     db.execute(
         "INSERT INTO activity_events (id, event_type, details, timestamp) VALUES ('evt_1', 'noted', '{}', ?)", (NOW,)
     )
-    assert told("agt_ada") == (False, True, False)
-    assert told("agt_ada", since=NOW[:-1] + "a") == (False, False, False)
+    assert told("agt_ada") == (False, True)
+    assert told("agt_ada", since=NOW[:-1] + "a") == (False, False)
     task = "INSERT INTO tasks (id, agent_id, title, status, created_at, updated_at) VALUES (?, ?, 't', ?, ?, ?)"
     db.execute(task, ("task_1", "agt_ada", "completed", NOW, NOW))
     assert not told("agt_ada")[0]
