@@ -231,27 +231,28 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> Fitted
     for the moment must never decide which of them are shown: nothing flows up to them. Blocks that the message names
     have what the pinned ones leave, and as much of the window.
     """
-    out: dict[int, str] = {}
+    places: dict[Kind, list[int]] = {}
+    for number, part in enumerate(parts):
+        places.setdefault(part.kind, []).append(number)
+    out = {
+        number: f"switched off by context.show.{kind}" for kind in settings.hidden for number in places.pop(kind, ())
+    }
     room = 0
     for kind in _SHARING:
         room += settings.extra_tokens * settings.shares.get(kind, 0) // 100
         left = max(room, window // PINNED_WINDOW_SHARE) if kind in (Kind.PINNED, Kind.REFERRED) else room
-        for number, part in enumerate(parts):
-            if part.kind is not kind or kind in settings.hidden:
-                continue
-            if part.tokens <= left:
-                left -= part.tokens
-                room -= part.tokens
+        for number in places.get(kind, ()):
+            tokens = parts[number].tokens
+            if tokens <= left:
+                left -= tokens
+                room -= tokens
             else:
                 sharing = _DRAWS_ON.get(kind, kind)
                 share = f"{settings.shares[sharing]} % of {settings.extra_tokens} for {sharing.value}"
                 out[number] = f"no room: {left} tokens are left (context: {share})"
         room = max(room, 0)
-    for number, part in enumerate(parts):
-        if part.kind in settings.hidden:
-            out[number] = f"switched off by context.show.{part.kind}"
     notes = []
-    core = sum(part.tokens for part in parts if part.kind is Kind.CORE)
+    core = sum(parts[number].tokens for number in places.get(Kind.CORE, ()))
     if core * CORE_WINDOW_SHARE > window:
         notes.append(
             f"the core blocks take about {core} of the window's {window} tokens; shorten them, or make some of them"
@@ -277,10 +278,13 @@ def halves_of(material: Material, last: Halves | None = None) -> Halves:
     )
     behind = [part for part in fitted.shown if part.place is Place.TAIL]
     # Blocks as they are, then each other kind as one section.
-    texts = [part.text for part in behind if part.kind not in _SECTIONS]
-    for kind, (tag, about) in _SECTIONS.items():
-        lines = [part.text for part in behind if part.kind is kind]
+    texts: list[str] = []
+    sections: dict[Kind, list[str]] = {kind: [] for kind in _SECTIONS}
+    for part in behind:
+        sections.get(part.kind, texts).append(part.text)
+    for kind, lines in sections.items():
         if lines:
+            tag, about = _SECTIONS[kind]
             inner = "\n".join([about, *lines] if about else lines)
             texts.append(f"<{tag}>\n{inner}\n</{tag}>")
     left_out_behind = [one for one in left_out if PLACES[one.kind] is Place.TAIL]
