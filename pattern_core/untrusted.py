@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
-from pattern_core.messages import Message, Part, Text, ToolResult
+from pattern_core.messages import Message, Role, Text, ToolResult
 
 # Our tags, as a text could write them: with spaces, of any case, opening or closing.
 _TAGS = re.compile(
@@ -72,20 +71,27 @@ def marked_import(message: Message) -> Message:
     side, and would begin to answer between tags if their answers stood between them.
     """
     if message.role == "assistant":
-        return replace(message, parts=tuple(_with_text(part, escaped) for part in message.parts))
+        return _reworded(message, "assistant", escaped)
     source = "an imported conversation" if message.role == "user" else "an imported conversation, its instructions"
-    return replace(
-        message,
-        role="user",
-        parts=tuple(_with_text(part, lambda text: marked(text, source)) for part in message.parts),
+    return _reworded(message, "user", lambda text: marked(text, source))
+
+
+def _reworded(message: Message, role: Role, change: Callable[[str], str]) -> Message:
+    """The message in other words, said by `role`; itself if nothing differs."""
+    parts = tuple(
+        Text(text=change(part.text), signature=part.signature) if isinstance(part, Text) else part
+        for part in message.parts
     )
-
-
-def _with_text(part: Part, change: Callable[[str], str]) -> Part:
-    if not isinstance(part, Text):
-        return part
-    text = change(part.text)
-    return part if text == part.text else replace(part, text=text)
+    if (role, parts) == (message.role, message.parts):
+        return message
+    return Message(
+        role=role,
+        parts=parts,
+        id=message.id,
+        position=message.position,
+        created_at=message.created_at,
+        is_imported=message.is_imported,
+    )
 
 
 def masked(text: str) -> str:
