@@ -67,10 +67,11 @@ class _Delivery:
     error: PatternError | DatabaseError | None = None
     is_known: trio.Event = field(default_factory=trio.Event)
 
-    def commit(self) -> None:
-        """Note that the message is on disk, and let its sender continue."""
-        self.accepted = self.stored
-        self.is_known.set()
+    def settle(self, committed: bool) -> None:
+        """Let the sender continue if the message is on disk."""
+        if committed:
+            self.accepted = self.stored
+            self.is_known.set()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -366,7 +367,7 @@ class Actors:
         turn = self._awake[agent_id].turn = Turn(services, record, known_facts)
         with self._listed(turn) as running:
             if delivery is not None:
-                record.accept(partial(_store, record, delivery), [delivery.arrival.queued], delivery.commit)
+                record.accept(partial(_store, record, delivery), delivery.arrival.queued, delivery.settle)
             ends_at, is_queued = known_facts.deadline_at, delivery is None
             record.start(incoming, message.payload, deadline_at=ends_at, limits=own, queued=is_queued)
             try:

@@ -28,9 +28,8 @@ from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
 from pattern_core.turns.consent import AGREED
 from pattern_core.turns.judge import Judge, StepBorder
-from pattern_core.turns.record import DeadAttempt, Record
+from pattern_core.turns.record import CallRefused, DeadAttempt, Record
 from pattern_core.turns.recovery import GONE, INTERRUPTED, Act, AskAgain, Begin, InDoubt, is_doubtful
-from pattern_core.turns.rows import CallRefused
 from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, Requests, Sender, TurnServices, TurnStopped
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import EffectStatus

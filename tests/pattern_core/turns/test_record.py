@@ -18,8 +18,7 @@ from pattern_core.messages import Text, ToolCall
 from pattern_core.models.routing import Link
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Arrival, Incoming
-from pattern_core.turns.record import DeadAttempt
-from pattern_core.turns.rows import CallRefused
+from pattern_core.turns.record import CallRefused, DeadAttempt
 from pattern_core.turns.state import COMPLETED, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
@@ -109,8 +108,10 @@ async def test_a_flush_that_is_refused_stores_nothing_and_loses_nothing() -> Non
         work, settled = noting()
         rig.record.finish(done(row), work, NOTE.arguments)
         before, said = await rig.stored(), rig.said
+        refused = UnitOfWork()
+        refused.store(refuse)
         with pytest.raises(Conflict, match="somebody was first"):
-            await rig.record.flush(refuse)
+            await rig.record.flush(refused)
         assert (await rig.stored(), rig.said, settled) == (before, said, [])
         assert not rig.record.is_flushed
         await rig.record.flush()
@@ -388,6 +389,10 @@ async def test_a_step_for_which_something_is_found_first_is_not_opened() -> None
         assert (await rig.names())[-1] == "turn.started"  # but what was recorded is on disk now
         assert await rig.record.open_step(asking(prompt=rig.prompt()), look=look) is None
         assert rig.record.step == 1
+        found.append("another task")
+        dead = DeadAttempt(is_charged=True)
+        assert await rig.record.open_step(asking(prompt=rig.prompt()), look=look, dead=dead) == "another task"
+        assert await rig.rows("SELECT attempt, status FROM step") == [(1, "open")]
 
 
 async def test_a_budget_that_was_set_during_the_turn_is_kept_and_what_is_held_is_let_go() -> None:
