@@ -270,13 +270,12 @@ class Constellation:
             )
         admission.check(incoming, self._limits)
         agent = await self.roster.get(incoming.agent_id)
-        admission.check_agent(agent)
-        incoming = admission.addressed_to(incoming, agent)
-        return (await self._actors.submit(agent, self._arrival(incoming))).ticket
+        return await self._actors.submit(self._arrival(incoming, agent))
 
-    def _arrival(self, incoming: Incoming) -> Arrival:
+    def _arrival(self, incoming: Incoming, agent: Agent) -> Arrival:
+        incoming = admission.address(incoming, agent)
         now = now_text(self._runtime.clock)
-        return Arrival(incoming=incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
+        return Arrival.of(incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
     async def _deliver(self, sender: Sender, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
@@ -301,10 +300,10 @@ class Constellation:
             source_metadata={"agent_id": sender.agent.id, "agent_name": sender.agent.name, "turn_id": sender.turn_id},
             parent_turn=sender.turn_key,
             depth=sender.depth + 1,
+            policy="enqueue",
         )
         admission.check(incoming, self._limits)
-        admission.check_agent(agent)
-        arrival = self._arrival(incoming)
+        arrival = self._arrival(incoming, agent)
 
         def store(connection: Connection) -> list[Event]:
             return admission.accept(connection, arrival, self._limits)[1]
@@ -316,7 +315,7 @@ class Constellation:
 
         work.store_and_tell(store)
         work.when_settled(settled)
-        return arrival.turn_id
+        return arrival.turn.id
 
     def transaction(self) -> AbstractAsyncContextManager[UnitOfWork]:
         """A unit of work for several changes: committed together at the end of the block, or not at all.

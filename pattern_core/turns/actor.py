@@ -12,8 +12,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import cast
 
 import trio
 
@@ -24,7 +22,7 @@ from pattern_core.conversation.history import History, load_history
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError, Unavailable
 from pattern_core.rules import facts
 from pattern_core.turns import admission, recovery
-from pattern_core.turns.admission import Accepted, Arrival, NotAtRest
+from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
 from pattern_core.turns.record import DeadAttempt, Record
 from pattern_core.turns.recovery import Act, AskAgain, Begin, FoundTurn
 from pattern_core.turns.state import Ending, TurnServices, TurnStopped, Unflushed, cancelled
@@ -53,24 +51,19 @@ class _Message:
     payload: Mapping[str, object]
 
 
-class _Refused(Exception):
-    """A message was not accepted; the cause is the error for its sender."""
-
-
 @dataclass(slots=True, kw_only=True)
 class _Delivery:
-    """A message on its way to an agent at rest. `is_known` is set once it is on disk (`accepted`), or refused."""
+    """A message on its way to an agent at rest. `is_known` is set once it is on disk (`ticket`), or refused."""
 
     arrival: Arrival
-    stored: Accepted | None = None  # within the transaction
-    accepted: Accepted | None = None
+    ticket: Ticket | None = None
     error: PatternError | DatabaseError | None = None
     is_known: trio.Event = field(default_factory=trio.Event)
 
     def settle(self, committed: bool) -> None:
         """Let the sender continue if the message is on disk."""
         if committed:
-            self.accepted = self.stored
+            self.ticket = Ticket(turn_id=self.arrival.turn.id)
             self.is_known.set()
 
 
@@ -133,30 +126,31 @@ class Actors:
         """Wait until some agent has stopped working."""
         await self._rest.park()
 
-    async def submit(self, agent: Agent, arrival: Arrival) -> Accepted:
+    async def submit(self, arrival: Arrival) -> Ticket:
         """Accept a message (T0); return once it is on disk. An agent at rest starts its turn in the same transaction.
 
         Raises:
             PatternError: as `admission.accept`.
             StorageFailed: the disk failed.
         """
+        agent_id = arrival.incoming.agent_id
         delivery = _Delivery(arrival=arrival)
-        worker = self._handed_over(agent.id, delivery)
+        worker = self._handed_over(agent_id, delivery)
         if worker is not None:
             worker.receiving.acquire_nowait()
             try:
                 await delivery.is_known.wait()
             finally:
                 worker.receiving.release()
-            if delivery.accepted is None:
+            if delivery.ticket is None:
                 stopped = "the constellation has just stopped; send this again in a few seconds"
                 raise delivery.error or Unavailable(stopped)
-            return delivery.accepted
-        worker = self._awake.get(agent.id)
+            return delivery.ticket
+        worker = self._awake.get(agent_id)
         if worker is not None and worker.receiving.locked():
             async with worker.receiving:  # what was sent first is accepted first
                 pass
-        return await self._accept(agent.id, arrival)
+        return await self._accept(arrival)
 
     def _handed_over(self, agent_id: str, delivery: _Delivery) -> _Worker | None:
         """Give a message to an agent that rests, or is about to; None if it does not, or is not ready."""
@@ -171,9 +165,9 @@ class Actors:
         worker.delivery = delivery
         return worker
 
-    async def _accept(self, agent_id: str, arrival: Arrival) -> Accepted:
+    async def _accept(self, arrival: Arrival) -> Ticket:
         """T0 alone: the message waits in the inbox."""
-        limits = self._services.limits
+        agent_id, limits = arrival.incoming.agent_id, self._services.limits
         accepted = await self._services.journal.commit(lambda connection: admission.accept(connection, arrival, limits))
         if accepted.key is not None:
             if accepted.stops is not None:
@@ -181,7 +175,7 @@ class Actors:
             if arrival.incoming.policy == "steer":
                 self._steer(agent_id)
             self.wake(agent_id)
-        return accepted
+        return accepted.ticket
 
     def wake(self, agent_id: str) -> None:
         """Have the agent look into its inbox. Cheap, and harmless when there is nothing."""
@@ -302,14 +296,14 @@ class Actors:
 
     async def _receive(self, agent_id: str, delivery: _Delivery) -> None:
         """Accept a message and start its turn, in one transaction if the agent is at rest in the rows, too."""
-        arrival = delivery.arrival
+        incoming, turn = delivery.arrival.incoming, delivery.arrival.turn
         message = _Message(
             key=0,
-            id=arrival.turn_id,
-            seed=arrival.seed,
-            sender=arrival.incoming.sender,
-            depth=arrival.incoming.depth,
-            payload=admission.payload_of(arrival.incoming),
+            id=turn.id,
+            seed=turn.seed,
+            sender=turn.sender,
+            depth=turn.depth,
+            payload=admission.payload_of(incoming),
         )
         try:
             if not self._may_work(agent_id):
@@ -318,22 +312,19 @@ class Actors:
         except NotAtRest:
             self.forget(agent_id)  # its place in the history is another's
             try:
-                delivery.accepted = await self._accept(agent_id, arrival)
+                delivery.ticket = await self._accept(delivery.arrival)
             except PatternError as error:
                 delivery.error = error
-        except _Refused as refused:
-            self.forget(agent_id)
-            delivery.error = cast("PatternError", refused.__cause__)
         except StorageFailed as error:
             delivery.error = copy.copy(error)
-            if delivery.accepted is not None:
+            if delivery.ticket is not None:
                 raise
         finally:
             self._settle(delivery)
 
     def _settle(self, delivery: _Delivery) -> None:
         """Let the sender continue, whatever happened; where the disk failed, with what it said."""
-        if delivery.accepted is None and delivery.error is None:
+        if delivery.ticket is None and delivery.error is None:
             delivery.error = copy.copy(self._services.database.failure)
         delivery.is_known.set()
 
@@ -366,10 +357,10 @@ class Actors:
         )
         turn = self._awake[agent_id].turn = Turn(services, record, known_facts)
         with self._listed(turn) as running:
+            arrival, ends_at = None if delivery is None else delivery.arrival, known_facts.deadline_at
+            rows = record.start(incoming, message.payload, deadline_at=ends_at, limits=own, arrival=arrival)
             if delivery is not None:
-                record.accept(partial(_store, record, delivery), delivery.arrival.queued, delivery.settle)
-            ends_at, is_queued = known_facts.deadline_at, delivery is None
-            record.start(incoming, message.payload, deadline_at=ends_at, limits=own, queued=is_queued)
+                rows.when_settled(delivery.settle)
             try:
                 await self._conduct(turn, running)
             except Conflict:
@@ -527,15 +518,6 @@ class Actors:
         closed = recovery.close_calls(found.unanswered)
         await turn.record.end(ending, closed=closed, cut_off=cut_off)
         self.forget(turn.agent.id)
-
-
-def _store(record: Record, delivery: _Delivery, connection: Connection) -> None:
-    """T0 of a message whose turn starts in the same transaction: the turn gets its key."""
-    try:
-        delivery.stored = admission.accept_at_rest(connection, delivery.arrival)
-    except PatternError as error:
-        raise _Refused from error
-    record.key = delivery.stored.key or 0
 
 
 def _find_work(connection: Connection, agent_id: str) -> TurnRow | _Message | None:

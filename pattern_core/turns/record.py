@@ -5,7 +5,7 @@ its own. So whatever was recorded is on disk before a 2xx, an event, a model cal
 
 | moment | method | stored | flushed |
 |---|---|---|---|
-| T0 accepted | `accept` | turn, `turn.queued` (`admission.accept`) | before the 2xx |
+| T0 accepted | `admission.accept`, or `start` | turn, `turn.queued` | before the 2xx |
 | T1 started | `start` | turn running, the message, what the turn may spend, `turn.started` | before the model call |
 | T2 asks | `open_step` | step open, `step.started`; a dead attempt superseded and charged at an estimate | at once |
 | T2' streams | `stream` | pieces of the answer | at once |
@@ -38,7 +38,7 @@ from pattern_core.journal import Journal
 from pattern_core.messages import Message, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.tokens import estimate_usage
-from pattern_core.turns.admission import parts_of
+from pattern_core.turns.admission import Arrival, accept_at_rest, parts_of
 from pattern_core.turns.state import Asking, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
@@ -50,6 +50,7 @@ from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.inbox import InboxRow
 from pattern_db.journal.steps import EffectRow, StepRow
+from pattern_db.journal.turns import Started
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -212,35 +213,43 @@ class Record:
 
     # T0, T1
 
-    def accept(self, store: Callable[[Connection], object], draft: Draft, on_settled: Callable[[bool], None]) -> None:
-        """T0: record that the turn is accepted; `store` sets its key. `on_settled` is called after the commit."""
-        rows = self._record(draft)
-        rows.store(store)
-        rows.when_settled(on_settled)
-
     def start(
-        self, incoming: Message, payload: Mapping[str, object], *, deadline_at: str, limits: TurnBudget, queued: bool
-    ) -> None:
-        """T1: take the accepted message into the conversation. A `queued` one leaves the inbox.
+        self,
+        incoming: Message,
+        payload: Mapping[str, object],
+        *,
+        deadline_at: str,
+        limits: TurnBudget,
+        arrival: Arrival | None = None,
+    ) -> UnitOfWork:
+        """T1: take the accepted message out of the inbox into the conversation. With an `arrival` T0 as well, of a
+        message for an agent at rest: it is in no inbox. Return what will be stored.
 
-        The commit raises Conflict where the message was cancelled, or another one goes before it.
+        The commit raises Conflict where the message was cancelled, or another one goes before it; with an `arrival`
+        NotAtRest.
         """
-        now = self.journal.now()
         row = self._message_row(incoming, payload=payload)
-        draft = Draft("turn.started", {}, {"agent_id": self.agent.id, "message_id": incoming.id})
+        start = Started(
+            batch_id=self.batch_id,
+            epoch=self.journal.epoch,
+            started_at=self.journal.now(),
+            deadline_at=deadline_at,
+        )
 
         def started(connection: Connection) -> None:
-            if queued:
+            if arrival is None:
                 inbox.take_first(connection, self.agent.id, self.key)
-            epoch = self.journal.epoch
-            turns.start(
-                connection, self.key, batch_id=self.batch_id, epoch=epoch, started_at=now, deadline_at=deadline_at
-            )
+                turns.start(connection, self.key, start)
+            else:
+                self.key = accept_at_rest(connection, arrival, start)
             self._is_unbounded = not ledger.open_turn(connection, self.key, limits, self.journal.budgets)
             messages.append(connection, [row])
 
         self.history.append(incoming)
-        self._record(draft).store(started)
+        rows = self._record() if arrival is None else self._record(arrival.queued)
+        rows.drafts.append(Draft("turn.started", {}, {"agent_id": self.agent.id, "message_id": incoming.id}))
+        rows.store(started)
+        return rows
 
     def resume(self, *, waited: bool, deadline_at: str) -> None:
         """Record that this process takes up an unfinished turn, or one that `waited` for a person."""

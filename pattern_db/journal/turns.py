@@ -14,6 +14,8 @@ _COLUMNS = (
     " error, deadline_at, created_at, started_at, ended_at, fingerprint, time_left_ms"
 )
 
+_BUSY = "SELECT 1 FROM turn WHERE agent_id = ?1 AND ended_at IS NULL AND status <> 'waiting' LIMIT 1"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTurn:
@@ -28,6 +30,16 @@ class NewTurn:
     depth: int = 0
     idempotency: bytes | None = None
     fingerprint: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What is stored when a turn starts: its batch, the epoch of who runs it, and until when it may take."""
+
+    batch_id: str
+    epoch: int
+    started_at: str
+    deadline_at: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,32 @@ def insert(connection: Connection, turn: NewTurn) -> int:
             turn.fingerprint,
             turn.seed,
             turn.created_at,
+        ),
+    ).get
+    return key
+
+
+def insert_started(connection: Connection, turn: NewTurn, started: Started) -> int | None:
+    """Store an accepted turn as running and return its key; None, and nothing is stored, if its agent is busy."""
+    key: int | None = connection.execute(
+        "INSERT INTO turn (agent_id, id, parent_turn, depth, sender, idempotency, fingerprint, seed, created_at,"
+        " batch_id, epoch, started_at, deadline_at, status, first_event)"
+        " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'running',"
+        f" (SELECT coalesce(max(seq), 0) + 1 FROM event) WHERE NOT EXISTS ({_BUSY}) RETURNING key",
+        (
+            turn.agent_id,
+            turn.id,
+            turn.parent_turn,
+            turn.depth,
+            turn.sender,
+            turn.idempotency,
+            turn.fingerprint,
+            turn.seed,
+            turn.created_at,
+            started.batch_id,
+            started.epoch,
+            started.started_at,
+            started.deadline_at,
         ),
     ).get
     return key
@@ -137,10 +175,7 @@ def running(connection: Connection, agent_id: str) -> TurnRow | None:
 
 def is_busy(connection: Connection, agent_id: str) -> bool:
     """Whether the agent has a turn under way or in line."""
-    row = connection.execute(
-        "SELECT 1 FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status <> 'waiting' LIMIT 1", (agent_id,)
-    ).fetchone()
-    return row is not None
+    return connection.execute(_BUSY, (agent_id,)).fetchone() is not None
 
 
 def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
@@ -187,9 +222,7 @@ def unwanted(connection: Connection) -> list[tuple[str, str]]:
     return [(turn_id, reason) for turn_id, reason in rows]
 
 
-def start(
-    connection: Connection, key: int, *, batch_id: str, epoch: int, started_at: str, deadline_at: str | None
-) -> None:
+def start(connection: Connection, key: int, started: Started) -> None:
     """Mark a queued turn as running.
 
     Raises:
@@ -198,7 +231,7 @@ def start(
     connection.execute(
         "UPDATE turn SET status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
         " WHERE key = ? AND status = 'queued'",
-        (batch_id, epoch, started_at, deadline_at, key),
+        (started.batch_id, started.epoch, started.started_at, started.deadline_at, key),
     )
     if connection.changes() != 1:
         raise _not_any_more(key, "queued")

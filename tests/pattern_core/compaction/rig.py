@@ -222,7 +222,7 @@ async def stage(
 
 def _accept(connection: Connection, limits: Limits) -> tuple[Accepted, list[Event]]:
     incoming = Incoming(agent_id=ADA.id, content="hello", sender=USER)
-    return admission.accept(connection, Arrival(incoming=incoming, turn_id="turn_1", seed=7, now=START), limits)
+    return admission.accept(connection, Arrival.of(incoming, turn_id="turn_1", seed=7, now=START), limits)
 
 
 def loose_ends(conversation: Sequence[Message]) -> list[str]:

@@ -11,7 +11,7 @@ from pattern_core.prompts.parts import Kind
 from pattern_core.prompts.settings import ContextSettings
 from pattern_db import template
 from pattern_db.journal import turns
-from pattern_db.journal.turns import NewTurn
+from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import activity, agents
 from pattern_db.tables.activity import NotedActivity, TurnActivity
@@ -91,7 +91,7 @@ def test_what_was_told_is_not_read_again_until_it_changes() -> None:
         for agent_id, name in (("agent_ada", "ada"), ("agent_bob", "bob")):
             agents.create(db, replace(ADA, id=agent_id, name=name))
         key = turns.insert(db, NewTurn(id="turn_1", agent_id="agent_bob", sender=USER, seed=1, created_at=START))
-        turns.start(db, key, batch_id="1", epoch=1, started_at=START, deadline_at=START)
+        turns.start(db, key, Started(batch_id="1", epoch=1, started_at=START, deadline_at=START))
         lately, statements = Lately(), list[str]()
 
         def told() -> list[str]:

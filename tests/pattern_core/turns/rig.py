@@ -108,7 +108,7 @@ class Rig:
         """Record T1."""
         incoming = self.journal.new_message("user", Text(text=words))
         self.record.batch_id = incoming.position
-        self.record.start(incoming, {"content": words}, deadline_at=DEADLINE, limits=TurnBudget(), queued=True)
+        self.record.start(incoming, {"content": words}, deadline_at=DEADLINE, limits=TurnBudget())
         return incoming
 
     async def open(self) -> None:
@@ -175,4 +175,4 @@ async def accepted() -> AsyncIterator[Rig]:
 
 def _accept(connection: Connection, turn_id: str) -> tuple[Accepted, list[Event]]:
     incoming = Incoming(agent_id=ADA.id, content="hello", sender=USER)
-    return admission.accept(connection, Arrival(incoming=incoming, turn_id=turn_id, seed=7, now=START), Limits())
+    return admission.accept(connection, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), Limits())

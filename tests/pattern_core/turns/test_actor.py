@@ -284,7 +284,7 @@ async def test_messages_at_once_are_all_accepted_in_order_and_answered_once() ->
 def _waits(connection: Connection, agent_id: str) -> None:
     """A message that waits in the rows, and that nobody told the agent of."""
     incoming = Incoming(agent_id=agent_id, content="waits", sender=USER)
-    admission.accept(connection, Arrival(incoming=incoming, turn_id="turn_waits", seed=1, now=START), Limits())
+    admission.accept(connection, Arrival.of(incoming, turn_id="turn_waits", seed=1, now=START), Limits())
 
 
 @pytest.mark.parametrize("is_awake", [False, True])

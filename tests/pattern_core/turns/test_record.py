@@ -97,7 +97,7 @@ async def test_a_message_says_where_it_came_from() -> None:
     async with accepted() as rig:
         incoming = rig.journal.new_message("user", Text(text="hello"))
         payload = {"content": "hello", "source": "mail", "source_metadata": {"from": "bob"}}
-        rig.record.start(incoming, payload, deadline_at=DEADLINE, limits=TurnBudget(), queued=True)
+        rig.record.start(incoming, payload, deadline_at=DEADLINE, limits=TurnBudget())
         await rig.record.flush()
         assert await rig.rows("SELECT source, source_metadata FROM messages") == [("mail", '{"from":"bob"}')]
 
@@ -466,7 +466,7 @@ async def test_a_rules_call_is_a_message_with_planned_effects() -> None:
 
 def steer(connection: Connection, turn_id: str) -> tuple[None, list[Event]]:
     incoming = Incoming(agent_id=ADA.id, content=f"words of {turn_id}", sender=USER, policy="steer")
-    arrival = Arrival(incoming=incoming, turn_id=turn_id, seed=7, now=START)
+    arrival = Arrival.of(incoming, turn_id=turn_id, seed=7, now=START)
     return None, admission.accept(connection, arrival, Limits())[1]
 
 

@@ -421,7 +421,7 @@ def _add_to(connection: Connection, turn_id: str) -> None:
     """Add to a turn a request to another agent, room that was made, and a call that may have happened."""
     row = turns.by_id(connection, turn_id)
     child = Incoming(agent_id=row.agent_id, content="do", sender=f"agent:{row.agent_id}", parent_turn=row.key, depth=1)
-    admission.accept(connection, Arrival(incoming=child, turn_id="turn_child", seed=1, now=START), Limits())
+    admission.accept(connection, Arrival.of(child, turn_id="turn_child", seed=1, now=START), Limits())
     append(connection, (row.key, row.id), [Draft("history.compacted", {})], created_at=START)
     connection.execute("UPDATE effect SET status = 'in_doubt' WHERE step = 1").fetchall()
 

@@ -269,7 +269,7 @@ async def stage(
             batch_id=incoming.position,
             key=int(str(key)),
         )
-        record.start(incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget(), queued=True)
+        record.start(incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget())
         facts = TurnFacts(seed=7, source="user", depth=0, deadline=math.inf, deadline_at=LATER)
         turn = Turn(services, record, facts)
         await turn._equip(None)
