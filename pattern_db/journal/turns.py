@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pattern_db.connection import Connection
 from pattern_db.errors import Conflict, NotFound
@@ -13,16 +14,16 @@ _COLUMNS = (
     "key, id, agent_id, parent_turn, depth, sender, status, batch_id, seed, epoch, steps, resumes, cancel_reason,"
     " error, deadline_at, created_at, started_at, ended_at, fingerprint, time_left_ms"
 )
-
+_NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
+_NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
 _BUSY = "SELECT 1 FROM turn WHERE agent_id = ?1 AND ended_at IS NULL AND status <> 'waiting' LIMIT 1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTurn:
+class NewTurn(NamedTuple):
     """A turn about to be accepted. `idempotency` and `fingerprint` are 16-byte digests; times are stored text."""
 
-    id: str
     agent_id: str
+    id: str
     sender: str
     seed: int
     created_at: str
@@ -32,9 +33,8 @@ class NewTurn:
     fingerprint: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """What is stored when a turn starts: its batch, the epoch of who runs it, and until when it may take."""
+class Started(NamedTuple):
+    """What is stored when a turn starts: its batch, the epoch of who runs it, and until when it may run."""
 
     batch_id: str
     epoch: int
@@ -75,20 +75,9 @@ class TurnRow:
 def insert(connection: Connection, turn: NewTurn) -> int:
     """Store an accepted turn as queued and return its key."""
     key: int = connection.execute(
-        "INSERT INTO turn (id, agent_id, parent_turn, depth, sender, idempotency, fingerprint, status, seed,"
-        " created_at, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?,"
-        " (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING key",
-        (
-            turn.id,
-            turn.agent_id,
-            turn.parent_turn,
-            turn.depth,
-            turn.sender,
-            turn.idempotency,
-            turn.fingerprint,
-            turn.seed,
-            turn.created_at,
-        ),
+        f"INSERT INTO turn ({_NEW}, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', {_NEXT_EVENT})"
+        " RETURNING key",
+        turn,
     ).get
     return key
 
@@ -96,25 +85,10 @@ def insert(connection: Connection, turn: NewTurn) -> int:
 def insert_started(connection: Connection, turn: NewTurn, started: Started) -> int | None:
     """Store an accepted turn as running and return its key; None, and nothing is stored, if its agent is busy."""
     key: int | None = connection.execute(
-        "INSERT INTO turn (agent_id, id, parent_turn, depth, sender, idempotency, fingerprint, seed, created_at,"
-        " batch_id, epoch, started_at, deadline_at, status, first_event)"
-        " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'running',"
-        f" (SELECT coalesce(max(seq), 0) + 1 FROM event) WHERE NOT EXISTS ({_BUSY}) RETURNING key",
-        (
-            turn.agent_id,
-            turn.id,
-            turn.parent_turn,
-            turn.depth,
-            turn.sender,
-            turn.idempotency,
-            turn.fingerprint,
-            turn.seed,
-            turn.created_at,
-            started.batch_id,
-            started.epoch,
-            started.started_at,
-            started.deadline_at,
-        ),
+        f"INSERT INTO turn ({_NEW}, batch_id, epoch, started_at, deadline_at, status, first_event)"
+        f" SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'running', {_NEXT_EVENT}"
+        f" WHERE NOT EXISTS ({_BUSY}) RETURNING key",
+        (*turn, *started),
     ).get
     return key
 
@@ -231,7 +205,7 @@ def start(connection: Connection, key: int, started: Started) -> None:
     connection.execute(
         "UPDATE turn SET status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
         " WHERE key = ? AND status = 'queued'",
-        (started.batch_id, started.epoch, started.started_at, started.deadline_at, key),
+        (*started, key),
     )
     if connection.changes() != 1:
         raise _not_any_more(key, "queued")

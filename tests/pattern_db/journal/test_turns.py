@@ -180,7 +180,7 @@ def test_a_turn_of_an_agent_at_rest_is_stored_as_running(db: Connection, make_tu
     new = NewTurn(id="turn_2", agent_id="agt_ada", sender="user:usr_root", seed=7, created_at=NOW)
     other = make_turn("turn_3", idempotency=b"i" * 16, fingerprint=b"f" * 16, parent_turn=waiting, depth=1)
     start(db, other)
-    new = replace(new, idempotency=b"j" * 16, fingerprint=b"f" * 16, parent_turn=waiting, depth=1)
+    new = new._replace(idempotency=b"j" * 16, fingerprint=b"f" * 16, parent_turn=waiting, depth=1)
     assert turns.insert_started(db, new, STARTED) is None, "another turn is under way"
     expected = replace(turns.by_key(db, other), id="turn_2")
     turns.end(db, other, status="completed", ended_at=NOW)
