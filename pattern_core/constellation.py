@@ -11,6 +11,7 @@ from pattern_core import halt
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
 from pattern_core.archive.store import Archive
+from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.spending import Spending
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.purse import SummaryPurse
@@ -51,8 +52,8 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind
 from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.journal import budgets, inbox, turns
 from pattern_db.journal import events as event_table
-from pattern_db.journal import inbox, turns
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
@@ -68,6 +69,7 @@ class _Opened:
     newest_event: int
     agents_with_work: list[str]
     unwanted: list[tuple[str, str]]
+    has_budgets: bool
     halt: HaltRow | None
 
 
@@ -131,6 +133,7 @@ class Constellation:
         runtime, limits, database = self._runtime, self._limits, self.database
         clock = runtime.clock
         ids = Ids(clock, runtime.randomness, last=opened.newest_position)
+        known = KnownBudgets(runtime.budgets, exist=bool(runtime.budgets) or opened.has_budgets)
         self.events = EventLog(database, buffer_max=limits.event_buffer_max, latest=opened.newest_event)
         self._ids = ids
         self.embeddings = EmbeddingQueue(
@@ -142,11 +145,11 @@ class Constellation:
             clock=clock,
             ids=ids,
             epoch=database.epoch,
-            budgets=runtime.budgets,
+            budgets=known,
             meters=runtime.meters,
         )
         self._journal.when_committed(self.embeddings.wake)
-        self.spending = Spending(database=database, clock=clock, configured=runtime.budgets)
+        self.spending = Spending(database=database, clock=clock, known=known)
         commit = self._journal.commit_work
         self._wire_memory(ids, commit)
         self.roster = Roster(
@@ -446,6 +449,7 @@ def _open(connection: Connection) -> _Opened:
         event_table.latest(connection),
         turns.agents_with_work(connection),
         turns.unwanted(connection),
+        budgets.has_any(connection),
         halt.stored(connection),
     )
 

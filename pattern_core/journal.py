@@ -6,10 +6,10 @@ Every commit is synced before it is acted on or published, and shielded from can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
-from pattern_core.budgets.budget import Budget
+from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.events import Event, EventLog, append
 from pattern_core.ids import Clock, Ids, message_id
 from pattern_core.messages import Message, Part, Role
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Journal:
-    """Commits for one constellation. `budgets` are the operator's, in addition to the stored ones."""
+    """Commits for one constellation."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Journal:
         clock: Clock,
         ids: Ids,
         epoch: int,
-        budgets: Sequence[Budget] = (),
+        budgets: KnownBudgets,
         meters: Meters | None = None,
     ) -> None:
         self.epoch = epoch

@@ -11,7 +11,7 @@
 Every call is checked along the whole chain: its turn, the turns that led to it, its agent, its group, the
 constellation. What is spent and what calls under way may still take are counted together in one transaction, so
 however many agents work at once, no budget is passed as long as no call takes more than its worst case. Where there is
-no budget nothing is summed and nothing stored.
+no budget (`KnownBudgets`), nothing of this is called.
 """
 
 from __future__ import annotations
@@ -45,12 +45,8 @@ class Call:
     group_id: str | None = None
 
 
-def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> bool:
-    """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets.
-    Return whether any of its calls has to keep to anything.
-    """
-    if own.tokens is None and own.microdollars is None and not configured and not budgets.has_any(connection):
-        return False
+def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> None:
+    """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets."""
     stored = budgets.about_turns(connection)
     tokens, money = own.tokens, own.microdollars
     if tokens is None:
@@ -59,7 +55,6 @@ def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Se
         money = of_each_turn(stored, configured, Unit.MICRODOLLARS)
     if tokens is not None or money is not None:
         budgets.open_turn(connection, turn, tokens=tokens, microdollars=money)
-    return True
 
 
 def reserve(
@@ -78,8 +73,6 @@ def reserve(
     Raises:
         LimitReached: a budget might be passed; nothing is held. `details` names it, with its amounts.
     """
-    if not configured and not budgets.has_any(connection):
-        return None
     kept = kept_by(
         budgets.about_call(connection, call.agent_id, call.group_id), configured, call.agent_id, call.group_id
     )
@@ -118,18 +111,17 @@ def _number(connection: Connection, turn: int, call: Call) -> int:
     return budgets.next_no(connection, turn, call.step, call.attempt, call.purpose)
 
 
-def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None, *, may_hold: bool = True) -> None:
+def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:
     """Store what a call took, and let go of what was held for it.
 
-    A step's own call is found by its turn, step and attempt, unless the turn is known to hold nothing (`may_hold`);
-    for another one `held` is what `reserve` gave.
+    A step's own call is found by its turn, step and attempt; for another one `held` is what `reserve` gave.
 
     Raises:
         pattern_db.errors.Conflict: the usage of this attempt of the step is stored already.
     """
     if held is not None:
         budgets.let_go(connection, held.key)
-    elif row.turn is not None and row.purpose == STEP and may_hold:
+    elif row.turn is not None and row.purpose == STEP:
         budgets.let_go(connection, (row.turn, row.step, row.attempt, STEP, 0))
     usage.add(connection, row)
 

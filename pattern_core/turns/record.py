@@ -45,7 +45,7 @@ from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus
 from pattern_db.errors import RAISED, StorageFailed, translate
-from pattern_db.journal import approvals, inbox, steps, turns
+from pattern_db.journal import approvals, inbox, steps, turns, usage
 from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.inbox import InboxRow
@@ -119,7 +119,6 @@ class Record:
     began_ms: int = 0
     asked_ms: int = 0  # when the open step's model was asked, unix ms
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # told of a result that became an error
-    _is_unbounded: bool = False  # found within the same transaction
     _recorded: list[Recorded] = field(default_factory=list)
 
     @property
@@ -155,7 +154,6 @@ class Record:
                     raise
                 continue
             finally:
-                self._is_unbounded = False
                 if not committed:
                     self._recorded = [*recorded, *self._recorded]
             self.is_started = True
@@ -228,7 +226,9 @@ class Record:
         The commit raises Conflict where the message was cancelled, or another one goes before it; with an `arrival`
         NotAtRest.
         """
-        row = self._message_row(incoming, payload=payload)
+        row, budgets = self._message_row(incoming, payload=payload), self.journal.budgets
+        if limits.tokens is not None or limits.microdollars is not None:
+            budgets.exist = True
         start = Started(
             batch_id=self.batch_id,
             epoch=self.journal.epoch,
@@ -242,7 +242,8 @@ class Record:
                 turns.start(connection, self.key, start)
             else:
                 self.key = accept_at_rest(connection, arrival, start)
-            self._is_unbounded = not ledger.open_turn(connection, self.key, limits, self.journal.budgets)
+            if budgets.exist:
+                ledger.open_turn(connection, self.key, limits, budgets.configured)
             messages.append(connection, [row])
 
         self.history.append(incoming)
@@ -296,7 +297,7 @@ class Record:
                     asked = dead.asking or asking
                     spent = estimate_usage(asked.prompt.request, ())
                     ledger.settle(connection, self._usage(asked, spent, now))
-            if not self._is_unbounded:
+            if self.journal.budgets.exist:
                 self._hold(connection, asking, step, attempt, now)
             row = StepRow(
                 self.key,
@@ -332,7 +333,10 @@ class Record:
             provider=first.provider,
             model=first.model,
         )
-        if ledger.reserve(connection, call, asking.worst, now=now, configured=self.journal.budgets) is not None:
+        if (
+            ledger.reserve(connection, call, asking.worst, now=now, configured=self.journal.budgets.configured)
+            is not None
+        ):
             self.may_hold = True
 
     async def stream(self, drafts: Sequence[Draft]) -> None:
@@ -365,7 +369,7 @@ class Record:
             answered=(link.provider, link.model),
         )
         rows.store(messages.append, [self._message_row(message)])
-        rows.store(ledger.settle, spent, may_hold=self.may_hold)
+        rows.store(ledger.settle if self.may_hold else usage.add, spent)
         if message.text:
             told = {"message_id": message.id, "role": message.role}
             rows.drafts.append(Draft("message", told, {"content": message.text}))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pattern_core.agents import Agent
+from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.conversation.history import History
 from pattern_core.events import Event, EventLog, read
@@ -166,7 +167,10 @@ async def accepted() -> AsyncIterator[Rig]:
     async with in_memory() as database:
         log = EventLog(database, buffer_max=100, latest=0)
         meters = Unmetered()
-        journal = Journal(database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, meters=meters)
+        known = KnownBudgets(exist=False)
+        journal = Journal(
+            database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, budgets=known, meters=meters
+        )
         await database.write(agents.create, ADA)
         await journal.commit(partial(_accept, turn_id="turn_1"))
         record = Record(journal=journal, agent=ADA, history=History(), id="turn_1", batch_id="", key=1)

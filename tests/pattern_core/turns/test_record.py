@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 import trio
 
+from pattern_core.budgets.spending import Spending
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.errors import Overloaded
 from pattern_core.events import TERMINAL, Draft, Event, read
@@ -24,7 +25,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalKind, EffectClass
 from pattern_db.errors import Conflict, StorageFailed
-from pattern_db.journal import budgets, inbox, steps, turns
+from pattern_db.journal import inbox, steps, turns
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.steps import EffectRow
@@ -401,7 +402,7 @@ async def test_a_budget_that_was_set_during_the_turn_is_kept_and_what_is_held_is
         rig.record.finish(done(row), UnitOfWork(), {})
         assert not rig.record.may_hold
         budget = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 200)
-        await rig.database.write(budgets.put, budget, now=START)
+        await Spending(database=rig.database, clock=rig.clock, known=rig.journal.budgets).put(budget)
         await rig.open()
         assert (rig.record.may_hold, await rig.rows("SELECT step, tokens FROM reservation")) == (True, [(2, 103)])
         # Nothing was answered, so nothing is charged.
