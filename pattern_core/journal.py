@@ -60,13 +60,10 @@ class Journal:
             StorageFailed: the disk refused, or hangs.
             DatabaseError: the transaction was refused; nothing of it is stored.
         """
-        value, _events = await self._database.write_and_announce(fn, self._announce)
-        return value
-
-    def _announce(self, result: tuple[object, list[Event]]) -> None:
-        self._events.publish(result[1])
+        value, _events = await self._database.write_and_announce(fn, self._events.publish)
         self.meters.commits += 1
         self._after_commit()
+        return value
 
     async def commit_work(self, work: UnitOfWork) -> None:
         """Store a unit of work that belongs to no turn, such as an edit through the API, and settle it.

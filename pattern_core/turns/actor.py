@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from pattern_core.agent_settings import OnDoubt, on_doubt_of
+from pattern_core.agent_settings import NO_SETTINGS, AgentSettings, settings_of
 from pattern_core.agents import Agent, Roster
-from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.conversation.history import History, load_history
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError, Unavailable
 from pattern_core.rules import facts
@@ -346,7 +345,7 @@ class Actors:
             batch_id=incoming.position,
             began_ms=now_ms,
         )
-        own = _own_limits(agent)
+        own = _settings(agent).limits
         wall_s = own.wall_s or services.limits.turn.turn_timeout_s or math.inf
         known_facts = TurnFacts(
             seed=message.seed,
@@ -403,8 +402,7 @@ class Actors:
                 self.forget(agent_id)  # likewise
                 return
             turn.judge.calls = list(await services.database.read(facts.calls_of, row.key))
-            on_doubt = _on_doubt(agent)
-            now = services.journal.now()
+            on_doubt, now = _settings(agent).on_doubt, services.journal.now()
             verdict = recovery.decide(row, found, services.limits.turn, now, on_doubt=on_doubt)
             if isinstance(verdict, Ending):
                 await self._end(turn, verdict)
@@ -417,7 +415,7 @@ class Actors:
         """A turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
         now_ms = services.clock.now_ms()
-        wall_s = _own_limits(agent).wall_s or services.limits.turn.turn_timeout_s or math.inf
+        wall_s = _settings(agent).limits.wall_s or services.limits.turn.turn_timeout_s or math.inf
         left_s = min(_left_s(row, now_ms), wall_s)  # more only if the clock was set back
         known = await services.database.read(recovery.restore, row, is_open=found.is_asking)
         record = Record(
@@ -544,19 +542,12 @@ def _source(sender: str, named: object) -> str:
     return named if isinstance(named, str) and named else sender.partition(":")[0]
 
 
-def _own_limits(agent: Agent) -> TurnBudget:
-    """The agent's own bounds; what is wrong with its config ends its turn later."""
+def _settings(agent: Agent) -> AgentSettings:
+    """The agent's settings; what is wrong with them ends its turn later."""
     try:
-        return TurnBudget.of(agent.config.get("limits"))
+        return settings_of(agent.config)
     except InvalidInput:
-        return TurnBudget()
-
-
-def _on_doubt(agent: Agent) -> OnDoubt:
-    try:
-        return on_doubt_of(agent.config)
-    except InvalidInput:
-        return "tell_model"
+        return NO_SETTINGS
 
 
 def _left_s(row: TurnRow, now_ms: int) -> float:

@@ -242,26 +242,24 @@ class TurnCalls:
                 await self._record.start_calls([one.row for one in outer], timeout_s=timeout_s)
             if not self._record.is_flushed:
                 self._services.flush_late(self._record)
-            if not outer:
-                await self._run_inner(inner)
-            else:
-                self._outside = len(outer)
+            self._outside = len(outer)
+            if outer:
                 async with trio.open_nursery() as nursery:
                     for one in outer:
                         nursery.start_soon(self._run_and_record, one)
-                    await self._run_inner(inner)
+                    for one in inner:
+                        await self._run_and_record(one)
+            else:
+                for one in inner:
+                    await self._run_and_record(one)
             if len(inner) + len(outer) < len(judged):
                 return False
         return True
 
-    async def _run_inner(self, inner: Sequence[PlannedCall]) -> None:
-        for one in inner:
-            if self._record.holds_work:  # a tool that reads sees what the one before it wrote
-                await self._record.flush()
-            await self._run_and_record(one)
-
     async def _run_and_record(self, planned: PlannedCall) -> None:
         """T6."""
+        if self._record.holds_work:  # a tool that reads sees what the one before it wrote
+            await self._record.flush()
         work = UnitOfWork()
         is_recorded = False
         began_ms = self._services.clock.now_ms()

@@ -121,16 +121,16 @@ class Turn:
         self.settings = settings_of(agent.config)
         self.bounds = self.settings.limits.over(services.limits.turn)
         self.sender.children_max = self.settings.limits.children
-        self.judge.rules = RuleSet.of(agent.tool_rules)
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):
             # Tools of other servers may still be on their way; what does not come in time is reported as absent.
             await self.record.flush()
             await services.mcp.ready(agent.enabled_tools)
         self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
-        timed = self.judge.rules.timed(self.judge.tools)
-        if timed:
-            self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
+        if agent.tool_rules is not None:
+            rules = self.judge.rules = RuleSet.of(agent.tool_rules)
+            if timed := rules.timed(self.judge.tools):
+                self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
         if found is not None:
             self.requests.joins = bool(await services.database.read(inbox.steering, agent.id))
             self.is_addressed = self.is_addressed and isinstance(found, Act)  # else the model is about to see it

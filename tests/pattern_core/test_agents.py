@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from pattern_core.agent_settings import KEYS, AgentSettings, check_config, on_doubt_of, policy_of, settings_of
+from pattern_core.agent_settings import KEYS, AgentSettings, check_config, policy_of, settings_of
 from pattern_core.agents import NAME_CHARS_MAX, AgentChanged, AgentSpec, version_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.limits import Limits
@@ -290,7 +290,7 @@ def test_every_key_is_read_once() -> None:
 def test_an_empty_config_is_the_defaults() -> None:
     check_config({})
     assert settings_of({}) == AgentSettings() == settings_of({"temperature": None})
-    assert (policy_of({}), on_doubt_of({})) == ("enqueue", "tell_model")
+    assert (policy_of({}), settings_of({}).on_doubt) == ("enqueue", "tell_model")
 
 
 @pytest.mark.parametrize(
