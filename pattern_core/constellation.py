@@ -22,7 +22,7 @@ from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailabl
 from pattern_core.events import Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
-from pattern_core.ids import Ids, now_text
+from pattern_core.ids import Ids
 from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
@@ -277,7 +277,7 @@ class Constellation:
 
     def _arrival(self, incoming: Incoming, agent: Agent) -> Arrival:
         incoming = admission.address(incoming, agent)
-        now = now_text(self._runtime.clock)
+        now = self._journal.now()
         return Arrival.of(incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
     async def _deliver(self, sender: Sender, work: UnitOfWork, target: str, content: str) -> str:
@@ -371,7 +371,7 @@ class Constellation:
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
         """Note the wish to stop a turn, and end it at once if it is still queued; False if it had ended."""
-        now = now_text(self._runtime.clock)
+        now = self._journal.now()
         ending = cancelled(reason)
 
         def store(connection: Connection) -> tuple[bool, list[Event]]:

@@ -13,7 +13,7 @@ from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.events import Event, EventLog, append
 from pattern_core.ids import Clock, Ids, message_id
 from pattern_core.messages import Message, Part, Role
-from pattern_core.meters import Meters, Unmetered
+from pattern_core.runtime import Meters
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
@@ -40,7 +40,7 @@ class Journal:
         meters: Meters | None = None,
     ) -> None:
         self.epoch = epoch
-        self.meters: Meters = meters or Unmetered()
+        self.meters: Meters = meters or Meters()
         self.budgets = budgets
         self._database = database
         self._events = events

@@ -141,10 +141,10 @@ class Actors:
                 await delivery.is_known.wait()
             finally:
                 worker.receiving.release()
-            if delivery.ticket is None:
-                stopped = "the constellation has just stopped; send this again in a few seconds"
-                raise delivery.error or Unavailable(stopped)
-            return delivery.ticket
+            if delivery.ticket is not None:
+                return delivery.ticket
+            stopped = Unavailable("the constellation has just stopped; send this again in a few seconds")
+            raise delivery.error or copy.copy(self._services.database.failure) or stopped
         worker = self._awake.get(agent_id)
         if worker is not None and worker.receiving.locked():
             async with worker.receiving:  # what was sent first is accepted first
@@ -276,7 +276,7 @@ class Actors:
             self._services.journal.meters.working -= 1
             del self._awake[agent_id]
             if worker.delivery is not None:
-                self._settle(worker.delivery)
+                worker.delivery.is_known.set()
             self._rest.unpark_all()
 
     def _may_work(self, agent_id: str) -> bool:
@@ -319,13 +319,7 @@ class Actors:
             if delivery.ticket is not None:
                 raise
         finally:
-            self._settle(delivery)
-
-    def _settle(self, delivery: _Delivery) -> None:
-        """Let the sender continue, whatever happened; where the disk failed, with what it said."""
-        if delivery.ticket is None and delivery.error is None:
-            delivery.error = copy.copy(self._services.database.failure)
-        delivery.is_known.set()
+            delivery.is_known.set()
 
     async def _begin(self, agent_id: str, message: _Message, delivery: _Delivery | None = None) -> None:
         """Run a turn from its message (T1) on; with a `delivery` from T0 on."""
@@ -349,7 +343,7 @@ class Actors:
         wall_s = own.wall_s or services.limits.turn.turn_timeout_s or math.inf
         known_facts = TurnFacts(
             seed=message.seed,
-            source=_source(message.sender, message.payload.get("source")),
+            source=str(message.payload.get("source") or message.sender.partition(":")[0]),
             depth=message.depth,
             deadline=trio.current_time() + wall_s,
             deadline_at=iso(now_ms + int(wall_s * 1000)),
@@ -436,7 +430,7 @@ class Actors:
         )
         known_facts = TurnFacts(
             seed=row.seed,
-            source=_source(row.sender, known.source),
+            source=known.source or row.sender.partition(":")[0],
             depth=row.depth,
             deadline=trio.current_time() + left_s,
             deadline_at=row.deadline_at or iso(now_ms + max(0, round(left_s * 1000))),
@@ -535,11 +529,6 @@ def _find_work(connection: Connection, agent_id: str) -> TurnRow | _Message | No
         depth=row.depth,
         payload=json.loads(waiting.payload),
     )
-
-
-def _source(sender: str, named: object) -> str:
-    """Where a turn comes from, for routing: what its sender named, else who sent it, such as `user` or `agent`."""
-    return named if isinstance(named, str) and named else sender.partition(":")[0]
 
 
 def _settings(agent: Agent) -> AgentSettings:

@@ -15,7 +15,7 @@ from pattern_core.rules.detectors import DetectorSettings, watch
 from pattern_core.rules.engine import Exit, Offer, added, at_exit, check, ends_after, in_order, offer
 from pattern_core.rules.facts import REFUSED, Call
 from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
-from pattern_core.rules.ruleset import RuleSet
+from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
 from pattern_db.journal.steps import EffectRow
 
@@ -40,7 +40,7 @@ class Judge:
     """
 
     now_ms: Callable[[], int]
-    rules: RuleSet = field(default_factory=RuleSet)
+    rules: RuleSet = NO_RULES
     detectors: DetectorSettings = field(default_factory=DetectorSettings)
     tools: Sequence[str] = ()
     last_ms: Mapping[str, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Judge:
         return replace(reply, parts=tuple(parts)), made
 
     def runs_in_order(self, tools: Sequence[str], step: int) -> bool:
-        """Whether a rule looks at what came before, so that the calls must run one after another."""
+        """Whether a rule looks at what came before, so that several calls must run one after another."""
         return bool(self.rules.rules) and in_order(self._moment(step), tools)
 
     def check(

@@ -542,7 +542,7 @@ class Record:
             cached_tokens=usage.cached_tokens,
             cache_write_tokens=usage.cache_write_tokens,
             reasoning_tokens=usage.reasoning_tokens,
-            cost_microdollars=asking.cost_of(usage),
+            cost_microdollars=asking.facts(link.provider, link.model).cost(usage),
             is_estimate=usage.is_estimate,
             at=at,
             agent_id=self.agent.id,

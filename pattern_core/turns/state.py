@@ -19,7 +19,6 @@ from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import ToolResult
 from pattern_core.models.client import ModelClient
-from pattern_core.models.model import Usage
 from pattern_core.models.routing import FactsOf, Link, ModelChain
 from pattern_core.prompts.build import Prompt
 from pattern_core.prompts.collect import Prompts
@@ -89,11 +88,6 @@ class Asking:
     def answered(self) -> Link:
         """The model that was asked last."""
         return self.chain.links[self.index]
-
-    def cost_of(self, usage: Usage) -> int | None:
-        """Return what the answer cost in micro-dollars; None if the price is not known."""
-        link = self.answered
-        return self.facts(link.provider, link.model).cost(usage)
 
     def worst(self) -> WorstCase:
         """Return the most that any of the models may cost."""

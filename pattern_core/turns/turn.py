@@ -46,7 +46,8 @@ OUTPUT_SHARE = 4  # an answer takes at most one part in so many of the window, u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """What does not change in a turn: `source` says where the message came from, `seed` feeds sampling.
+    """What does not change in a turn. `seed` feeds sampling, `source` is what routing knows of where the message comes
+    from: what its sender named, else who sent it, such as `user` or `agent`.
 
     `deadline` is on trio's clock, `deadline_at` its wall time as stored; `depth` counts the agents that passed it on.
     """

@@ -68,6 +68,20 @@ async def test_agents_are_found_by_id_and_by_name(world: Running) -> None:
             await roster.get(unknown)
 
 
+async def test_a_name_finds_whose_it_is_now(world: Running) -> None:
+    ada, bob = await world.agent(), await world.agent("bob")
+    roster = world.constellation.roster
+    assert [await roster.get(name) for name in ("ada", "bob")] == [ada, bob]
+    await roster.update("ada", {"name": "eve"})
+    with pytest.raises(NotFound):
+        await roster.get("ada")
+    await roster.update("bob", {"name": "ada"})
+    assert ((await roster.get("ada")).id, (await roster.get("eve")).id) == (bob.id, ada.id)
+    await roster.delete("ada")
+    with pytest.raises(NotFound):
+        await roster.get("ada")
+
+
 async def test_what_is_stored_is_what_was_made() -> None:
     async with in_memory() as database:
         async with running(database=database, tools=[note]) as it:

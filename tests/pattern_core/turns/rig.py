@@ -16,7 +16,6 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Message, Part, Text, ToolCall
-from pattern_core.meters import Unmetered
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link, ModelChain
@@ -31,17 +30,17 @@ from pattern_core.prompts.build import (
 )
 from pattern_core.prompts.parts import Kind
 from pattern_core.prompts.settings import ContextSettings
+from pattern_core.runtime import Meters
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Accepted, Arrival, Incoming
-from pattern_core.turns.consent import hash_call
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import Asking
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.journal.steps import EffectRow
+from pattern_db.journal.steps import EffectRow, hash_call
 from pattern_db.tables import agents
 from tests.support import START, USER, in_memory, rows
 
@@ -91,7 +90,7 @@ class Rig:
     log: EventLog
     journal: Journal
     record: Record
-    meters: Unmetered
+    meters: Meters
 
     @property
     def said(self) -> list[Message]:
@@ -166,7 +165,7 @@ async def accepted() -> AsyncIterator[Rig]:
     ids = Ids(clock, seeded_randomness(1))
     async with in_memory() as database:
         log = EventLog(database, buffer_max=100, latest=0)
-        meters = Unmetered()
+        meters = Meters()
         known = KnownBudgets(exist=False)
         journal = Journal(
             database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, budgets=known, meters=meters

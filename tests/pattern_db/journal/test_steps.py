@@ -268,3 +268,9 @@ def test_uses_in_older_files_are_found(tmp_path: Path) -> None:
     db.execute(files[number].sql)
     assert steps.last_used(db, "agt_ada", ["mail", "note", "web"]) == {"mail": LATER, "note": LATER}
     db.close()
+
+
+def test_equal_calls_have_equal_digests() -> None:
+    one = steps.hash_call("mail", '{"to":"bob"}')
+    assert (len(one), steps.hash_call("mail", '{"to":"bob"}')) == (16, one)
+    assert len({one, steps.hash_call("mai", 'l{"to":"bob"}'), steps.hash_call("mail", "{}")}) == 3
