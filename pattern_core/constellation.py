@@ -42,7 +42,7 @@ from pattern_core.tools.results import Results
 from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
-from pattern_core.turns.admission import Arrival, Incoming, Ticket
+from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.turns.state import Ending, Sender, TurnServices, cancelled
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
@@ -253,7 +253,7 @@ class Constellation:
             self._actors.wake(agent_id)
         return halt
 
-    async def submit(self, incoming: Incoming) -> Ticket:
+    async def submit(self, incoming: IncomingMessage) -> Ticket:
         """Accept a message for an agent (by id or name); it is on disk when this returns, and its turn will run.
 
         Raises:
@@ -275,7 +275,7 @@ class Constellation:
         agent = await self.roster.get(incoming.agent_id)
         return await self._actors.submit(self._arrival(incoming, agent))
 
-    def _arrival(self, incoming: Incoming, agent: Agent) -> Arrival:
+    def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
         incoming = admission.address(incoming, agent)
         now = self._journal.now()
         return Arrival.of(incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
@@ -295,7 +295,7 @@ class Constellation:
         agent = await self.roster.get(target)
         if agent.id == sender.agent.id:
             raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
-        incoming = Incoming(
+        incoming = IncomingMessage(
             agent_id=agent.id,
             content=content,
             sender=f"agent:{sender.agent.id}",

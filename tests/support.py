@@ -26,7 +26,7 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool, ToolContext, tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db import template
 from pattern_db.connection import Connection
@@ -64,7 +64,7 @@ class Running:
 
     async def submit(self, content: str, agent: str = "ada", *, key: str | None = None) -> str:
         """Send a message and return the id of its turn."""
-        incoming = Incoming(agent_id=agent, content=content, sender=USER, idempotency_key=key)
+        incoming = IncomingMessage(agent_id=agent, content=content, sender=USER, idempotency_key=key)
         return (await self.constellation.submit(incoming)).turn_id
 
     async def say(self, content: str, agent: str = "ada") -> TurnView:

@@ -30,7 +30,7 @@ from pattern_db.journal.usage import STEP, UsageRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ModelCall:
     """A model call about to be made: for which step of which turn (its key, None for no turn), by whom, of whom, and
     what for.
     """
@@ -59,7 +59,7 @@ def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Se
 
 def reserve(
     connection: Connection,
-    call: Call,
+    call: ModelCall,
     worst_case: Callable[[], WorstCase],
     *,
     now: str,
@@ -105,7 +105,7 @@ def reserve(
     return row
 
 
-def _number(connection: Connection, turn: int, call: Call) -> int:
+def _number(connection: Connection, turn: int, call: ModelCall) -> int:
     if call.purpose == STEP:
         return 0
     return budgets.next_no(connection, turn, call.step, call.attempt, call.purpose)
@@ -169,7 +169,7 @@ class _Standing:
     resets_at: str | None
 
 
-def _check_turn(connection: Connection, turn: TurnBudgetRow, call: Call, worst: WorstCase) -> None:
+def _check_turn(connection: Connection, turn: TurnBudgetRow, call: ModelCall, worst: WorstCase) -> None:
     spent, held = budgets.spent_by_tree(connection, turn.turn), budgets.held_by_tree(connection, turn.turn)
     whose = "this turn" if turn.turn == call.turn else "the turn that led to this one"
     for unit, amount in ((Unit.TOKENS, turn.tokens), (Unit.MICRODOLLARS, turn.microdollars)):
@@ -178,14 +178,14 @@ def _check_turn(connection: Connection, turn: TurnBudgetRow, call: Call, worst: 
             _compare(_Standing(budget, words(budget, whose), spent, held, None), call, worst)
 
 
-def _check_budget(connection: Connection, budget: Budget, call: Call, worst: WorstCase, now: str) -> None:
+def _check_budget(connection: Connection, budget: Budget, call: ModelCall, worst: WorstCase, now: str) -> None:
     spent = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
     held = budgets.held(connection, budget.scope, budget.ref)
     text = words(budget, _THIS.get(budget.scope))
     _compare(_Standing(budget, text, spent, held, resets_at(budget.period, now)), call, worst)
 
 
-def _compare(standing: _Standing, call: Call, worst: WorstCase) -> None:
+def _compare(standing: _Standing, call: ModelCall, worst: WorstCase) -> None:
     budget, unit = standing.budget, standing.budget.unit
     details = {"budget": name_of(budget), "amount": budget.amount, "resets_at": standing.resets_at}
     wanted, spent, held = (getattr(one, unit.value) for one in (worst, standing.spent, standing.held))

@@ -47,7 +47,7 @@ class SummaryPurse:
             prompt_tokens=call.input_tokens,
             output_tokens=call.output_tokens,
         )
-        asked = ledger.Call(
+        asked = ledger.ModelCall(
             turn=self.turn,
             step=self.step,
             attempt=self.attempt,

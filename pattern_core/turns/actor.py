@@ -23,7 +23,7 @@ from pattern_core.rules import facts
 from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
 from pattern_core.turns.record import DeadAttempt, Record
-from pattern_core.turns.recovery import Act, AskAgain, Begin, FoundTurn
+from pattern_core.turns.recovery import AskAgain, Begin, FoundTurn, RunCalls
 from pattern_core.turns.state import Ending, TurnServices, TurnStopped, Unflushed, cancelled
 from pattern_core.turns.turn import Turn, TurnFacts
 from pattern_db.columns import iso, unix_ms
@@ -475,7 +475,7 @@ class Actors:
         self._histories.move_to_end(agent_id)
         return known
 
-    async def _conduct(self, turn: Turn, running: _Running, found: Begin | AskAgain | Act | None = None) -> None:
+    async def _conduct(self, turn: Turn, running: _Running, found: Begin | AskAgain | RunCalls | None = None) -> None:
         """Run the turn in its own scope and see to its one end. Outer cancellation leaves the turn open."""
         ending: Ending | None = None
         with running.scope:

@@ -28,7 +28,7 @@ STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reaso
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class IncomingMessage:
     """A message for an agent. `sender` is `user:{id}`, `agent:{id}` or `system`; `priority` 0 (low) to 3 (urgent).
 
     `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on. `policy` says
@@ -63,7 +63,7 @@ class Ticket:
     is_replay: bool = False
 
 
-def check(incoming: Incoming, limits: Limits) -> None:
+def check(incoming: IncomingMessage, limits: Limits) -> None:
     """Refuse what can never be accepted.
 
     Raises:
@@ -92,7 +92,7 @@ def check(incoming: Incoming, limits: Limits) -> None:
         raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
 
 
-def address(incoming: Incoming, agent: AgentRow) -> Incoming:
+def address(incoming: IncomingMessage, agent: AgentRow) -> IncomingMessage:
     """Return the message with its agent's id and, if it has none, the agent's policy (None: as `enqueue`).
 
     Raises:
@@ -128,11 +128,11 @@ class NotAtRest(Exception):
 class Arrival:
     """A message about to be accepted, and the turn that it gets."""
 
-    incoming: Incoming
+    incoming: IncomingMessage
     turn: NewTurn
 
     @classmethod
-    def of(cls, incoming: Incoming, *, turn_id: str, seed: int, now: str) -> Arrival:
+    def of(cls, incoming: IncomingMessage, *, turn_id: str, seed: int, now: str) -> Arrival:
         """Return the message with its turn; a message with an idempotency key has digests of the key and of itself."""
         idempotency = fingerprint = None
         if incoming.idempotency_key is not None:
@@ -211,7 +211,7 @@ def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -
     return key
 
 
-def _make_way(connection: Connection, incoming: Incoming) -> tuple[str, str] | None:
+def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, str] | None:
     """Do what the message's policy says about a busy agent; return the turn that shall stop, and why."""
     if incoming.policy == "reject" and turns.is_busy(connection, incoming.agent_id):
         raise Conflict(
@@ -228,7 +228,7 @@ def _make_way(connection: Connection, incoming: Incoming) -> tuple[str, str] | N
     return running.id, reason
 
 
-def payload_of(incoming: Incoming) -> dict[str, object]:
+def payload_of(incoming: IncomingMessage) -> dict[str, object]:
     """What the inbox keeps of the message."""
     payload: dict[str, object] = {"content": incoming.content}
     if incoming.images:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Literal
 
 from pattern_core.agents import Agent, Roster
-from pattern_core.approvals import Answer, Approval, Approvals, Question
+from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
 from pattern_core.consent_grants import Subject
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.rules.facts import EDITED
@@ -88,14 +88,14 @@ class ToolConsent:
             request |= {"subject": subject.name, "digest": subject.args_hash.hex()}
         if attention is not None:
             request["needs_attention"] = attention
-        asked = self._approvals.row(Question(kind=kind, request=request, audience=AUDIENCE))
+        asked = self._approvals.row(ApprovalQuestion(kind=kind, request=request, audience=AUDIENCE))
         return replace(asked, turn=row.turn, step=row.step, call=row.call)
 
     def asked(self) -> None:
         """Say that questions were stored."""
         self._approvals.told()
 
-    async def _grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
+    async def _grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         request = approval.request
         arguments: Mapping[str, Json] = request["arguments"]
         if approval.kind is ApprovalKind.RECOVERY:

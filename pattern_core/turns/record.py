@@ -325,7 +325,7 @@ class Record:
     def _hold(self, connection: Connection, asking: Asking, step: int, attempt: int, now: str) -> None:
         """Hold back what the step's call may cost at most."""
         first = asking.chain.links[0]
-        call = ledger.Call(
+        call = ledger.ModelCall(
             turn=self.key,
             step=step,
             attempt=attempt,

@@ -29,7 +29,7 @@ from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
 from pattern_core.turns.consent import AGREED
 from pattern_core.turns.judge import Judge, StepBorder
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
-from pattern_core.turns.recovery import GONE, INTERRUPTED, Act, AskAgain, Begin, InDoubt, is_doubtful
+from pattern_core.turns.recovery import GONE, INTERRUPTED, AskAgain, Begin, InDoubt, RunCalls, is_doubtful
 from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, Requests, Sender, TurnServices, TurnStopped
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import EffectStatus
@@ -87,7 +87,7 @@ class Turn:
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
 
-    async def run(self, found: Begin | AskAgain | Act | None = None) -> None:
+    async def run(self, found: Begin | AskAgain | RunCalls | None = None) -> None:
         """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
 
         `found` says where an earlier process left it.
@@ -100,7 +100,7 @@ class Turn:
             InDoubt: a call may have happened, and the agent's turns shall fail then.
         """
         await self._equip(found)
-        planned = await self._planned_again(found) if isinstance(found, Act) else None
+        planned = await self._planned_again(found) if isinstance(found, RunCalls) else None
         dead = DeadAttempt(is_charged=True) if isinstance(found, AskAgain) else None
         while True:
             if planned is None:
@@ -116,7 +116,7 @@ class Turn:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
 
-    async def _equip(self, found: Begin | AskAgain | Act | None) -> None:
+    async def _equip(self, found: Begin | AskAgain | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
@@ -134,7 +134,7 @@ class Turn:
                 self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
         if found is not None:
             self.requests.joins = bool(await services.database.read(inbox.steering, agent.id))
-            self.is_addressed = self.is_addressed and isinstance(found, Act)  # else the model is about to see it
+            self.is_addressed = self.is_addressed and isinstance(found, RunCalls)  # else the model is about to see it
         if isinstance(found, AskAgain) and self.record.step > 1:
             with suppress(LimitReached):  # decided otherwise then
                 self._notes = self.judge.border(self.record.step - 1).notes
@@ -406,7 +406,7 @@ class Turn:
 
     # Recovery
 
-    async def _planned_again(self, found: Act) -> list[PlannedCall]:
+    async def _planned_again(self, found: RunCalls) -> list[PlannedCall]:
         """The calls of the newest decision that have no result yet, as they stand now."""
         rest = []
         for call, answered in found.calls:

@@ -14,7 +14,7 @@ from pattern_core.limits import Limits, TurnLimits
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Paced, calls, says
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from tests.support import USER, Outside, in_memory, note, rows, running
@@ -30,18 +30,18 @@ async def test_a_repeated_key_gives_the_same_turn_and_runs_once() -> None:
     async with running(otherwise=says("ok")) as world:
         await world.agent()
         first = await world.constellation.submit(
-            Incoming(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
+            IncomingMessage(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
         )
         await world.constellation.wait(first.turn_id)
         again = await world.constellation.submit(
-            Incoming(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
+            IncomingMessage(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
         )
         assert (again.turn_id, again.is_replay) == (first.turn_id, True)
         with pytest.raises(IdempotencyMismatch):
             await world.constellation.submit(
-                Incoming(agent_id="ada", content="other", sender=USER, idempotency_key="k")
+                IncomingMessage(agent_id="ada", content="other", sender=USER, idempotency_key="k")
             )
-        other = Incoming(agent_id="ada", content="other", sender="user:else", idempotency_key="k")
+        other = IncomingMessage(agent_id="ada", content="other", sender="user:else", idempotency_key="k")
         assert not (await world.constellation.submit(other)).is_replay
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pattern_core.budgets import ledger
 from pattern_core.budgets.budget import Budget
-from pattern_core.budgets.ledger import Call
+from pattern_core.budgets.ledger import ModelCall
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.errors import LimitReached
 from pattern_db.connection import Connection, fetch_all
@@ -32,7 +32,7 @@ def db() -> Iterator[Connection]:
 
 
 def reserve(
-    db: Connection, one: Call, tokens: int, *configured: Budget, now: str = NOW, price: int | None = 2
+    db: Connection, one: ModelCall, tokens: int, *configured: Budget, now: str = NOW, price: int | None = 2
 ) -> ReservationRow | None:
     return ledger.reserve(db, one, lambda: worst(tokens, price=price), now=now, configured=configured)
 
@@ -206,7 +206,7 @@ class ParallelAgents(RuleBasedStateMachine):
         self.db = self._opened.__enter__()
         self.turns: list[tuple[int, str]] = []
         self.roots: dict[int, int] = {}
-        self.open: list[tuple[Call, ReservationRow, int]] = []
+        self.open: list[tuple[ModelCall, ReservationRow, int]] = []
         self.steps: dict[int, int] = {}
 
     def teardown(self) -> None:

@@ -33,7 +33,7 @@ from pattern_core.prompts.settings import ContextSettings
 from pattern_core.runtime import Meters
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Accepted, Arrival, Incoming
+from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import Asking
 from pattern_db.columns import to_json
@@ -177,5 +177,5 @@ async def accepted() -> AsyncIterator[Rig]:
 
 
 def _accept(connection: Connection, turn_id: str) -> tuple[Accepted, list[Event]]:
-    incoming = Incoming(agent_id=ADA.id, content="hello", sender=USER)
+    incoming = IncomingMessage(agent_id=ADA.id, content="hello", sender=USER)
     return admission.accept(connection, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), Limits())

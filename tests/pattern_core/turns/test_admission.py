@@ -15,7 +15,7 @@ from pattern_core.images import image_of_bytes
 from pattern_core.limits import KEY_CHARS_MAX, Limits
 from pattern_core.messages import Text
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Accepted, Arrival, Incoming, Ticket
+from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage, Ticket
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import AgentStatus
@@ -26,7 +26,7 @@ from pattern_db.tables.agents import AgentRow
 from tests.support import START, USER
 
 LIMITS = Limits(inbox_per_agent_max=3, message_chars_max=10)
-HELLO = Incoming(agent_id="agent_ada", content="hello", sender=USER)
+HELLO = IncomingMessage(agent_id="agent_ada", content="hello", sender=USER)
 
 
 def agent(name: str) -> AgentRow:
@@ -50,7 +50,7 @@ def db() -> Iterator[Connection]:
     connection.close()
 
 
-def accept(db: Connection, incoming: Incoming, turn_id: str = "turn_1") -> tuple[Accepted, list[Event]]:
+def accept(db: Connection, incoming: IncomingMessage, turn_id: str = "turn_1") -> tuple[Accepted, list[Event]]:
     return admission.accept(db, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), LIMITS)
 
 

@@ -18,7 +18,7 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Text, ToolCall
 from pattern_core.models.routing import Link
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Arrival, Incoming
+from pattern_core.turns.admission import Arrival, IncomingMessage
 from pattern_core.turns.record import CallRefused, DeadAttempt
 from pattern_core.turns.state import COMPLETED, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
@@ -466,7 +466,7 @@ async def test_a_rules_call_is_a_message_with_planned_effects() -> None:
 
 
 def steer(connection: Connection, turn_id: str) -> tuple[None, list[Event]]:
-    incoming = Incoming(agent_id=ADA.id, content=f"words of {turn_id}", sender=USER, policy="steer")
+    incoming = IncomingMessage(agent_id=ADA.id, content=f"words of {turn_id}", sender=USER, policy="steer")
     arrival = Arrival.of(incoming, turn_id=turn_id, seed=7, now=START)
     return None, admission.accept(connection, arrival, Limits())[1]
 
