@@ -33,7 +33,7 @@ from pattern_core.budgets import ledger
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.conversation.history import History, to_row
 from pattern_core.errors import PatternError
-from pattern_core.events import Draft, Event, append, called, ended, resulted
+from pattern_core.events import NO_DATA, Draft, Event, append, called, ended, resulted
 from pattern_core.journal import Journal
 from pattern_core.messages import Message, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
@@ -82,15 +82,13 @@ class DeadAttempt:
 class Recorded:
     """What waits for the turn's next commit: rows and events of one moment.
 
-    Where a call has ended, also what its tool stores before them (`work`), and its result as the conversation and the
-    table have it.
+    Where a call has ended, `work` is what its tool stores before them, and `result` what it came to, as the
+    conversation and the table have it.
     """
 
     rows: UnitOfWork
     work: UnitOfWork | None = None
-    finished: FinishedCall | None = None
-    shown: Message | None = None
-    row: MessageRow | None = None
+    result: tuple[FinishedCall, Message, MessageRow] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,16 +188,13 @@ class Record:
         """Put an error in the place of a result of which nothing was stored."""
         one = refused.recorded
         assert one.work is not None
-        assert one.finished is not None
-        assert one.shown is not None
-        assert one.row is not None
+        assert one.result is not None
+        finished, shown, row = one.result
         one.work.settle(committed=False)
-        failed = replace(one.finished, status="error", content=f"Nothing was changed: {refused.reason}")
-        message = replace(one.shown, parts=(failed.result,))
-        self.history.replace(one.shown, message)
-        one.row = one.row._replace(content=failed.content, tool_result={"is_error": True})
-        one.work, one.finished, one.shown, one.rows = None, failed, message, UnitOfWork()
-        _store_result(one.rows, failed, one.row)
+        failed = replace(finished, status="error", content=f"Nothing was changed: {refused.reason}")
+        self.history.replace(shown, replace(shown, parts=(failed.result,)))
+        one.rows, one.work, one.result = UnitOfWork(), None, None
+        _store_result(one.rows, failed, row._replace(content=failed.content, tool_result={"is_error": True}))
         self.on_refused(failed)
 
     def _record(self, *drafts: Draft) -> UnitOfWork:
@@ -354,7 +349,6 @@ class Record:
         self, reply: ModelReply, asking: Asking, planned: Sequence[EffectRow], *, rest: Sequence[Draft] = ()
     ) -> None:
         """T3: record what the model decided. `rest` are streamed pieces that were not stored yet."""
-        link = asking.answered
         message = self.journal.new_message("assistant", *(reply.parts or (Text(text=""),)))
         spent = self._usage(asking, reply.usage, message.created_at)
         self.history.append(message)
@@ -366,7 +360,7 @@ class Record:
             ended_at=message.created_at,
             finish_reason=reply.finish_reason,
             request_id=reply.request_id,
-            answered=(link.provider, link.model),
+            answered=(spent.provider, spent.model),
         )
         rows.store(messages.append, [self._message_row(message)])
         rows.store(ledger.settle if self.may_hold else usage.add, spent)
@@ -377,8 +371,8 @@ class Record:
             rows.store(steps.plan_calls, planned)
             rows.drafts.extend(map(called, planned))
         meters = self.journal.meters
-        meters.step_done(link.provider, link.model, self.journal.seconds_since(self.asked_ms))
-        meters.tokens(link.provider, link.model, reply.usage, spent.cost_microdollars)
+        meters.step_done(spent.provider, spent.model, self.journal.seconds_since(self.asked_ms))
+        meters.tokens(spent.provider, spent.model, reply.usage, spent.cost_microdollars)
 
     def force(self, calls: Sequence[ToolCall], planned: Sequence[EffectRow]) -> None:
         """T3, for calls that a rule makes instead of the model: record a message with them."""
@@ -428,13 +422,12 @@ class Record:
         message = self.journal.new_message("tool", finished.result)
         self.history.append(message)
         row = self._message_row(message, arguments=arguments)
-        ended = Recorded(UnitOfWork(), finished=finished, shown=message, row=row)
-        _store_result(ended.rows, finished, row)
         if work.has_writes:
-            ended.work = work
+            self._recorded.append(Recorded(UnitOfWork(), work, (finished, message, row)))
         else:
             work.settle(committed=True)
-        self._recorded.append(ended)
+            self._recorded.append(Recorded(UnitOfWork()))
+        _store_result(self._recorded[-1].rows, finished, row)
 
     # Between steps, and the end
 
@@ -512,25 +505,26 @@ class Record:
         self,
         message: Message,
         *,
-        payload: Mapping[str, object] | None = None,
+        payload: Mapping[str, object] = NO_DATA,
         arguments: Mapping[str, object] | None = None,
     ) -> MessageRow:
         """The row of a message; the `payload` of an accepted one may name its source and the source's metadata."""
+        source, metadata = payload.get("source"), payload.get("source_metadata")
         row = to_row(
-            message, agent_id=self.agent.id, batch_id=self.batch_id, sequence=self.sequence, arguments=arguments
+            message,
+            agent_id=self.agent.id,
+            batch_id=self.batch_id,
+            sequence=self.sequence,
+            source=source if isinstance(source, str) else None,
+            source_metadata=metadata if isinstance(metadata, dict) else None,
+            arguments=arguments,
         )
-        if payload is not None and ("source" in payload or "source_metadata" in payload):
-            source, metadata = payload.get("source"), payload.get("source_metadata")
-            row = row._replace(
-                source=source if isinstance(source, str) else None,
-                source_metadata=metadata if isinstance(metadata, dict) else None,
-            )
         self.sequence += 1
         return row._replace(batch_type=BatchType.CONTINUATION) if self.has_waited else row
 
     def _usage(self, asking: Asking, usage: Usage, at: str) -> UsageRow:
-        """What the open step's model call cost, of whichever model answered."""
-        link = asking.answered
+        """What the open step's model call cost, of the model that was asked last."""
+        link = asking.chain.links[asking.index]
         return UsageRow(
             turn=self.key,
             step=self.step,

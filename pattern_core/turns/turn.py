@@ -127,9 +127,9 @@ class Turn:
             # Tools of other servers may still be on their way; what does not come in time is reported as absent.
             await self.record.flush()
             await services.mcp.ready(agent.enabled_tools)
-        self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
         if agent.tool_rules is not None:
             rules = self.judge.rules = RuleSet.of(agent.tool_rules)
+            self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
             if timed := rules.timed(self.judge.tools):
                 self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
         if found is not None:
