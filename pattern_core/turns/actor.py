@@ -31,23 +31,11 @@ from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, TurnStatus
 from pattern_db.errors import Conflict, DatabaseError, StorageFailed
 from pattern_db.journal import inbox, turns
-from pattern_db.journal.turns import TurnRow
+from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
 LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
 LATE_IDLE = 40  # looks without anything recorded, after which none are made until there is something
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Message:
-    """An accepted message that starts a turn: from the inbox, or (with a key of 0) about to be accepted."""
-
-    key: int
-    id: str
-    seed: int
-    sender: str
-    depth: int
-    payload: Mapping[str, object]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -288,30 +276,23 @@ class Actors:
         if found is None:
             return
         self._awake[agent_id].is_woken = True
-        if isinstance(found, _Message):
-            await self._begin(agent_id, found)
+        row, payload = found
+        if payload is None:
+            await self._take_up(agent_id, row)
         else:
-            await self._take_up(agent_id, found)
+            await self._begin(row, payload)
 
     async def _receive(self, agent_id: str, delivery: _Delivery) -> None:
         """Accept a message and start its turn, in one transaction if the agent is at rest in the rows, too."""
-        incoming, turn = delivery.arrival.incoming, delivery.arrival.turn
-        message = _Message(
-            key=0,
-            id=turn.id,
-            seed=turn.seed,
-            sender=turn.sender,
-            depth=turn.depth,
-            payload=admission.payload_of(incoming),
-        )
+        arrival = delivery.arrival
         try:
             if not self._may_work(agent_id):
                 raise NotAtRest
-            await self._begin(agent_id, message, delivery)
+            await self._begin(arrival.turn, admission.payload_of(arrival.incoming), delivery)
         except NotAtRest:
             self.forget(agent_id)  # its place in the history is another's
             try:
-                delivery.ticket = await self._accept(delivery.arrival)
+                delivery.ticket = await self._accept(arrival)
             except PatternError as error:
                 delivery.error = error
         except StorageFailed as error:
@@ -321,37 +302,39 @@ class Actors:
         finally:
             delivery.is_known.set()
 
-    async def _begin(self, agent_id: str, message: _Message, delivery: _Delivery | None = None) -> None:
-        """Run a turn from its message (T1) on; with a `delivery` from T0 on."""
-        services = self._services
+    async def _begin(
+        self, row: TurnRow | NewTurn, payload: Mapping[str, object], delivery: _Delivery | None = None
+    ) -> None:
+        """Run a turn from its message (T1) on; with a `delivery` from T0 on. `payload` is as the inbox keeps it."""
+        services, agent_id = self._services, row.agent_id
         try:
             agent = await self._roster.get(agent_id)
         except NotFound:
             return  # deleted, and its turns with it
         journal, now_ms = services.journal, services.clock.now_ms()
-        incoming = journal.new_message("user", *admission.parts_of(message.payload))
+        incoming = journal.new_message("user", *admission.parts_of(payload))
         record = Record(
             journal=journal,
             agent=agent,
             history=await self._history(agent_id, active=None),
-            id=message.id,
-            key=message.key,
+            id=row.id,
+            key=row.key if isinstance(row, TurnRow) else 0,
             batch_id=incoming.position,
             began_ms=now_ms,
         )
         own = _settings(agent).limits
         wall_s = own.wall_s or services.limits.turn.turn_timeout_s or math.inf
         known_facts = TurnFacts(
-            seed=message.seed,
-            source=str(message.payload.get("source") or message.sender.partition(":")[0]),
-            depth=message.depth,
+            seed=row.seed,
+            source=str(payload.get("source") or row.sender.partition(":")[0]),
+            depth=row.depth,
             deadline=trio.current_time() + wall_s,
             deadline_at=iso(now_ms + int(wall_s * 1000)),
         )
         turn = self._awake[agent_id].turn = Turn(services, record, known_facts)
         with self._listed(turn) as running:
             arrival, ends_at = None if delivery is None else delivery.arrival, known_facts.deadline_at
-            rows = record.start(incoming, message.payload, deadline_at=ends_at, limits=own, arrival=arrival)
+            rows = record.start(incoming, payload, deadline_at=ends_at, limits=own, arrival=arrival)
             if delivery is not None:
                 rows.when_settled(delivery.settle)
             try:
@@ -512,23 +495,13 @@ class Actors:
         self.forget(turn.agent.id)
 
 
-def _find_work(connection: Connection, agent_id: str) -> TurnRow | _Message | None:
-    """The agent's unfinished turn, or the queued one to start next."""
+def _find_work(connection: Connection, agent_id: str) -> tuple[TurnRow, Mapping[str, object] | None] | None:
+    """The agent's unfinished turn, or the queued one to start next with the payload of its message."""
     unfinished = turns.unfinished(connection, agent_id)
     if unfinished is not None:
-        return unfinished
+        return unfinished, None
     waiting = inbox.first(connection, agent_id)
-    if waiting is None:
-        return None
-    row = turns.by_key(connection, waiting.turn)
-    return _Message(
-        key=row.key,
-        id=row.id,
-        seed=row.seed,
-        sender=row.sender,
-        depth=row.depth,
-        payload=json.loads(waiting.payload),
-    )
+    return None if waiting is None else (turns.by_key(connection, waiting.turn), json.loads(waiting.payload))
 
 
 def _settings(agent: Agent) -> AgentSettings:
