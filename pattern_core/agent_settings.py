@@ -69,7 +69,7 @@ def settings_of(config: Mapping[str, Json]) -> AgentSettings:
         return NO_SETTINGS
     return AgentSettings(
         message_policy=policy_of(config),
-        on_doubt=on_doubt_of(config),
+        on_doubt=_choice(config, "on_doubt", get_args(OnDoubt)),
         context=ContextSettings.of(config.get("context")),
         compaction=CompactionSettings.of(config.get("compaction")),
         routing=RoutingSettings.of(config.get("routing")),
@@ -87,16 +87,6 @@ def policy_of(config: Mapping[str, Json]) -> MessagePolicy:
         InvalidInput: there is no such policy.
     """
     policy: MessagePolicy = _choice(config, "message_policy", get_args(MessagePolicy))
-    return policy
-
-
-def on_doubt_of(config: Mapping[str, Json]) -> OnDoubt:
-    """The agent's `on_doubt` alone.
-
-    Raises:
-        InvalidInput: there is no such policy.
-    """
-    policy: OnDoubt = _choice(config, "on_doubt", get_args(OnDoubt))
     return policy
 
 

@@ -112,6 +112,7 @@ class Roster:
         self._commit = commit
         self._on_rename = on_rename
         self._known: dict[str, Agent] = {}
+        self._ids_by_name: dict[str, str] = {}  # of agents that were asked for by name
         self._changing = trio.Lock()  # a change starts from what the one before it left
 
     async def get(self, id_or_name: str) -> Agent:
@@ -120,14 +121,17 @@ class Roster:
         Raises:
             NotFound: there is none.
         """
-        known = self._known.get(id_or_name)
+        known = self._known.get(id_or_name) or self._known.get(self._ids_by_name.get(id_or_name, ""))
         if known is not None:
             return known
         try:
             agent = await self._database.read(agents.find, id_or_name)
         except RowNotFound:
             raise NotFound(f"there is no agent {id_or_name!r} in this constellation") from None
-        return self._known.setdefault(agent.id, agent)  # it may have been changed while it was read
+        agent = self._known.setdefault(agent.id, agent)  # it may have been changed while it was read
+        if agent.name == id_or_name:
+            self._ids_by_name[agent.name] = agent.id
+        return agent
 
     async def all(self) -> list[Agent]:
         """All agents, by name."""
@@ -202,6 +206,7 @@ class Roster:
             work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
             await self._commit(work)
             self._known[agent.id] = changed
+            self._ids_by_name.pop(agent.name, None)
         if changed.name != agent.name:
             self._on_rename(agent.id, changed.name)
         return changed
@@ -219,6 +224,7 @@ class Roster:
             work.event("agent.deleted", {"agent_id": agent.id, "name": agent.name})
             await self._commit(work)
             self._known.pop(agent.id, None)
+            self._ids_by_name.pop(agent.name, None)
         self._on_rename(agent.id, None)
         return agent
 

@@ -43,7 +43,7 @@ Commit = Callable[[UnitOfWork], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ApprovalAnswer:
     """What a person said. A yes may be limited to the question (`once`), or remembered: see `ConsentGrants.add`.
 
     `arguments` replace those that were asked for, where the question allows it; `reason` is told to the agent.
@@ -60,7 +60,7 @@ class Answer:
 class Grant(Protocol):
     """Does what an approval asks for, within a unit of work that commits together with the answer."""
 
-    async def __call__(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
+    async def __call__(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         """Add the effect to `work`; return words about it for the person who agreed.
 
         Raises:
@@ -74,7 +74,7 @@ Refuse = Callable[[Approval, UnitOfWork], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ApprovalQuestion:
     """What to ask whom: `request` is a JSON object with everything that a grant needs, `audience` who should answer,
     `turn_id` the turn that asks.
 
@@ -137,7 +137,7 @@ class Approvals:
             with trio.move_on_after(min(max(left_s, EXPIRY_STEP_S), EXPIRY_LOOK_S) if first is not None else math.inf):
                 await self._asked.wait()
 
-    async def ask(self, question: Question, work: UnitOfWork) -> str:
+    async def ask(self, question: ApprovalQuestion, work: UnitOfWork) -> str:
         """Ask within `work`, and return the approval's id; what is being asked already is not asked twice.
 
         Raises:
@@ -169,7 +169,7 @@ class Approvals:
         if count >= self._limits.approvals_pending_max:
             raise Overloaded(f"{count} questions to people are open already; they must answer some of them first")
 
-    def row(self, question: Question) -> ApprovalRow:
+    def row(self, question: ApprovalQuestion) -> ApprovalRow:
         """The question as it will be stored, pending."""
         now_ms = self._clock.now_ms()
         return ApprovalRow(
@@ -201,7 +201,7 @@ class Approvals:
         except storage.NotFound as error:
             raise NotFound(error.message) from None
 
-    async def decide(self, approval_id: str, answer: Answer) -> Decided:
+    async def decide(self, approval_id: str, answer: ApprovalAnswer) -> Decided:
         """Answer a question; on a yes, what it asks for is done in the same transaction.
 
         Raises:
@@ -237,7 +237,7 @@ class Approvals:
             raise Conflict(error.message) from error
         return Decided(approval=await self.get(approval_id), note=note)
 
-    def _remember(self, approval: Approval, answer: Answer, work: UnitOfWork) -> None:
+    def _remember(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> None:
         if answer.scope == "once":
             return
         name, digest = approval.request.get("subject"), approval.request.get("digest")
@@ -271,7 +271,7 @@ class Approvals:
         return await self._database.read(approvals.first_expiry)
 
 
-def _check(approval: Approval, answer: Answer) -> None:
+def _check(approval: Approval, answer: ApprovalAnswer) -> None:
     """Whether the parts of an answer go together, and with the question.
 
     Raises:
@@ -307,7 +307,7 @@ def requested(row: ApprovalRow) -> dict[str, object]:
     }
 
 
-def _decision(answer: Answer, note: str) -> dict[str, Json]:
+def _decision(answer: ApprovalAnswer, note: str) -> dict[str, Json]:
     """What is stored of an answer: `{note, scope?, seconds?, arguments?, reason?}`."""
     told: dict[str, Json] = {"note": note}
     if answer.approve and answer.scope != "once":

@@ -12,6 +12,7 @@ from pattern_core import halt
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
 from pattern_core.archive.store import Archive
+from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.spending import Spending
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.purse import SummaryPurse
@@ -22,7 +23,7 @@ from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailabl
 from pattern_core.events import Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
-from pattern_core.ids import Ids, now_text
+from pattern_core.ids import Ids
 from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
@@ -43,7 +44,7 @@ from pattern_core.tools.results import Results
 from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
-from pattern_core.turns.admission import Arrival, Incoming, Ticket
+from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.turns.state import Ending, Sender, TurnServices, cancelled
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
@@ -53,8 +54,8 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind
 from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.journal import budgets, inbox, turns
 from pattern_db.journal import events as event_table
-from pattern_db.journal import inbox, turns
 from pattern_db.tables import activity, messages
 from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
@@ -71,6 +72,7 @@ class _Opened:
     newest_event: int
     agents_with_work: list[str]
     unwanted: list[tuple[str, str]]
+    has_budgets: bool
     halt: HaltRow | None
     newest_turns: Sequence[TurnActivity]
 
@@ -135,6 +137,7 @@ class Constellation:
         runtime, limits, database = self._runtime, self._limits, self.database
         clock = runtime.clock
         ids = Ids(clock, runtime.randomness, last=opened.newest_position)
+        known = KnownBudgets(runtime.budgets, exist=bool(runtime.budgets) or opened.has_budgets)
         self.events = EventLog(database, buffer_max=limits.event_buffer_max, latest=opened.newest_event)
         self._ids = ids
         self.embeddings = EmbeddingQueue(
@@ -146,11 +149,11 @@ class Constellation:
             clock=clock,
             ids=ids,
             epoch=database.epoch,
-            budgets=runtime.budgets,
+            budgets=known,
             meters=runtime.meters,
         )
         self._journal.when_committed(self.embeddings.wake)
-        self.spending = Spending(database=database, clock=clock, configured=runtime.budgets)
+        self.spending = Spending(database=database, clock=clock, known=known)
         commit = self._journal.commit_work
         self._wire_memory(ids, commit)
         self.roster = Roster(
@@ -267,7 +270,7 @@ class Constellation:
             self._actors.wake(agent_id)
         return halt
 
-    async def submit(self, incoming: Incoming) -> Ticket:
+    async def submit(self, incoming: IncomingMessage) -> Ticket:
         """Accept a message for an agent (by id or name); it is on disk when this returns, and its turn will run.
 
         Raises:
@@ -287,13 +290,12 @@ class Constellation:
             )
         admission.check(incoming, self._limits)
         agent = await self.roster.get(incoming.agent_id)
-        admission.check_agent(agent)
-        incoming = admission.addressed_to(incoming, agent)
-        return (await self._actors.submit(agent, self._arrival(incoming))).ticket
+        return await self._actors.submit(self._arrival(incoming, agent))
 
-    def _arrival(self, incoming: Incoming) -> Arrival:
-        now = now_text(self._runtime.clock)
-        return Arrival(incoming=incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
+    def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
+        incoming = admission.address(incoming, agent)
+        now = self._journal.now()
+        return Arrival.of(incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
     async def _deliver(self, sender: Sender, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
@@ -310,7 +312,7 @@ class Constellation:
         agent = await self.roster.get(target)
         if agent.id == sender.agent.id:
             raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
-        incoming = Incoming(
+        incoming = IncomingMessage(
             agent_id=agent.id,
             content=content,
             sender=f"agent:{sender.agent.id}",
@@ -318,10 +320,10 @@ class Constellation:
             source_metadata={"agent_id": sender.agent.id, "agent_name": sender.agent.name, "turn_id": sender.turn_id},
             parent_turn=sender.turn_key,
             depth=sender.depth + 1,
+            policy="enqueue",
         )
         admission.check(incoming, self._limits)
-        admission.check_agent(agent)
-        arrival = self._arrival(incoming)
+        arrival = self._arrival(incoming, agent)
 
         def store(connection: Connection) -> list[Event]:
             return admission.accept(connection, arrival, self._limits)[1]
@@ -333,7 +335,7 @@ class Constellation:
 
         work.store_and_tell(store)
         work.when_settled(settled)
-        return arrival.turn_id
+        return arrival.turn.id
 
     def transaction(self) -> AbstractAsyncContextManager[UnitOfWork]:
         """A unit of work for several changes: committed together at the end of the block, or not at all.
@@ -386,7 +388,7 @@ class Constellation:
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
         """Note the wish to stop a turn, and end it at once if it is still queued; False if it had ended."""
-        now = now_text(self._runtime.clock)
+        now = self._journal.now()
         ending = cancelled(reason)
 
         def store(connection: Connection) -> tuple[bool, list[Event]]:
@@ -464,6 +466,7 @@ def _open(connection: Connection) -> _Opened:
         event_table.latest(connection),
         turns.agents_with_work(connection),
         turns.unwanted(connection),
+        budgets.has_any(connection),
         halt.stored(connection),
         activity.newest_turns(connection, TURNS_MAX),
     )

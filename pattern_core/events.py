@@ -190,8 +190,11 @@ class EventLog:
         self._of_turn: dict[str, trio.lowlevel.ParkingLot] = {}
         self._ends: dict[str, trio.Event] = {}
 
-    def publish(self, told: Sequence[Event]) -> None:
-        """Tell stored events to all streams; called in the order of the commits. Never waits."""
+    def publish(self, committed: tuple[object, Sequence[Event]]) -> None:
+        """Tell the events of a transaction, which it returned after a value, to all streams; called in the order of the
+        commits. Never waits.
+        """
+        _value, told = committed
         if not told:
             return
         self._recent.extend(told)

@@ -6,14 +6,14 @@ Every commit is synced before it is acted on or published, and shielded from can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
-from pattern_core.budgets.budget import Budget
+from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.events import Event, EventLog, append
 from pattern_core.ids import Clock, Ids, message_id
 from pattern_core.messages import Message, Part, Role
-from pattern_core.meters import Meters, Unmetered
+from pattern_core.runtime import Meters
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Journal:
-    """Commits for one constellation. `budgets` are the operator's, in addition to the stored ones."""
+    """Commits for one constellation."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Journal:
         clock: Clock,
         ids: Ids,
         epoch: int,
-        budgets: Sequence[Budget] = (),
+        budgets: KnownBudgets,
         meters: Meters | None = None,
     ) -> None:
         self.epoch = epoch
-        self.meters: Meters = meters or Unmetered()
+        self.meters: Meters = meters or Meters()
         self.budgets = budgets
         self._database = database
         self._events = events
@@ -60,13 +60,10 @@ class Journal:
             StorageFailed: the disk refused, or hangs.
             DatabaseError: the transaction was refused; nothing of it is stored.
         """
-        value, _events = await self._database.write_and_announce(fn, self._announce)
-        return value
-
-    def _announce(self, result: tuple[object, list[Event]]) -> None:
-        self._events.publish(result[1])
+        value, _events = await self._database.write_and_announce(fn, self._events.publish)
         self.meters.commits += 1
         self._after_commit()
+        return value
 
     async def commit_work(self, work: UnitOfWork) -> None:
         """Store a unit of work that belongs to no turn, such as an edit through the API, and settle it.

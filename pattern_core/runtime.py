@@ -1,4 +1,6 @@
-"""What a constellation takes from the world besides its file: the time, chance and vectors, all injected."""
+"""What a constellation takes from the world besides its file: the time, chance and vectors, all injected; and what it
+counts for its operator.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,33 @@ from pattern_core.embeddings.providers.absent import AbsentEmbedder
 from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.ids import Clock, Randomness, SystemClock, system_randomness
 from pattern_core.mcp_servers.settings import McpSettings
-from pattern_core.meters import Meters, Unmetered
+from pattern_core.models.model import Usage
 from pattern_core.tools.tool import ToolSettings
+
+
+class Meters:
+    """What is counted for an operator: here only `commits`, transactions of journals that are on disk, and `working`,
+    the agents that have work now. `pattern_server.metrics` counts the rest.
+
+    Every method returns at once and never raises. Names of tools and models are the agents' own: bound how many of them
+    are kept.
+    """
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.working = 0
+
+    def turn_ended(self, status: str, seconds: float) -> None:
+        """A turn ended with a terminal `TurnStatus` value, `seconds` after it was started."""
+
+    def step_done(self, provider: str, model: str, seconds: float) -> None:
+        """A model's decision is recorded, `seconds` after it was asked."""
+
+    def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
+        """A model call, be it for a summary, took this; None where the price is not known."""
+
+    def call_ended(self, tool: str, status: str, seconds: float) -> None:
+        """A tool call ended with a terminal `EffectStatus` value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +53,6 @@ class Runtime:
     randomness: Randomness = field(default_factory=system_randomness)
     embedders: EmbedderShelf = field(default_factory=lambda: EmbedderShelf(AbsentEmbedder()))
     budgets: Sequence[Budget] = ()
-    meters: Meters = field(default_factory=Unmetered)
+    meters: Meters = field(default_factory=Meters)
     tools: ToolSettings = field(default_factory=ToolSettings)
     mcp: Mapping[str, McpSettings] = field(default_factory=dict)

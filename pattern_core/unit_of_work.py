@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.events import Draft, Event
@@ -26,26 +26,21 @@ class UnitOfWork:
 
     def __init__(self) -> None:
         self.drafts: list[Draft] = []
-        self._stored: list[Callable[[Connection], Sequence[Event]]] = []
+        self._writes: list[tuple[bool, Callable[..., Any], tuple[object, ...], dict[str, object]]] = []
         self._settled: list[Callable[[bool], None]] = []
 
     @property
     def has_writes(self) -> bool:
         """Whether anything is to be stored."""
-        return bool(self._stored or self.drafts)
+        return bool(self._writes or self.drafts)
 
     def store(self, fn: Callable[Concatenate[Connection, P], object], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Run `fn(connection, *args, **kwargs)` within the transaction, after what was added before."""
-
-        def run(connection: Connection) -> Sequence[Event]:
-            fn(connection, *args, **kwargs)
-            return ()
-
-        self._stored.append(run)
+        self._writes.append((False, fn, args, kwargs))
 
     def store_and_tell(self, fn: Callable[[Connection], Sequence[Event]]) -> None:
         """Run `fn(connection)`, which stores events by itself, within the transaction; they are told after it."""
-        self._stored.append(fn)
+        self._writes.append((True, fn, (), {}))
 
     def event(self, name: str, data: Mapping[str, object]) -> None:
         """Store an event with the transaction; it is told to listeners after the commit."""
@@ -57,7 +52,12 @@ class UnitOfWork:
 
     def run(self, connection: Connection) -> list[Event]:
         """Run everything that was added, within the caller's transaction; return the events that it stored."""
-        return [event for fn in self._stored for event in fn(connection)]
+        events: list[Event] = []
+        for tells, fn, args, kwargs in self._writes:
+            stored = fn(connection, *args, **kwargs)
+            if tells:
+                events += stored
+        return events
 
     def settle(self, *, committed: bool) -> None:
         """Call what `when_settled` added, the last one first."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import trio
 
 from pattern_core.models.model import Usage
+from pattern_core.runtime import Meters
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -75,13 +76,11 @@ class _Histogram:
         return found
 
 
-class Metrics:
-    """The server's counts. Constellations tell theirs as `pattern_core.meters.Meters`; all methods are cheap.
-
-    `commits` are the transactions of journals on disk; `working` are the agents that have work now.
-    """
+class Metrics(Meters):
+    """The server's counts: those that constellations tell, and its own. All methods are cheap."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._gates: Callable[[], Gates] = dict
         self._models = _Names()
         self._tools = _Names()
@@ -91,8 +90,6 @@ class Metrics:
         self._money: Counter[tuple[str, ...]] = Counter()
         self._unpriced: Counter[tuple[str, ...]] = Counter()
         self._calls: Counter[tuple[str, ...]] = Counter()
-        self.commits = 0
-        self.working = 0
         self._turn_seconds = _Histogram(SECONDS)
         self._step_seconds = _Histogram(SECONDS)
         self._call_seconds = _Histogram(SECONDS)

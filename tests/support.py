@@ -17,17 +17,16 @@ from pattern_core.events import Event, read
 from pattern_core.ids import Clock, message_id, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.messages import Message, Part
-from pattern_core.meters import Meters, Unmetered
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
 from pattern_core.models.throttle import RetryPolicy
-from pattern_core.runtime import Runtime
+from pattern_core.runtime import Meters, Runtime
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool, ToolContext, tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db import template
 from pattern_db.connection import Connection
@@ -65,7 +64,7 @@ class Running:
 
     async def submit(self, content: str, agent: str = "ada", *, key: str | None = None) -> str:
         """Send a message and return the id of its turn."""
-        incoming = Incoming(agent_id=agent, content=content, sender=USER, idempotency_key=key)
+        incoming = IncomingMessage(agent_id=agent, content=content, sender=USER, idempotency_key=key)
         return (await self.constellation.submit(incoming)).turn_id
 
     async def say(self, content: str, agent: str = "ada") -> TurnView:
@@ -108,7 +107,7 @@ async def running(
     """
     provider = provider or ScriptedProvider(script, otherwise=otherwise)
     clock, limits = clock or StoppedClock(), limits or Limits()
-    runtime = Runtime(clock=clock, randomness=seeded_randomness(seed), budgets=budgets, meters=meters or Unmetered())
+    runtime = Runtime(clock=clock, randomness=seeded_randomness(seed), budgets=budgets, meters=meters or Meters())
     async with AsyncExitStack() as stack:
         if database is None:
             database = await stack.enter_async_context(_opened(path))

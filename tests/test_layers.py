@@ -78,7 +78,9 @@ RULES = (
         ("pattern_db/vector_scan.py", "pattern_core/search/postings.py", "pattern_core/embeddings/local/"),
         "many numbers at once are the business of the scan, of common words and of the models",
     ),
-    Rule(("prometheus_client",), ("pattern_server/metrics.py",), "whoever counts tells pattern_core.meters, no format"),
+    Rule(
+        ("prometheus_client",), ("pattern_server/metrics.py",), "whoever counts tells pattern_core.runtime, no format"
+    ),
     Rule(("multiprocessing", "concurrent"), (), "work in parallel is trio's tasks and the database's threads"),
 )
 # Heavy libraries that must not delay the start of a server or of `pattern --help`.

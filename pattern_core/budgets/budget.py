@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pattern_core.budgets.amounts import AMOUNT_MAX, dollars
 from pattern_core.errors import InvalidInput
@@ -24,6 +24,18 @@ _WHOSE = {
     BudgetScope.GROUP: "the group",
     BudgetScope.CONSTELLATION: "the constellation",
 }
+
+
+@dataclass(slots=True)
+class KnownBudgets:
+    """What is known of a constellation's budgets without a look into its file. `configured` are the operator's.
+
+    Unless they `exist`, a model call has nothing to keep to: no budget is configured or stored, and no turn has bounds
+    of its own. Whoever stores one says so here before; nobody takes it back.
+    """
+
+    configured: Sequence[Budget] = ()
+    exist: bool = True
 
 
 def check(budget: Budget) -> None:

@@ -11,7 +11,7 @@
 Every call is checked along the whole chain: its turn, the turns that led to it, its agent, its group, the
 constellation. What is spent and what calls under way may still take are counted together in one transaction, so
 however many agents work at once, no budget is passed as long as no call takes more than its worst case. Where there is
-no budget nothing is summed and nothing stored.
+no budget (`KnownBudgets`), nothing of this is called.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pattern_db.journal.usage import STEP, UsageRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ModelCall:
     """A model call about to be made: for which step of which turn (its key, None for no turn), by whom, of whom, and
     what for.
     """
@@ -45,12 +45,8 @@ class Call:
     group_id: str | None = None
 
 
-def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> bool:
-    """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets.
-    Return whether any of its calls has to keep to anything.
-    """
-    if own.tokens is None and own.microdollars is None and not configured and not budgets.has_any(connection):
-        return False
+def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> None:
+    """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets."""
     stored = budgets.about_turns(connection)
     tokens, money = own.tokens, own.microdollars
     if tokens is None:
@@ -59,12 +55,11 @@ def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Se
         money = of_each_turn(stored, configured, Unit.MICRODOLLARS)
     if tokens is not None or money is not None:
         budgets.open_turn(connection, turn, tokens=tokens, microdollars=money)
-    return True
 
 
 def reserve(
     connection: Connection,
-    call: Call,
+    call: ModelCall,
     worst_case: Callable[[], WorstCase],
     *,
     now: str,
@@ -78,8 +73,6 @@ def reserve(
     Raises:
         LimitReached: a budget might be passed; nothing is held. `details` names it, with its amounts.
     """
-    if not configured and not budgets.has_any(connection):
-        return None
     kept = kept_by(
         budgets.about_call(connection, call.agent_id, call.group_id), configured, call.agent_id, call.group_id
     )
@@ -112,24 +105,23 @@ def reserve(
     return row
 
 
-def _number(connection: Connection, turn: int, call: Call) -> int:
+def _number(connection: Connection, turn: int, call: ModelCall) -> int:
     if call.purpose == STEP:
         return 0
     return budgets.next_no(connection, turn, call.step, call.attempt, call.purpose)
 
 
-def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None, *, may_hold: bool = True) -> None:
+def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:
     """Store what a call took, and let go of what was held for it.
 
-    A step's own call is found by its turn, step and attempt, unless the turn is known to hold nothing (`may_hold`);
-    for another one `held` is what `reserve` gave.
+    A step's own call is found by its turn, step and attempt; for another one `held` is what `reserve` gave.
 
     Raises:
         pattern_db.errors.Conflict: the usage of this attempt of the step is stored already.
     """
     if held is not None:
         budgets.let_go(connection, held.key)
-    elif row.turn is not None and row.purpose == STEP and may_hold:
+    elif row.turn is not None and row.purpose == STEP:
         budgets.let_go(connection, (row.turn, row.step, row.attempt, STEP, 0))
     usage.add(connection, row)
 
@@ -177,7 +169,7 @@ class _Standing:
     resets_at: str | None
 
 
-def _check_turn(connection: Connection, turn: TurnBudgetRow, call: Call, worst: WorstCase) -> None:
+def _check_turn(connection: Connection, turn: TurnBudgetRow, call: ModelCall, worst: WorstCase) -> None:
     spent, held = budgets.spent_by_tree(connection, turn.turn), budgets.held_by_tree(connection, turn.turn)
     whose = "this turn" if turn.turn == call.turn else "the turn that led to this one"
     for unit, amount in ((Unit.TOKENS, turn.tokens), (Unit.MICRODOLLARS, turn.microdollars)):
@@ -186,14 +178,14 @@ def _check_turn(connection: Connection, turn: TurnBudgetRow, call: Call, worst: 
             _compare(_Standing(budget, words(budget, whose), spent, held, None), call, worst)
 
 
-def _check_budget(connection: Connection, budget: Budget, call: Call, worst: WorstCase, now: str) -> None:
+def _check_budget(connection: Connection, budget: Budget, call: ModelCall, worst: WorstCase, now: str) -> None:
     spent = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
     held = budgets.held(connection, budget.scope, budget.ref)
     text = words(budget, _THIS.get(budget.scope))
     _compare(_Standing(budget, text, spent, held, resets_at(budget.period, now)), call, worst)
 
 
-def _compare(standing: _Standing, call: Call, worst: WorstCase) -> None:
+def _compare(standing: _Standing, call: ModelCall, worst: WorstCase) -> None:
     budget, unit = standing.budget, standing.budget.unit
     details = {"budget": name_of(budget), "amount": budget.amount, "resets_at": standing.resets_at}
     wanted, spent, held = (getattr(one, unit.value) for one in (worst, standing.spent, standing.held))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pattern_core.budgets.budget import Budget, began_at, check, name_of, of_name, resets_at
+from pattern_core.budgets.budget import Budget, KnownBudgets, began_at, check, name_of, of_name, resets_at
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import Clock, now_text
 from pattern_db.columns import canonical
@@ -70,16 +70,16 @@ class Report:
 
 
 class Spending:
-    """The budgets and the usage of one constellation. `configured` are the operator's budgets; see `kept_by`."""
+    """The budgets and the usage of one constellation."""
 
-    def __init__(self, *, database: Database, clock: Clock, configured: Sequence[Budget] = ()) -> None:
+    def __init__(self, *, database: Database, clock: Clock, known: KnownBudgets) -> None:
         self._database = database
         self._clock = clock
-        self._configured = tuple(configured)
+        self._known = known
 
     async def budgets(self) -> list[BudgetView]:
         """All budgets as they stand, the stored ones first."""
-        return await self._database.read(_standing, self._configured, now_text(self._clock))
+        return await self._database.read(_standing, self._known.configured, now_text(self._clock))
 
     async def put(self, budget: Budget) -> BudgetView:
         """Store a budget, in the place of one about the same; calls that begin from now on keep it.
@@ -89,6 +89,7 @@ class Spending:
         """
         check(budget)
         now = now_text(self._clock)
+        self._known.exist = True
         await self._database.write(budgets.put, budget, now=now)
         return await self._database.read(_view, budget, now, is_configured=False)
 
@@ -102,7 +103,9 @@ class Spending:
         if named is None or not await self._database.write(
             budgets.remove, named.scope, named.ref, named.period, named.unit
         ):
-            known = " (what is configured is changed in pattern.toml)" if named in _blank(self._configured) else ""
+            known = (
+                " (what is configured is changed in pattern.toml)" if named in _blank(self._known.configured) else ""
+            )
             raise NotFound(f"there is no stored budget {name!r}{known}; `pattern budget list` names them")
 
     async def report(self, question: Question) -> Report:

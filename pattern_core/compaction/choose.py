@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pattern_core.compaction.settings import CompactionSettings, Strategy
-from pattern_core.conversation.history import Exchange
+from pattern_core.conversation.history import MessageGroup
 from pattern_core.messages import Message, ToolCall, ToolResult
 from pattern_core.models.tokens import clip_middle, estimate_text, message_tokens
 from pattern_db.columns import unix_ms
@@ -42,7 +42,7 @@ Change = tuple[Message, Message | None]
 class Choice:
     """What is asked: the exchanges, oldest first; the tokens that may remain; the time (unix ms)."""
 
-    exchanges: Sequence[Exchange]
+    exchanges: Sequence[MessageGroup]
     target: int
     now_ms: int
 

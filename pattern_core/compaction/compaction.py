@@ -17,7 +17,7 @@ from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortene
 from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
 from pattern_core.compaction.summariser import Purse, Summariser, Writer, count_text, stub_text
-from pattern_core.conversation.history import Exchange, History, load_history
+from pattern_core.conversation.history import History, MessageGroup, load_history
 from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
@@ -222,7 +222,7 @@ class Compaction:
             await self._archive(job, read, text, model=f"{writer.provider}/{writer.model}", merges=merges)
         job.made.trouble = writer.trouble
 
-    async def _exchanges(self, job: _Job) -> list[Exchange]:
+    async def _exchanges(self, job: _Job) -> list[MessageGroup]:
         held = await self._database.read(_held, job.agent.id)
         return job.history.exchanges(job.running_from, held)
 
@@ -237,7 +237,7 @@ class Compaction:
     async def _archive(
         self,
         job: _Job,
-        leaving: Sequence[Exchange],
+        leaving: Sequence[MessageGroup],
         text: str | None = None,
         *,
         model: str | None = None,
@@ -382,7 +382,7 @@ def _bounded(rows: Sequence[SummaryRow], tokens_max: int) -> list[SummaryRow]:
     return kept
 
 
-def _split(leaving: Sequence[Exchange], reach: int) -> tuple[list[Exchange], list[Exchange]]:
+def _split(leaving: Sequence[MessageGroup], reach: int) -> tuple[list[MessageGroup], list[MessageGroup]]:
     """What leaves unread because it is too much for a summary, and the newest exchanges that are not."""
     tokens = 0
     for place in range(len(leaving) - 1, -1, -1):
@@ -392,7 +392,7 @@ def _split(leaving: Sequence[Exchange], reach: int) -> tuple[list[Exchange], lis
     return [], list(leaving)
 
 
-def _messages(exchanges: Sequence[Exchange]) -> list[Message]:
+def _messages(exchanges: Sequence[MessageGroup]) -> list[Message]:
     return [message for exchange in exchanges for message in exchange.messages]
 
 

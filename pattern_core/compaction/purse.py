@@ -39,12 +39,15 @@ class SummaryPurse:
         Raises:
             LimitReached: a budget forbids it.
         """
+        budgets = self.journal.budgets
+        if not budgets.exist:
+            return
         worst = worst_case(
             self.models.facts(call.provider, call.model).cost,
             prompt_tokens=call.input_tokens,
             output_tokens=call.output_tokens,
         )
-        asked = ledger.Call(
+        asked = ledger.ModelCall(
             turn=self.turn,
             step=self.step,
             attempt=self.attempt,
@@ -53,10 +56,10 @@ class SummaryPurse:
             model=call.model,
             purpose=SUMMARY,
         )
-        now, budgets = self.journal.now(), self.journal.budgets
+        now = self.journal.now()
 
         def store(connection: Connection) -> tuple[ReservationRow | None, list[Event]]:
-            return ledger.reserve(connection, asked, lambda: worst, now=now, configured=budgets), []
+            return ledger.reserve(connection, asked, lambda: worst, now=now, configured=budgets.configured), []
 
         self.held = await self.journal.commit(store)
 

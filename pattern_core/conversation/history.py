@@ -135,7 +135,7 @@ def _lost(at: Message, unanswered: Mapping[str, ToolCall], waiting: Collection[s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class MessageGroup:
     """Messages that stay or leave together: a turn, so that no call is parted from its result; or a piece of what was
     imported. `tokens` is an estimate; `is_running` says that it is the turn under way, `is_held` that it is one that
     waits for a person and goes on later.
@@ -237,7 +237,7 @@ class History:
         """Take back a message whose commit failed; others may have been appended since."""
         self._set([entry for entry in self._entries if entry.message is not message])
 
-    def exchanges(self, running_from: str = "~", held: Collection[str] = ()) -> list[Exchange]:
+    def exchanges(self, running_from: str = "~", held: Collection[str] = ()) -> list[MessageGroup]:
         """The messages in the pieces that stay or leave together, oldest first.
 
         The turn under way begins with the message at `running_from`; it and all after it are one piece. `held` are
@@ -323,8 +323,8 @@ def _waiting_after(waiting: frozenset[str], message: Message) -> frozenset[str]:
     return waiting | {call.call_id for call in calls} if calls else waiting
 
 
-def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: bool = False) -> Exchange:
-    return Exchange(
+def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: bool = False) -> MessageGroup:
+    return MessageGroup(
         messages=tuple(entry.message for entry in entries),
         tokens=sum(entry.tokens for entry in entries),
         is_running=is_running,

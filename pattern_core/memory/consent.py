@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from pattern_core.approvals import Question
+from pattern_core.approvals import ApprovalQuestion
 from pattern_core.consent_grants import Subject
 from pattern_core.errors import PermissionDenied
 from pattern_core.memory.block import Attribution, short_name
@@ -34,7 +34,7 @@ def needs_consent(refusal: PermissionDenied) -> bool:
     return "consent" in refusal.details
 
 
-def question(proposal: Proposal, refusal: PermissionDenied) -> Question:
+def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
     """What to ask the person whom the block's permission names."""
     cause = dict(proposal.by.cause or {})
     request = {
@@ -49,7 +49,7 @@ def question(proposal: Proposal, refusal: PermissionDenied) -> Question:
         "subject": subject_of(proposal).name,
         "digest": subject_of(proposal).args_hash.hex(),
     }
-    return Question(
+    return ApprovalQuestion(
         kind=ApprovalKind.MEMORY,
         request=request,
         audience=str(refusal.details["consent"]),

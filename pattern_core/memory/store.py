@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pattern_core.approvals import Answer, Approval, Approvals
+from pattern_core.approvals import Approval, ApprovalAnswer, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.ids import Clock, Ids, Randomness, now_text
 from pattern_core.limits import Limits
@@ -207,7 +207,7 @@ class MemoryStore:
             proposal = Proposal(agent_id=agent_id, label=label, block_id=row.id, edit=edit, by=by)
             return await self._carry_out(visible, hot, proposal, unit, refusal)
 
-    async def grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
+    async def grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         """Make the edit that a person agreed to, within `work`, which also stores the answer.
 
         Raises:

@@ -11,7 +11,6 @@ tasks. An agent that is alone has no section of what happened, since what it did
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from heapq import merge
 
 from pattern_core.prompts.parts import Kind, Part
@@ -69,15 +68,15 @@ class Lately:
     def change(self, turn_id: str, status: str) -> None:
         """Note what has become of a turn."""
         if turn_id in self._turns:
-            self._turns[turn_id] = replace(self._turns[turn_id], status=status)
+            self._turns[turn_id].status = status
 
     def rename(self, agent_id: str, name: str | None) -> None:
         """Note an agent's new name; None if it was deleted, and its turns with it."""
-        turns = [turn for turn in self._turns.values() if name is not None or turn.agent_id != agent_id]
-        self._turns = {
-            turn.id: replace(turn, agent_name=name) if name is not None and turn.agent_id == agent_id else turn
-            for turn in turns
-        }
+        for turn in [turn for turn in self._turns.values() if turn.agent_id == agent_id]:
+            if name is None:
+                del self._turns[turn.id]
+            else:
+                turn.agent_name = name
 
     def parts(
         self,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.facts import REFUSED, Call, Outcome
+from pattern_core.rules.facts import REFUSED, JudgedCall, Outcome
 from pattern_core.rules.fields import covers_any, read_value
 from pattern_db.columns import Json
 
@@ -79,7 +79,11 @@ class Finding:
 
 
 def watch(
-    settings: DetectorSettings, calls: Sequence[Call], *, compactions: Sequence[int] = (), said: Collection[int] = ()
+    settings: DetectorSettings,
+    calls: Sequence[JudgedCall],
+    *,
+    compactions: Sequence[int] = (),
+    said: Collection[int] = (),
 ) -> Finding | None:
     """Return the loop that the newest step is part of, None if there is none. Asked once after each step's calls.
 
@@ -92,7 +96,7 @@ def watch(
     if is_short and len(compactions) < (settings.compactions or math.inf):
         return None  # as most turns are
     looked_at = [call for call in calls if not covers_any(settings.exempt, (call.tool,))]
-    steps: dict[int, list[Call]] = {step: [] for step in (*compactions, *said, *(call.step for call in calls))}
+    steps: dict[int, list[JudgedCall]] = {step: [] for step in (*compactions, *said, *(call.step for call in calls))}
     for call in looked_at:
         steps[call.step].append(call)
     found: Counter[_Loop] = Counter()
@@ -111,7 +115,10 @@ def watch(
 
 
 def _loops(
-    settings: DetectorSettings, steps: Sequence[tuple[int, Sequence[Call]]], rooms: Counter[int], said: Collection[int]
+    settings: DetectorSettings,
+    steps: Sequence[tuple[int, Sequence[JudgedCall]]],
+    rooms: Counter[int],
+    said: Collection[int],
 ) -> Iterator[list[_Loop]]:
     """Yield the loops that each step is part of, in the order of the steps."""
     ends: tuple[Outcome, ...] = ()  # the last two calls, the newest first

@@ -33,7 +33,7 @@ _FRESH_ID = re.compile(r"_(?:[0-9a-hjkmnp-tv-z]{26}|[0-9]{19})\b")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class JudgedCall:
     """A tool call of the turn. `status` and `effect_class` are values of `pattern_db.enums`; `result` is the beginning
     of its text; `step` counts from 1; `at_ms` is when it started (unix ms), None while it has not.
     """
@@ -48,7 +48,7 @@ class Call:
     is_forced: bool = False
 
     @classmethod
-    def of(cls, row: EffectRow | CallRow, arguments: object, *, result: str = "", **outcome: Any) -> Call:
+    def of(cls, row: EffectRow | CallRow, arguments: object, *, result: str = "", **outcome: Any) -> JudgedCall:
         """Return the call of a row. `arguments` are what their JSON says, maybe no object; `result` may begin with the
         line that `EDITED` begins; `outcome` are other fields that say what came of the call.
         """
@@ -90,11 +90,11 @@ def read(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[
     return {tool: unix_ms(at) for tool, at in steps.last_used(connection, agent_id, tools).items()}
 
 
-def calls_of(connection: Connection, turn: int) -> tuple[Call, ...]:
+def calls_of(connection: Connection, turn: int) -> tuple[JudgedCall, ...]:
     """Return the calls of the turn with this key, in order."""
     rows = steps.calls_with_results(connection, turn, chars_max=RESULT_CHARS_MAX)
     return tuple(
-        Call.of(
+        JudgedCall.of(
             row,
             json.loads(row.args),
             result=row.result or "",

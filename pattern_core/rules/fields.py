@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.facts import Call
+from pattern_core.rules.facts import JudgedCall
 from pattern_db.columns import Json
 
 EVERY = "*"
@@ -73,7 +73,7 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def holds(condition: Condition, calls: Sequence[Call]) -> bool:
+def holds(condition: Condition, calls: Sequence[JudgedCall]) -> bool:
     """Return whether the condition holds after these calls of a turn."""
     [(form, content)] = condition.items()
     match form:

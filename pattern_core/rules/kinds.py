@@ -13,7 +13,7 @@ from typing import Any
 
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
-from pattern_core.rules.facts import OPEN, REFUSED, USED, Call
+from pattern_core.rules.facts import OPEN, REFUSED, USED, JudgedCall
 from pattern_core.rules.fields import (
     EVERY,
     Condition,
@@ -264,7 +264,7 @@ class Conditional(ToolRule):
         return found if found.tools else replace(found, note=NOTHING_LEFT)
 
 
-def _only(rule: ToolRule, tools: Collection[str], last: Call, moment: Moment, **more: Any) -> Narrowed:
+def _only(rule: ToolRule, tools: Collection[str], last: JudgedCall, moment: Moment, **more: Any) -> Narrowed:
     """Leave only these tools, one of which must be called, directly after the last call."""
     left = sorted(moment.enabled(tools))
     why = f"directly after `{last.tool}` only {named(left) or 'no tool'} may be called."

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
-from pattern_core.rules.facts import Call
+from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.fields import EVERY, SAID, WANTED, RuleField, covers, covers_any, is_pattern, read_value, stored
 from pattern_db.columns import Json
 
@@ -260,7 +260,7 @@ class Moment:
     """
 
     rules: Sequence[ToolRule] = ()
-    calls: Sequence[Call] = ()
+    calls: Sequence[JudgedCall] = ()
     tools: Sequence[str] = ()
     step: int = 0
     last_ms: Mapping[str, int] = field(default_factory=dict)
@@ -276,7 +276,7 @@ class Moment:
         """What the turn cannot end without and can still be called, in the order of judging."""
         return [found for rule in self.rules if (found := rule.lack(self)) is not None and self.is_open(found.tool)]
 
-    def after(self, rule: ToolRule) -> Call | None:
+    def after(self, rule: ToolRule) -> JudgedCall | None:
         """Return the call that ran last, if the rule is about it."""
         last = next((call for call in reversed(self.calls) if call.ran), None)
         return last if last is not None and rule.covers(last.tool) else None

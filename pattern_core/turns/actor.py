@@ -12,21 +12,18 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import cast
 
 import trio
 
-from pattern_core.agent_settings import OnDoubt, on_doubt_of
+from pattern_core.agent_settings import NO_SETTINGS, AgentSettings, settings_of
 from pattern_core.agents import Agent, Roster
-from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.conversation.history import History, load_history
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError, Unavailable
 from pattern_core.rules import facts
 from pattern_core.turns import admission, recovery
-from pattern_core.turns.admission import Accepted, Arrival, NotAtRest
+from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
 from pattern_core.turns.record import DeadAttempt, Record
-from pattern_core.turns.recovery import Act, AskAgain, Begin, FoundTurn
+from pattern_core.turns.recovery import AskAgain, Begin, FoundTurn, RunCalls
 from pattern_core.turns.state import Ending, TurnServices, TurnStopped, Unflushed, cancelled
 from pattern_core.turns.turn import Turn, TurnFacts
 from pattern_db.columns import iso, unix_ms
@@ -34,43 +31,27 @@ from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, TurnStatus
 from pattern_db.errors import Conflict, DatabaseError, StorageFailed
 from pattern_db.journal import inbox, turns
-from pattern_db.journal.turns import TurnRow
+from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
 LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
 LATE_IDLE = 40  # looks without anything recorded, after which none are made until there is something
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Message:
-    """An accepted message that starts a turn: from the inbox, or (with a key of 0) about to be accepted."""
-
-    key: int
-    id: str
-    seed: int
-    sender: str
-    depth: int
-    payload: Mapping[str, object]
-
-
-class _Refused(Exception):
-    """A message was not accepted; the cause is the error for its sender."""
-
-
 @dataclass(slots=True, kw_only=True)
 class _Delivery:
-    """A message on its way to an agent at rest. `is_known` is set once it is on disk (`accepted`), or refused."""
+    """A message on its way to an agent at rest. `is_known` is set once it is on disk (`ticket`), or refused."""
 
     arrival: Arrival
-    stored: Accepted | None = None  # within the transaction
-    accepted: Accepted | None = None
+    ticket: Ticket | None = None
     error: PatternError | DatabaseError | None = None
     is_known: trio.Event = field(default_factory=trio.Event)
 
-    def commit(self) -> None:
-        """Note that the message is on disk, and let its sender continue."""
-        self.accepted = self.stored
-        self.is_known.set()
+    def settle(self, committed: bool) -> None:
+        """Let the sender continue if the message is on disk."""
+        if committed:
+            self.ticket = Ticket(turn_id=self.arrival.turn.id)
+            self.is_known.set()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,30 +113,31 @@ class Actors:
         """Wait until some agent has stopped working."""
         await self._rest.park()
 
-    async def submit(self, agent: Agent, arrival: Arrival) -> Accepted:
+    async def submit(self, arrival: Arrival) -> Ticket:
         """Accept a message (T0); return once it is on disk. An agent at rest starts its turn in the same transaction.
 
         Raises:
             PatternError: as `admission.accept`.
             StorageFailed: the disk failed.
         """
+        agent_id = arrival.incoming.agent_id
         delivery = _Delivery(arrival=arrival)
-        worker = self._handed_over(agent.id, delivery)
+        worker = self._handed_over(agent_id, delivery)
         if worker is not None:
             worker.receiving.acquire_nowait()
             try:
                 await delivery.is_known.wait()
             finally:
                 worker.receiving.release()
-            if delivery.accepted is None:
-                stopped = "the constellation has just stopped; send this again in a few seconds"
-                raise delivery.error or Unavailable(stopped)
-            return delivery.accepted
-        worker = self._awake.get(agent.id)
+            if delivery.ticket is not None:
+                return delivery.ticket
+            stopped = Unavailable("the constellation has just stopped; send this again in a few seconds")
+            raise delivery.error or copy.copy(self._services.database.failure) or stopped
+        worker = self._awake.get(agent_id)
         if worker is not None and worker.receiving.locked():
             async with worker.receiving:  # what was sent first is accepted first
                 pass
-        return await self._accept(agent.id, arrival)
+        return await self._accept(arrival)
 
     def _handed_over(self, agent_id: str, delivery: _Delivery) -> _Worker | None:
         """Give a message to an agent that rests, or is about to; None if it does not, or is not ready."""
@@ -170,9 +152,9 @@ class Actors:
         worker.delivery = delivery
         return worker
 
-    async def _accept(self, agent_id: str, arrival: Arrival) -> Accepted:
+    async def _accept(self, arrival: Arrival) -> Ticket:
         """T0 alone: the message waits in the inbox."""
-        limits = self._services.limits
+        agent_id, limits = arrival.incoming.agent_id, self._services.limits
         accepted = await self._services.journal.commit(lambda connection: admission.accept(connection, arrival, limits))
         if accepted.key is not None:
             if accepted.stops is not None:
@@ -180,7 +162,7 @@ class Actors:
             if arrival.incoming.policy == "steer":
                 self._steer(agent_id)
             self.wake(agent_id)
-        return accepted
+        return accepted.ticket
 
     def wake(self, agent_id: str) -> None:
         """Have the agent look into its inbox. Cheap, and harmless when there is nothing."""
@@ -282,7 +264,7 @@ class Actors:
             self._services.journal.meters.working -= 1
             del self._awake[agent_id]
             if worker.delivery is not None:
-                self._settle(worker.delivery)
+                worker.delivery.is_known.set()
             self._rest.unpark_all()
 
     def _may_work(self, agent_id: str) -> bool:
@@ -294,88 +276,73 @@ class Actors:
         if found is None:
             return
         self._awake[agent_id].is_woken = True
-        if isinstance(found, _Message):
-            await self._begin(agent_id, found)
+        row, payload = found
+        if payload is None:
+            await self._take_up(agent_id, row)
         else:
-            await self._take_up(agent_id, found)
+            await self._begin(row, payload)
 
     async def _receive(self, agent_id: str, delivery: _Delivery) -> None:
         """Accept a message and start its turn, in one transaction if the agent is at rest in the rows, too."""
         arrival = delivery.arrival
-        message = _Message(
-            key=0,
-            id=arrival.turn_id,
-            seed=arrival.seed,
-            sender=arrival.incoming.sender,
-            depth=arrival.incoming.depth,
-            payload=admission.payload_of(arrival.incoming),
-        )
         try:
             if not self._may_work(agent_id):
                 raise NotAtRest
-            await self._begin(agent_id, message, delivery)
+            await self._begin(arrival.turn, admission.payload_of(arrival.incoming), delivery)
         except NotAtRest:
             self.forget(agent_id)  # its place in the history is another's
             try:
-                delivery.accepted = await self._accept(agent_id, arrival)
+                delivery.ticket = await self._accept(arrival)
             except PatternError as error:
                 delivery.error = error
-        except _Refused as refused:
-            self.forget(agent_id)
-            delivery.error = cast("PatternError", refused.__cause__)
         except StorageFailed as error:
             delivery.error = copy.copy(error)
-            if delivery.accepted is not None:
+            if delivery.ticket is not None:
                 raise
         finally:
-            self._settle(delivery)
+            delivery.is_known.set()
 
-    def _settle(self, delivery: _Delivery) -> None:
-        """Let the sender continue, whatever happened; where the disk failed, with what it said."""
-        if delivery.accepted is None and delivery.error is None:
-            delivery.error = copy.copy(self._services.database.failure)
-        delivery.is_known.set()
-
-    async def _begin(self, agent_id: str, message: _Message, delivery: _Delivery | None = None) -> None:
-        """Run a turn from its message (T1) on; with a `delivery` from T0 on."""
-        services = self._services
+    async def _begin(
+        self, row: TurnRow | NewTurn, payload: Mapping[str, object], delivery: _Delivery | None = None
+    ) -> None:
+        """Run a turn from its message (T1) on; with a `delivery` from T0 on. `payload` is as the inbox keeps it."""
+        services, agent_id = self._services, row.agent_id
         try:
             agent = await self._roster.get(agent_id)
         except NotFound:
             return  # deleted, and its turns with it
         journal, now_ms = services.journal, services.clock.now_ms()
-        incoming = journal.new_message("user", *admission.parts_of(message.payload))
+        incoming = journal.new_message("user", *admission.parts_of(payload))
         record = Record(
             journal=journal,
             agent=agent,
             history=await self._history(agent_id, active=None),
-            id=message.id,
-            key=message.key,
+            id=row.id,
+            key=row.key if isinstance(row, TurnRow) else 0,
             batch_id=incoming.position,
             began_ms=now_ms,
         )
-        own = _own_limits(agent)
+        own = _settings(agent).limits
         wall_s = own.wall_s or services.limits.turn.turn_timeout_s or math.inf
         known_facts = TurnFacts(
-            seed=message.seed,
-            source=_source(message.sender, message.payload.get("source")),
-            depth=message.depth,
+            seed=row.seed,
+            source=str(payload.get("source") or row.sender.partition(":")[0]),
+            depth=row.depth,
             deadline=trio.current_time() + wall_s,
             deadline_at=iso(now_ms + int(wall_s * 1000)),
         )
         turn = self._awake[agent_id].turn = Turn(services, record, known_facts)
+
+        def started(committed: bool) -> None:
+            if committed:
+                services.prompts.lately.start(row.id, agent, row.sender, incoming.text, incoming.created_at)
+
         with self._listed(turn) as running:
+            arrival, ends_at = None if delivery is None else delivery.arrival, known_facts.deadline_at
+            rows = record.start(incoming, payload, deadline_at=ends_at, limits=own, arrival=arrival)
+            rows.when_settled(started)
             if delivery is not None:
-                record.accept(partial(_store, record, delivery), [delivery.arrival.queued], delivery.commit)
-            ends_at, is_queued = known_facts.deadline_at, delivery is None
-            record.start(
-                incoming,
-                message.payload,
-                deadline_at=ends_at,
-                limits=own,
-                queued=is_queued,
-                on_commit=partial(services.prompts.lately.start, message.id, agent, message.sender, incoming.text),
-            )
+                rows.when_settled(delivery.settle)
             try:
                 await self._conduct(turn, running)
             except Conflict:
@@ -419,8 +386,7 @@ class Actors:
                 self.forget(agent_id)  # likewise
                 return
             turn.judge.calls = list(await services.database.read(facts.calls_of, row.key))
-            on_doubt = _on_doubt(agent)
-            now = services.journal.now()
+            on_doubt, now = _settings(agent).on_doubt, services.journal.now()
             verdict = recovery.decide(row, found, services.limits.turn, now, on_doubt=on_doubt)
             if isinstance(verdict, Ending):
                 await self._end(turn, verdict)
@@ -433,7 +399,7 @@ class Actors:
         """A turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
         now_ms = services.clock.now_ms()
-        wall_s = _own_limits(agent).wall_s or services.limits.turn.turn_timeout_s or math.inf
+        wall_s = _settings(agent).limits.wall_s or services.limits.turn.turn_timeout_s or math.inf
         left_s = min(_left_s(row, now_ms), wall_s)  # more only if the clock was set back
         known = await services.database.read(recovery.restore, row, is_open=found.is_asking)
         record = Record(
@@ -454,7 +420,7 @@ class Actors:
         )
         known_facts = TurnFacts(
             seed=row.seed,
-            source=_source(row.sender, known.source),
+            source=known.source or row.sender.partition(":")[0],
             depth=row.depth,
             deadline=trio.current_time() + left_s,
             deadline_at=row.deadline_at or iso(now_ms + max(0, round(left_s * 1000))),
@@ -499,7 +465,7 @@ class Actors:
         self._histories.move_to_end(agent_id)
         return known
 
-    async def _conduct(self, turn: Turn, running: _Running, found: Begin | AskAgain | Act | None = None) -> None:
+    async def _conduct(self, turn: Turn, running: _Running, found: Begin | AskAgain | RunCalls | None = None) -> None:
         """Run the turn in its own scope and see to its one end. Outer cancellation leaves the turn open."""
         ending: Ending | None = None
         with running.scope:
@@ -536,52 +502,21 @@ class Actors:
         self.forget(turn.agent.id)
 
 
-def _store(record: Record, delivery: _Delivery, connection: Connection) -> None:
-    """T0 of a message whose turn starts in the same transaction: the turn gets its key."""
-    try:
-        delivery.stored = admission.accept_at_rest(connection, delivery.arrival)
-    except PatternError as error:
-        raise _Refused from error
-    record.key = delivery.stored.key or 0
-
-
-def _find_work(connection: Connection, agent_id: str) -> TurnRow | _Message | None:
-    """The agent's unfinished turn, or the queued one to start next."""
+def _find_work(connection: Connection, agent_id: str) -> tuple[TurnRow, Mapping[str, object] | None] | None:
+    """The agent's unfinished turn, or the queued one to start next with the payload of its message."""
     unfinished = turns.unfinished(connection, agent_id)
     if unfinished is not None:
-        return unfinished
+        return unfinished, None
     waiting = inbox.first(connection, agent_id)
-    if waiting is None:
-        return None
-    row = turns.by_key(connection, waiting.turn)
-    return _Message(
-        key=row.key,
-        id=row.id,
-        seed=row.seed,
-        sender=row.sender,
-        depth=row.depth,
-        payload=json.loads(waiting.payload),
-    )
+    return None if waiting is None else (turns.by_key(connection, waiting.turn), json.loads(waiting.payload))
 
 
-def _source(sender: str, named: object) -> str:
-    """Where a turn comes from, for routing: what its sender named, else who sent it, such as `user` or `agent`."""
-    return named if isinstance(named, str) and named else sender.partition(":")[0]
-
-
-def _own_limits(agent: Agent) -> TurnBudget:
-    """The agent's own bounds; what is wrong with its config ends its turn later."""
+def _settings(agent: Agent) -> AgentSettings:
+    """The agent's settings; what is wrong with them ends its turn later."""
     try:
-        return TurnBudget.of(agent.config.get("limits"))
+        return settings_of(agent.config)
     except InvalidInput:
-        return TurnBudget()
-
-
-def _on_doubt(agent: Agent) -> OnDoubt:
-    try:
-        return on_doubt_of(agent.config)
-    except InvalidInput:
-        return "tell_model"
+        return NO_SETTINGS
 
 
 def _left_s(row: TurnRow, now_ms: int) -> float:

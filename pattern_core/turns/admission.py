@@ -17,7 +17,7 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus
 from pattern_db.journal import inbox, turns
-from pattern_db.journal.turns import NewTurn
+from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.tables.agents import AgentRow
 
 DIGEST_BYTES = 16
@@ -28,7 +28,7 @@ STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reaso
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class IncomingMessage:
     """A message for an agent. `sender` is `user:{id}`, `agent:{id}` or `system`; `priority` 0 (low) to 3 (urgent).
 
     `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on. `policy` says
@@ -63,7 +63,7 @@ class Ticket:
     is_replay: bool = False
 
 
-def check(incoming: Incoming, limits: Limits) -> None:
+def check(incoming: IncomingMessage, limits: Limits) -> None:
     """Refuse what can never be accepted.
 
     Raises:
@@ -92,10 +92,18 @@ def check(incoming: Incoming, limits: Limits) -> None:
         raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
 
 
-def addressed_to(incoming: Incoming, agent: AgentRow) -> Incoming:
-    """Return the message with its agent's id and, if it has none, the agent's policy (None: as `enqueue`)."""
-    policy = incoming.policy or policy_of(agent.config)
-    if incoming.agent_id == agent.id and policy in (incoming.policy, "enqueue"):
+def address(incoming: IncomingMessage, agent: AgentRow) -> IncomingMessage:
+    """Return the message with its agent's id and, if it has none, the agent's policy (None: as `enqueue`).
+
+    Raises:
+        Conflict: the agent is hibernated or archived.
+    """
+    if agent.status != AgentStatus.ACTIVE:
+        raise Conflict(f"the agent {agent.name} is {agent.status}; set its status to active first")
+    policy = incoming.policy
+    if policy is None and "message_policy" in agent.config:
+        policy = policy_of(agent.config)
+    if (incoming.agent_id, incoming.policy) == (agent.id, policy):
         return incoming
     return replace(incoming, agent_id=agent.id, policy=policy)
 
@@ -118,12 +126,32 @@ class NotAtRest(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A message about to be accepted, with what its turn gets: id, seed and the time as stored."""
+    """A message about to be accepted, and the turn that it gets."""
 
-    incoming: Incoming
-    turn_id: str
-    seed: int
-    now: str
+    incoming: IncomingMessage
+    turn: NewTurn
+
+    @classmethod
+    def of(cls, incoming: IncomingMessage, *, turn_id: str, seed: int, now: str) -> Arrival:
+        """Return the message with its turn; a message with an idempotency key has digests of the key and of itself."""
+        idempotency = fingerprint = None
+        if incoming.idempotency_key is not None:
+            name = json.dumps([incoming.agent_id, incoming.sender, incoming.idempotency_key])
+            idempotency = blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
+            payload = to_json(payload_of(incoming))
+            fingerprint = blake2b(payload.encode(), digest_size=DIGEST_BYTES).digest()
+        turn = NewTurn(
+            id=turn_id,
+            agent_id=incoming.agent_id,
+            sender=incoming.sender,
+            seed=seed,
+            created_at=now,
+            parent_turn=incoming.parent_turn,
+            depth=incoming.depth,
+            idempotency=idempotency,
+            fingerprint=fingerprint,
+        )
+        return cls(incoming=incoming, turn=turn)
 
     @property
     def queued(self) -> Draft:
@@ -139,76 +167,51 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ac
         IdempotencyMismatch: the key was used for another message.
         Overloaded: too many messages wait for the agent.
     """
-    incoming = arrival.incoming
-    payload = to_json(payload_of(incoming))
-    known, digests = _known(connection, incoming, payload)
+    incoming, turn = arrival.incoming, arrival.turn
+    known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
     if known is not None:
-        return Accepted(ticket=Ticket(turn_id=known, is_replay=True)), []
+        if known.fingerprint != turn.fingerprint:
+            raise IdempotencyMismatch(
+                "this idempotency key was used for a different message; use a new key for each message"
+            )
+        return Accepted(ticket=Ticket(turn_id=known.id, is_replay=True)), []
     stops = _make_way(connection, incoming)
     if inbox.count(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
         raise Overloaded(
             f"{limits.inbox_per_agent_max} messages wait for this agent; try again later", retry_after_s=RETRY_AFTER_S
         )
-    key = _insert(connection, arrival, digests)
-    priority = incoming.priority if stops is None else PRIORITY_MAX  # who interrupts is next
+    key = turns.insert(connection, turn)
+    store(connection, incoming.images, turn.created_at)
     inbox.put(
-        connection, turn=key, agent_id=incoming.agent_id, priority=priority, payload=payload, created_at=arrival.now
+        connection,
+        turn=key,
+        agent_id=incoming.agent_id,
+        priority=incoming.priority if stops is None else PRIORITY_MAX,  # who interrupts is next
+        payload=to_json(payload_of(incoming)),
+        created_at=turn.created_at,
     )
-    accepted = Accepted(ticket=Ticket(turn_id=arrival.turn_id), key=key, stops=stops)
-    return accepted, append(connection, (key, arrival.turn_id), [arrival.queued], created_at=arrival.now)
+    accepted = Accepted(ticket=Ticket(turn_id=turn.id), key=key, stops=stops)
+    return accepted, append(connection, (key, turn.id), [arrival.queued], created_at=turn.created_at)
 
 
-def accept_at_rest(connection: Connection, arrival: Arrival) -> Accepted:
-    """T0 of a message whose turn is started in the same transaction: the turn alone, without an inbox row.
+def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> int:
+    """T0 and T1 of a message for an agent at rest: the turn alone, without an inbox row. Return its key.
 
     Raises:
-        NotAtRest: the agent is busy, or the turn exists already; `accept` the message.
-        IdempotencyMismatch: the key was used for another message.
+        NotAtRest: the agent is busy, or the message's idempotency key is known; `accept` the message.
     """
-    incoming = arrival.incoming
-    payload = "" if incoming.idempotency_key is None else to_json(payload_of(incoming))
-    known, digests = _known(connection, incoming, payload)
-    if known is not None or turns.is_busy(connection, incoming.agent_id):
+    turn = arrival.turn
+    if turn.idempotency is not None and turns.by_idempotency(connection, turn.idempotency) is not None:
         raise NotAtRest
-    return Accepted(ticket=Ticket(turn_id=arrival.turn_id), key=_insert(connection, arrival, digests))
-
-
-def _known(
-    connection: Connection, incoming: Incoming, payload: str
-) -> tuple[str | None, tuple[bytes | None, bytes | None]]:
-    """The turn that was accepted under the message's key, if any, and the digests of key and message."""
-    if incoming.idempotency_key is None:
-        return None, (None, None)
-    name = json.dumps([incoming.agent_id, incoming.sender, incoming.idempotency_key]).encode()
-    idempotency = blake2b(name, digest_size=DIGEST_BYTES).digest()
-    fingerprint = blake2b(payload.encode(), digest_size=DIGEST_BYTES).digest()
-    known = turns.by_idempotency(connection, idempotency)
-    if known is not None and known.fingerprint != fingerprint:
-        raise IdempotencyMismatch(
-            "this idempotency key was used for a different message; use a new key for each message"
-        )
-    return None if known is None else known.id, (idempotency, fingerprint)
-
-
-def _insert(connection: Connection, arrival: Arrival, digests: tuple[bytes | None, bytes | None]) -> int:
-    incoming = arrival.incoming
-    new = NewTurn(
-        id=arrival.turn_id,
-        agent_id=incoming.agent_id,
-        sender=incoming.sender,
-        seed=arrival.seed,
-        created_at=arrival.now,
-        parent_turn=incoming.parent_turn,
-        depth=incoming.depth,
-        idempotency=digests[0],
-        fingerprint=digests[1],
-    )
-    key = turns.insert(connection, new)
-    store(connection, incoming.images, arrival.now)
+    key = turns.insert_started(connection, turn, started)
+    if key is None:
+        raise NotAtRest
+    if arrival.incoming.images:
+        store(connection, arrival.incoming.images, turn.created_at)
     return key
 
 
-def _make_way(connection: Connection, incoming: Incoming) -> tuple[str, str] | None:
+def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, str] | None:
     """Do what the message's policy says about a busy agent; return the turn that shall stop, and why."""
     if incoming.policy == "reject" and turns.is_busy(connection, incoming.agent_id):
         raise Conflict(
@@ -225,7 +228,7 @@ def _make_way(connection: Connection, incoming: Incoming) -> tuple[str, str] | N
     return running.id, reason
 
 
-def payload_of(incoming: Incoming) -> dict[str, object]:
+def payload_of(incoming: IncomingMessage) -> dict[str, object]:
     """What the inbox keeps of the message."""
     payload: dict[str, object] = {"content": incoming.content}
     if incoming.images:
@@ -247,13 +250,3 @@ def parts_of(payload: Mapping[str, object]) -> tuple[Part, ...]:
     """
     stored = payload.get("parts")
     return parts_from_json(stored) if isinstance(stored, list) else (Text(text=str(payload["content"])),)
-
-
-def check_agent(agent: AgentRow) -> None:
-    """Refuse messages to an agent that does not take part.
-
-    Raises:
-        Conflict: it is hibernated or archived.
-    """
-    if agent.status != AgentStatus.ACTIVE:
-        raise Conflict(f"the agent {agent.name} is {agent.status}; set its status to active first")

@@ -24,7 +24,7 @@ from pattern_core.rules.facts import FORCED_PREFIX
 from pattern_core.rules.rule import Asked, ForcedCall
 from pattern_core.tools.results import Origin, to_text
 from pattern_core.tools.tool import Probe, Tool, ToolContext
-from pattern_core.turns.consent import AGREED, Attention, denial, edited_note, hash_call
+from pattern_core.turns.consent import AGREED, Attention, denial, edited_note
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import FinishedCall, Sender, TurnServices
@@ -33,7 +33,7 @@ from pattern_db.columns import to_json
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
 from pattern_db.errors import DatabaseError, StorageFailed
 from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.journal.steps import EffectRow
+from pattern_db.journal.steps import EffectRow, hash_call
 
 _log = logging.getLogger(__name__)
 WAITING = EffectStatus.AWAITING_APPROVAL.value
@@ -230,7 +230,8 @@ class TurnCalls:
         Raises:
             StorageFailed: the disk failed.
         """
-        is_ordered = self._judge.runs_in_order([one.row.tool for one in planned], self._record.step)
+        tools = [one.row.tool for one in planned]
+        is_ordered = len(planned) > 1 and self._judge.runs_in_order(tools, self._record.step)
         for group in [[one] for one in planned] if is_ordered else [planned]:
             if self._record.holds_work:
                 await self._record.flush()  # rules judge by whether it was stored
@@ -242,26 +243,24 @@ class TurnCalls:
                 await self._record.start_calls([one.row for one in outer], timeout_s=timeout_s)
             if not self._record.is_flushed:
                 self._services.flush_late(self._record)
-            if not outer:
-                await self._run_inner(inner)
-            else:
-                self._outside = len(outer)
+            self._outside = len(outer)
+            if outer:
                 async with trio.open_nursery() as nursery:
                     for one in outer:
                         nursery.start_soon(self._run_and_record, one)
-                    await self._run_inner(inner)
+                    for one in inner:
+                        await self._run_and_record(one)
+            else:
+                for one in inner:
+                    await self._run_and_record(one)
             if len(inner) + len(outer) < len(judged):
                 return False
         return True
 
-    async def _run_inner(self, inner: Sequence[PlannedCall]) -> None:
-        for one in inner:
-            if self._record.holds_work:  # a tool that reads sees what the one before it wrote
-                await self._record.flush()
-            await self._run_and_record(one)
-
     async def _run_and_record(self, planned: PlannedCall) -> None:
         """T6."""
+        if self._record.holds_work:  # a tool that reads sees what the one before it wrote
+            await self._record.flush()
         work = UnitOfWork()
         is_recorded = False
         began_ms = self._services.clock.now_ms()
@@ -298,7 +297,7 @@ class TurnCalls:
                 raise result.error
         if scope.cancelled_caught:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
-        status, note = "error", edited_note(planned.answered, row)
+        status, note = "error", "" if planned.answered is None else edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
             if len(content) > limits.tool_result_chars_max:
@@ -332,7 +331,8 @@ class TurnCalls:
         verdict, text = answer if isinstance(answer, tuple) else (answer, "Done before the interruption.")
         match verdict:
             case "done":
-                content = edited_note(planned.answered, row) + to_text(text, limits.tool_result_chars_max)
+                note = "" if planned.answered is None else edited_note(planned.answered, row)
+                content = note + to_text(text, limits.tool_result_chars_max)
                 return FinishedCall(row=row, status="done", content=content)
             case "absent":
                 return None

@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from hashlib import blake2b
 from typing import Literal
 
 from pattern_core.agents import Agent, Roster
-from pattern_core.approvals import Answer, Approval, Approvals, Question
+from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
 from pattern_core.consent_grants import Subject
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.rules.facts import EDITED
@@ -89,14 +88,14 @@ class ToolConsent:
             request |= {"subject": subject.name, "digest": subject.args_hash.hex()}
         if attention is not None:
             request["needs_attention"] = attention
-        asked = self._approvals.row(Question(kind=kind, request=request, audience=AUDIENCE))
+        asked = self._approvals.row(ApprovalQuestion(kind=kind, request=request, audience=AUDIENCE))
         return replace(asked, turn=row.turn, step=row.step, call=row.call)
 
     def asked(self) -> None:
         """Say that questions were stored."""
         self._approvals.told()
 
-    async def _grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
+    async def _grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         request = approval.request
         arguments: Mapping[str, Json] = request["arguments"]
         if approval.kind is ApprovalKind.RECOVERY:
@@ -106,7 +105,7 @@ class ToolConsent:
                 raise InvalidInput("this call was decided on and may have happened as it is: agree to that, or deny it")
             arguments = self._checked(request["tool"], answer.arguments)
         args = to_json(dict(arguments))
-        work.store(steps.approve_call, _key(approval), args=args, args_hash=hash_call(request["tool"], args))
+        work.store(steps.approve_call, _key(approval), args=args, args_hash=steps.hash_call(request["tool"], args))
         self._wake_after(work, request["agent_id"])
         return f"The call of {request['tool']} runs now"
 
@@ -148,11 +147,6 @@ class ToolConsent:
         work.when_settled(lambda committed: self._wake(agent_id) if committed else None)
 
 
-def hash_call(tool: str, arguments: str) -> bytes:
-    """Return 16 bytes that name a tool with its arguments: equal calls have equal digests."""
-    return blake2b(f"{tool}\0{arguments}".encode(), digest_size=16).digest()
-
-
 def subject_of(agent_id: str, row: EffectRow, scope: str | None) -> Subject:
     """What standing consent for a call is about."""
     name = f"tool:{row.tool}" if scope is None else f"scope:{scope}"
@@ -172,11 +166,9 @@ def denial(approval: ApprovalRow | None) -> str:
     return f"Not run: a person did not agree{f' ({reason})' if reason else ''}. Do not try it again unless asked to."
 
 
-def edited_note(approval: ApprovalRow | None, row: EffectRow) -> str:
+def edited_note(approval: ApprovalRow, row: EffectRow) -> str:
     """What stands before the result of a call that a person changed before agreeing; else nothing."""
-    if approval is None or approval.status is not ApprovalStatus.EDITED:
-        return ""
-    return f"{EDITED}{row.args}]\n"
+    return f"{EDITED}{row.args}]\n" if approval.status is ApprovalStatus.EDITED else ""
 
 
 def _key(approval: Approval) -> tuple[int, int, int]:

@@ -13,9 +13,9 @@ from pattern_core.messages import Part, ToolCall
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.rules.detectors import DetectorSettings, watch
 from pattern_core.rules.engine import Exit, Offer, added, at_exit, check, ends_after, in_order, offer
-from pattern_core.rules.facts import REFUSED, Call
+from pattern_core.rules.facts import REFUSED, JudgedCall
 from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
-from pattern_core.rules.ruleset import RuleSet
+from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
 from pattern_db.journal.steps import EffectRow
 
@@ -40,11 +40,11 @@ class Judge:
     """
 
     now_ms: Callable[[], int]
-    rules: RuleSet = field(default_factory=RuleSet)
+    rules: RuleSet = NO_RULES
     detectors: DetectorSettings = field(default_factory=DetectorSettings)
     tools: Sequence[str] = ()
     last_ms: Mapping[str, int] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[JudgedCall] = field(default_factory=list)
     said: set[int] = field(default_factory=set)
     compactions: list[int] = field(default_factory=list)
 
@@ -54,13 +54,13 @@ class Judge:
 
     def plan(self, rows: Sequence[EffectRow], arguments: Sequence[object]) -> None:
         """Add the calls of a decision."""
-        self.calls += [Call.of(row, given) for row, given in zip(rows, arguments, strict=True)]
+        self.calls += [JudgedCall.of(row, given) for row, given in zip(rows, arguments, strict=True)]
 
     def finish(self, finished: FinishedCall, began_ms: int | None = None) -> None:
         """Note the outcome of a call that began at a time in unix ms (None: as noted before)."""
         place = self._place(finished.row)
         call = self.calls[place]
-        self.calls[place] = Call.of(
+        self.calls[place] = JudgedCall.of(
             finished.row,
             call.arguments,
             status=finished.status,
@@ -77,7 +77,7 @@ class Judge:
         first = next(index for index, call in enumerate(self.calls) if call.step == row.step)
         return first + row.call
 
-    def _moment(self, step: int, calls: Sequence[Call] | None = None) -> Moment:
+    def _moment(self, step: int, calls: Sequence[JudgedCall] | None = None) -> Moment:
         """The turn after `step`, of whose calls only `calls` are looked at (None: all)."""
         return Moment(
             rules=self.rules.ordered,
@@ -112,7 +112,7 @@ class Judge:
         return replace(reply, parts=tuple(parts)), made
 
     def runs_in_order(self, tools: Sequence[str], step: int) -> bool:
-        """Whether a rule looks at what came before, so that the calls must run one after another."""
+        """Whether a rule looks at what came before, so that several calls must run one after another."""
         return bool(self.rules.rules) and in_order(self._moment(step), tools)
 
     def check(

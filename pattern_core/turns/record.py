@@ -5,7 +5,7 @@ its own. So whatever was recorded is on disk before a 2xx, an event, a model cal
 
 | moment | method | stored | flushed |
 |---|---|---|---|
-| T0 accepted | `accept` | turn, `turn.queued` (`admission.accept`) | before the 2xx |
+| T0 accepted | `admission.accept`, or `start` | turn, `turn.queued` | before the 2xx |
 | T1 started | `start` | turn running, the message, what the turn may spend, `turn.started` | before the model call |
 | T2 asks | `open_step` | step open, `step.started`; a dead attempt superseded and charged at an estimate | at once |
 | T2' streams | `stream` | pieces of the answer | at once |
@@ -32,39 +32,39 @@ from pattern_core.approvals import requested
 from pattern_core.budgets import ledger
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.conversation.history import History, to_row
-from pattern_core.events import Draft, Event, append, called, ended, resulted
+from pattern_core.errors import PatternError
+from pattern_core.events import NO_DATA, Draft, Event, append, called, ended, resulted
 from pattern_core.journal import Journal
 from pattern_core.messages import Message, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.tokens import estimate_usage
-from pattern_core.turns.admission import parts_of
-from pattern_core.turns.rows import (
-    CallRefused,
-    Recorded,
-    Store,
-    finish_row,
-    finishing,
-    step_row,
-    usage_row,
-)
+from pattern_core.turns.admission import Arrival, accept_at_rest, parts_of
 from pattern_core.turns.state import Asking, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TurnStatus
-from pattern_db.errors import Conflict
-from pattern_db.journal import approvals, inbox, steps, turns
+from pattern_db.errors import RAISED, StorageFailed, translate
+from pattern_db.journal import approvals, inbox, steps, turns, usage
 from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.inbox import InboxRow
-from pattern_db.journal.steps import EffectRow
+from pattern_db.journal.steps import EffectRow, StepRow
+from pattern_db.journal.turns import Started
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
 T = TypeVar("T")
-Flush = Callable[[Connection], tuple[T, Sequence[Draft]]]
-"""Writes rows within a transaction; returns a value and the turn's events about them."""
+
+
+class CallRefused(Exception):
+    """The database, or the receiver of a message, refused what a tool wanted to store: nothing was stored."""
+
+    def __init__(self, recorded: Recorded, reason: str) -> None:
+        super().__init__(reason)
+        self.recorded = recorded
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,17 @@ class DeadAttempt:
     asking: Asking | None = None
 
 
-def _nothing(_connection: Connection) -> tuple[None, Sequence[Draft]]:
-    return None, ()
+@dataclass(slots=True)
+class Recorded:
+    """What waits for the turn's next commit: rows and events of one moment.
+
+    Where a call has ended, `work` is what its tool stores before them, and `result` what it came to, as the
+    conversation and the table have it.
+    """
+
+    rows: UnitOfWork
+    work: UnitOfWork | None = None
+    result: tuple[FinishedCall, Message, MessageRow] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +118,6 @@ class Record:
     began_ms: int = 0
     asked_ms: int = 0  # when the open step's model was asked, unix ms
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # told of a result that became an error
-    _is_unbounded: bool = False  # found within the same transaction
     _recorded: list[Recorded] = field(default_factory=list)
 
     @property
@@ -122,92 +130,82 @@ class Record:
         """Whether a tool's writes wait for the next commit: no tool can read them before it."""
         return any(one.work is not None for one in self._recorded)
 
-    async def flush(
-        self,
-        store: Flush[T] = _nothing,  # type: ignore[assignment]  # T is None then
-        *,
-        shows_results: bool = False,
-        now: str = "",
-    ) -> T:
-        """Commit what was recorded, in order, then `store`, all in one transaction; return the value of `store`.
+    async def flush(self, last: UnitOfWork | None = None, *, shows_results: bool = False, now: str = "") -> None:
+        """Commit what was recorded, in order, and `last`, all in one transaction.
 
         Where the writes of a tool are refused, its result is an error from then on, and the commit is tried again:
         nothing of those writes is stored. A caller that `shows_results` is told by CallRefused instead.
 
         Raises:
-            CallRefused: a result is an error now, nothing is stored, and everything stays recorded.
-            PatternError, DatabaseError: as `store` raises; nothing is stored, and everything stays recorded.
+            CallRefused: a result is an error now, nothing is stored, and what was recorded stays so.
+            PatternError, DatabaseError: as `last` raises; nothing is stored, and what was recorded stays so.
         """
-        while True:
+        while self._recorded or last is not None:
             recorded, self._recorded = self._recorded, []
+            batch = recorded if last is None else [*recorded, Recorded(last)]
             committed = False
-            if not recorded and store is _nothing:
-                return None  # type: ignore[return-value]  # as `_nothing` says
             try:
-                value = await self.journal.commit(partial(self._write, recorded, store, now or self.journal.now()))
+                await self.journal.commit(partial(self._write, batch, now or self.journal.now()))
                 committed = True
             except CallRefused as refused:
-                self._correct(recorded, refused)
+                self._correct(refused)
                 if shows_results:
                     raise
                 continue
             finally:
-                self._is_unbounded = False
                 if not committed:
                     self._recorded = [*recorded, *self._recorded]
             self.is_started = True
-            for one in recorded:
-                if one.work is not None:
-                    one.work.settle(committed=True)
-                if one.on_commit is not None:
-                    one.on_commit()
-            return value
+            _settle(batch, committed=True)
+            return
 
-    def _write(
-        self, recorded: Sequence[Recorded], store: Flush[T], now: str, connection: Connection
-    ) -> tuple[T, list[Event]]:
+    def _write(self, batch: Sequence[Recorded], now: str, connection: Connection) -> tuple[None, list[Event]]:
         events: list[Event] = []
         drafts: list[Draft] = []
-        for one in recorded:
-            written = one.store(connection)
-            if isinstance(written, list):
-                events += written
-            drafts += one.drafts
-        value, more = store(connection)
-        drafts += more
+        for one in batch:
+            if one.work is not None:
+                try:
+                    events += one.work.run(connection)
+                except (PatternError, *RAISED) as error:
+                    known = error if isinstance(error, PatternError) else translate(error)
+                    if known is None or isinstance(known, StorageFailed):
+                        raise
+                    raise CallRefused(one, known.message) from error
+                drafts += one.work.drafts
+            events += one.rows.run(connection)
+            drafts += one.rows.drafts
         if drafts:
             events += append(connection, (self.key, self.id), drafts, created_at=now)
         if self.is_ending and self.is_streamed:
             event_table.prune_deltas(connection, self.key)
-        return value, events
+        return None, events
 
     def abandon(self) -> None:
         """Give up what was not flushed: the process stops, and the next one finds what is on disk."""
-        for one in self._recorded:
-            if one.work is not None:
-                one.work.settle(committed=False)
-        self._recorded = []
+        recorded, self._recorded = self._recorded, []
+        _settle(recorded, committed=False)
 
-    def _correct(self, recorded: list[Recorded], refused: CallRefused) -> None:
+    def _correct(self, refused: CallRefused) -> None:
         """Put an error in the place of a result of which nothing was stored."""
-        place = next(at for at, one in enumerate(recorded) if one.finished is refused.finished)
-        work, shown, row = recorded[place].work, recorded[place].shown, recorded[place].row
-        assert work is not None
-        assert shown is not None
-        assert row is not None
-        work.settle(committed=False)
-        failed = replace(refused.finished, status="error", content=f"Nothing was changed: {refused.reason}")
-        message = replace(shown, parts=(failed.result,))
-        self.history.replace(shown, message)
-        row = row._replace(content=failed.content, tool_result={"is_error": True})
-        recorded[place] = finishing(failed, message, row, None)
+        one = refused.recorded
+        assert one.work is not None
+        assert one.result is not None
+        finished, shown, row = one.result
+        one.work.settle(committed=False)
+        failed = replace(finished, status="error", content=f"Nothing was changed: {refused.reason}")
+        self.history.replace(shown, replace(shown, parts=(failed.result,)))
+        one.rows, one.work, one.result = UnitOfWork(), None, None
+        _store_result(one.rows, failed, row._replace(content=failed.content, tool_result={"is_error": True}))
         self.on_refused(failed)
 
-    # T0, T1
+    def _record(self, *drafts: Draft) -> UnitOfWork:
+        """Return a unit of work with these events that the next commit stores."""
+        rows = UnitOfWork()
+        rows.drafts += drafts
+        self._recorded.append(Recorded(rows))
+        return rows
 
-    def accept(self, store: Store, drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
-        """T0: record that the turn is accepted; `store` sets its key. `on_commit` is called after the commit."""
-        self._recorded.append(Recorded(store, drafts, on_commit=on_commit))
+    # T0, T1
 
     def start(
         self,
@@ -216,44 +214,48 @@ class Record:
         *,
         deadline_at: str,
         limits: TurnBudget,
-        queued: bool,
-        on_commit: Callable[[str], None],
-    ) -> None:
-        """T1: take the accepted message into the conversation. A `queued` one leaves the inbox.
+        arrival: Arrival | None = None,
+    ) -> UnitOfWork:
+        """T1: take the accepted message out of the inbox into the conversation. With an `arrival` T0 as well, of a
+        message for an agent at rest: it is in no inbox. Return what will be stored.
 
-        `on_commit` is called after the commit, with the time at which the turn was started.
-
-        The commit raises Conflict where the message was cancelled, or another one goes before it.
+        The commit raises Conflict where the message was cancelled, or another one goes before it; with an `arrival`
+        NotAtRest.
         """
-        now = self.journal.now()
-        row = self._message_row(incoming, payload=payload)
-        draft = Draft("turn.started", {}, {"agent_id": self.agent.id, "message_id": incoming.id})
+        row, budgets = self._message_row(incoming, payload=payload), self.journal.budgets
+        if limits.tokens is not None or limits.microdollars is not None:
+            budgets.exist = True
+        start = Started(
+            batch_id=self.batch_id,
+            epoch=self.journal.epoch,
+            started_at=self.journal.now(),
+            deadline_at=deadline_at,
+        )
 
         def started(connection: Connection) -> None:
-            if queued:
+            if arrival is None:
                 inbox.take_first(connection, self.agent.id, self.key)
-            epoch = self.journal.epoch
-            turns.start(
-                connection, self.key, batch_id=self.batch_id, epoch=epoch, started_at=now, deadline_at=deadline_at
-            )
-            self._is_unbounded = not ledger.open_turn(connection, self.key, limits, self.journal.budgets)
+                turns.start(connection, self.key, start)
+            else:
+                self.key = accept_at_rest(connection, arrival, start)
+            if budgets.exist:
+                ledger.open_turn(connection, self.key, limits, budgets.configured)
             messages.append(connection, [row])
 
         self.history.append(incoming)
-        self._recorded.append(Recorded(started, [draft], on_commit=partial(on_commit, now)))
+        rows = self._record() if arrival is None else self._record(arrival.queued)
+        rows.drafts.append(Draft("turn.started", {}, {"agent_id": self.agent.id, "message_id": incoming.id}))
+        rows.store(started)
+        return rows
 
     def resume(self, *, waited: bool, deadline_at: str) -> None:
         """Record that this process takes up an unfinished turn, or one that `waited` for a person."""
-        now = self.journal.now()
-
-        def resumed(connection: Connection) -> None:
-            if waited:
-                turns.go_on(connection, self.key, deadline_at=deadline_at)
-            else:
-                turns.resume(connection, self.key, epoch=self.journal.epoch, step=self.step)
-                ledger.recover(connection, self.key, at=now)
-
-        self._recorded.append(Recorded(resumed, [Draft("turn.resumed", {})] if waited else ()))
+        if waited:
+            self._record(Draft("turn.resumed", {})).store(turns.go_on, self.key, deadline_at=deadline_at)
+        else:
+            rows = self._record()
+            rows.store(turns.resume, self.key, epoch=self.journal.epoch, step=self.step)
+            rows.store(ledger.recover, self.key, at=self.journal.now())
 
     # T2, T3
 
@@ -272,44 +274,54 @@ class Record:
             LimitReached: a budget might be passed; nothing is stored.
             CallRefused: the prompt shows a result that is an error now; make it again.
         """
-        now = self.journal.now()
+        now, prompt, link = self.journal.now(), asking.prompt, asking.chain.links[0]
         step, attempt = (self.step + 1, 1) if dead is None else (self.step, self.attempt + 1)
-        drafts = [Draft("step.started", {"step": step, "attempt": attempt})]
-        charged: UsageRow | None = None
+        rows, found = UnitOfWork(), None
         if dead is not None:
-            drafts.insert(0, Draft("step.superseded", {"step": self.step, "attempt": self.attempt}))
-            asked = dead.asking or asking
-            spent = estimate_usage(asked.prompt.request, ())
-            charged = (
-                usage_row(self.key, self.agent.id, asked, spent, step=self.step, attempt=self.attempt, at=now)
-                if dead.is_charged
-                else None
-            )
+            rows.event("step.superseded", {"step": self.step, "attempt": self.attempt})
+        rows.event("step.started", {"step": step, "attempt": attempt})
 
-        def opened(connection: Connection) -> tuple[T | None, Sequence[Draft]]:
+        def opened(connection: Connection) -> None:
+            nonlocal found
             found = None if look is None else look(connection)
             if found is not None:
-                return found, ()
+                rows.drafts.clear()
+                return
             if dead is not None:
                 steps.close(connection, (self.key, self.step, self.attempt), status="superseded", ended_at=now)
-            if charged is not None:
-                ledger.settle(connection, replace(charged, is_estimate=True))
-            if not self._is_unbounded:
+                if dead.is_charged:
+                    asked = dead.asking or asking
+                    spent = estimate_usage(asked.prompt.request, ())
+                    ledger.settle(connection, self._usage(asked, spent, now))
+            if self.journal.budgets.exist:
                 self._hold(connection, asking, step, attempt, now)
-            row = step_row(self.key, asking, step=step, attempt=attempt, now=now)
+            row = StepRow(
+                self.key,
+                step,
+                attempt,
+                "open",
+                link.provider,
+                link.model,
+                prompt.cursor,
+                prompt.prefix_hash,
+                prompt.request_hash,
+                None,
+                now,
+                prompt.log,
+            )
             steps.open_step(connection, row, self.journal.logged(self.agent.id))
-            return None, drafts
 
-        found = await self.flush(opened, shows_results=True, now=now)
+        rows.store(opened)
+        await self.flush(rows, shows_results=True, now=now)
         if found is None:
             self.step, self.attempt = step, attempt
-            self.journal.note_logged(self.agent.id, asking.prompt.log)
+            self.journal.note_logged(self.agent.id, prompt.log)
         return found
 
     def _hold(self, connection: Connection, asking: Asking, step: int, attempt: int, now: str) -> None:
         """Hold back what the step's call may cost at most."""
         first = asking.chain.links[0]
-        call = ledger.Call(
+        call = ledger.ModelCall(
             turn=self.key,
             step=step,
             attempt=attempt,
@@ -317,116 +329,107 @@ class Record:
             provider=first.provider,
             model=first.model,
         )
-        if ledger.reserve(connection, call, asking.worst, now=now, configured=self.journal.budgets) is not None:
+        if (
+            ledger.reserve(connection, call, asking.worst, now=now, configured=self.journal.budgets.configured)
+            is not None
+        ):
             self.may_hold = True
 
     async def stream(self, drafts: Sequence[Draft]) -> None:
         """T2': store pieces of an answer that is still arriving."""
         self.is_streamed = True
-        await self.flush(lambda _connection: (None, drafts))
+        self._record(*drafts)
+        await self.flush()
 
     async def tell(self, name: str, data: Mapping[str, object]) -> None:
         """Store an event about the open step that changes nothing."""
-        draft = Draft(name, {"step": self.step, "attempt": self.attempt, **data})
-        await self.flush(lambda _connection: (None, [draft]))
+        self._record(Draft(name, {"step": self.step, "attempt": self.attempt, **data}))
+        await self.flush()
 
     def decide(
         self, reply: ModelReply, asking: Asking, planned: Sequence[EffectRow], *, rest: Sequence[Draft] = ()
     ) -> None:
         """T3: record what the model decided. `rest` are streamed pieces that were not stored yet."""
-        link = asking.answered
         message = self.journal.new_message("assistant", *(reply.parts or (Text(text=""),)))
-        row, now = self._message_row(message), message.created_at
-        usage = usage_row(self.key, self.agent.id, asking, reply.usage, step=self.step, attempt=self.attempt, at=now)
-        drafts = [*rest]
-        if message.text:
-            data = {"message_id": message.id, "role": message.role}
-            drafts.append(Draft("message", data, {"content": message.text}))
-        drafts.extend(map(called, planned))
-        key = (self.key, self.step, self.attempt)
-
-        def decided(connection: Connection) -> None:
-            steps.close(
-                connection,
-                key,
-                status="done",
-                ended_at=now,
-                finish_reason=reply.finish_reason,
-                request_id=reply.request_id,
-                answered=(link.provider, link.model),
-            )
-            messages.append(connection, [row])
-            ledger.settle(connection, usage, may_hold=self.may_hold)
-            if planned:
-                steps.plan_calls(connection, planned)
-
+        spent = self._usage(asking, reply.usage, message.created_at)
         self.history.append(message)
-        self._recorded.append(Recorded(decided, drafts))
+        rows = self._record(*rest)
+        rows.store(
+            steps.close,
+            (self.key, self.step, self.attempt),
+            status="done",
+            ended_at=message.created_at,
+            finish_reason=reply.finish_reason,
+            request_id=reply.request_id,
+            answered=(spent.provider, spent.model),
+        )
+        rows.store(messages.append, [self._message_row(message)])
+        rows.store(ledger.settle if self.may_hold else usage.add, spent)
+        if message.text:
+            told = {"message_id": message.id, "role": message.role}
+            rows.drafts.append(Draft("message", told, {"content": message.text}))
+        if planned:
+            rows.store(steps.plan_calls, planned)
+            rows.drafts.extend(map(called, planned))
         meters = self.journal.meters
-        meters.step_done(link.provider, link.model, self.journal.seconds_since(self.asked_ms))
-        meters.tokens(link.provider, link.model, reply.usage, usage.cost_microdollars)
+        meters.step_done(spent.provider, spent.model, self.journal.seconds_since(self.asked_ms))
+        meters.tokens(spent.provider, spent.model, reply.usage, spent.cost_microdollars)
 
     def force(self, calls: Sequence[ToolCall], planned: Sequence[EffectRow]) -> None:
         """T3, for calls that a rule makes instead of the model: record a message with them."""
         message = self.journal.new_message("assistant", *calls)
-        row = self._message_row(message)
-
-        def forced(connection: Connection) -> None:
-            messages.append(connection, [row])
-            steps.plan_calls(connection, planned)
-
         self.history.append(message)
-        self._recorded.append(Recorded(forced, [called(effect) for effect in planned]))
+        rows = self._record(*map(called, planned))
+        rows.store(messages.append, [self._message_row(message)])
+        rows.store(steps.plan_calls, planned)
 
     # T4, T5, T6
 
     def ask(self, questions: Sequence[tuple[EffectRow, ApprovalRow]]) -> None:
         """T4: record that calls wait for a person."""
-        drafts = [Draft("approval.requested", requested(question)) for _row, question in questions]
-
-        def asked(connection: Connection) -> None:
-            for row, question in questions:
-                steps.ask_about_call(connection, (row.turn, row.step, row.call))
-                approvals.insert(connection, question)
-
-        self._recorded.append(Recorded(asked, drafts))
+        rows = self._record()
+        for row, question in questions:
+            rows.store(steps.ask_about_call, (row.turn, row.step, row.call))
+            rows.store(approvals.insert, question)
+            rows.event("approval.requested", requested(question))
 
     async def wait(self, *, left_s: float) -> None:
         """T4': let the turn rest until its questions are answered; `left_s` is what remains of its time."""
-        left_ms = max(0, round(left_s * 1000))
+        asked: list[str] = []
 
-        def waiting(connection: Connection) -> tuple[None, Sequence[Draft]]:
-            turns.wait(connection, self.key, time_left_ms=left_ms)
-            # Some may be answered already: the event names what is open now.
-            rows = approvals.of_turn(connection, self.key)
-            asked = [row.id for row in rows if row.status is ApprovalStatus.PENDING]
-            return None, [Draft("turn.waiting", {"approvals": asked})]
+        def pending(connection: Connection) -> None:
+            """Some may be answered already: the event names what is open now."""
+            stored = approvals.of_turn(connection, self.key)
+            asked[:] = [row.id for row in stored if row.status is ApprovalStatus.PENDING]
 
-        await self.flush(waiting)
+        rows = UnitOfWork()
+        rows.store(turns.wait, self.key, time_left_ms=max(0, round(left_s * 1000)))
+        rows.store(pending)
+        rows.event("turn.waiting", {"approvals": asked})
+        await self.flush(rows)
         self.status = TurnStatus.WAITING.value
 
     async def start_calls(self, rows: Sequence[EffectRow], *, timeout_s: float) -> None:
         """T5: store the intent to run these calls; only then may they touch the outside."""
         now = self.journal.now()
         deadline_at = iso(unix_ms(now) + int(timeout_s * 1000))
-        epoch = self.journal.epoch
-
-        def started(connection: Connection) -> tuple[None, Sequence[Draft]]:
-            for row in rows:
-                key = (row.turn, row.step, row.call)
-                steps.start_call(connection, key, epoch=epoch, started_at=now, deadline_at=deadline_at)
-            return None, ()
-
-        await self.flush(started)
+        intent = UnitOfWork()
+        for row in rows:
+            key = (row.turn, row.step, row.call)
+            intent.store(steps.start_call, key, epoch=self.journal.epoch, started_at=now, deadline_at=deadline_at)
+        await self.flush(intent)
 
     def finish(self, finished: FinishedCall, work: UnitOfWork, arguments: Mapping[str, object] | None) -> None:
         """T6: record a call's own writes, its result and its end. `work` is settled with the commit."""
         message = self.journal.new_message("tool", finished.result)
         self.history.append(message)
         row = self._message_row(message, arguments=arguments)
-        self._recorded.append(finishing(finished, message, row, work if work.has_writes else None))
-        if not work.has_writes:
+        if work.has_writes:
+            self._recorded.append(Recorded(UnitOfWork(), work, (finished, message, row)))
+        else:
             work.settle(committed=True)
+            self._recorded.append(Recorded(UnitOfWork()))
+        _store_result(self._recorded[-1].rows, finished, row)
 
     # Between steps, and the end
 
@@ -439,13 +442,12 @@ class Record:
         now = self.journal.now()
         payloads = [json.loads(row.payload) for row in joining]
         taken = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
-        rows = [self._message_row(message, payload=one) for message, one in zip(taken, payloads, strict=True)]
-
-        drafts: list[Draft] = []
+        new = [self._message_row(message, payload=one) for message, one in zip(taken, payloads, strict=True)]
+        rows = UnitOfWork()
 
         def joined(connection: Connection) -> list[Event]:
             events: list[Event] = []
-            drafts.clear()
+            rows.drafts.clear()
             for row, message in zip(joining, taken, strict=True):
                 inbox.take(connection, row.turn)
                 turns.join(connection, row.turn, self.key, ended_at=now)
@@ -453,17 +455,12 @@ class Record:
                 done = ended("completed", None, {"joined": self.id})
                 events += append(connection, (ends.key, ends.id), [done], created_at=now)
                 place = {"turn_id": ends.id, "message_id": message.id}
-                drafts.append(Draft("message.joined", place, {"content": message.text}))
-            messages.append(connection, rows)
+                rows.drafts.append(Draft("message.joined", place, {"content": message.text}))
+            messages.append(connection, new)
             return events
 
-        one = Recorded(joined, drafts)
-        self._recorded.append(one)
-        try:
-            await self.flush()
-        except Conflict:
-            self._recorded.remove(one)
-            raise
+        rows.store_and_tell(joined)
+        await self.flush(rows)
         for message in taken:
             self.history.append(message)
 
@@ -480,43 +477,30 @@ class Record:
         """
         now = self.journal.now()
         results = [(finished, self.journal.new_message("tool", finished.result)) for finished in closed]
-        rows = [self._message_row(message) for _finished, message in results]
-        drafts = [
-            resulted(finished.row, finished.content, status=finished.status, message_id=message.id)
-            for finished, message in results
-        ]
-        drafts.append(ended(ending.status, ending.error))
-        charged: UsageRow | None = None
-        if cut_off is not None and cut_off.is_charged and cut_off.asking is not None:
-            asked = cut_off.asking
-            spent = Usage(input_tokens=asked.prompt.tokens, output_tokens=0, is_estimate=True)
-            charged = usage_row(self.key, self.agent.id, asked, spent, step=self.step, attempt=self.attempt, at=now)
-
-        def store(connection: Connection) -> tuple[None, Sequence[Draft]]:
-            if cut_off is not None:
-                steps.close(connection, (self.key, self.step, self.attempt), status="failed", ended_at=now)
-            if charged is not None:
-                ledger.settle(connection, replace(charged, is_estimate=True))
-            messages.append(connection, rows)
-            for finished, message in results:
-                finish_row(connection, finished, message)
-            if any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
-                approvals.cancel_calls(connection, self.key, now)
-            status, error = ending.status, ending.error
-            turns.end(connection, self.key, status=status, ended_at=now, steps=self.step, error=error)
-            if self.may_hold:
-                ledger.recover(connection, self.key, at=now)  # a summary that was cut off cost something
-                ledger.release(connection, self.key)
-            if ending.discards:
-                messages.discard_batch(connection, self.agent.id, self.batch_id)
-            return None, drafts
-
+        rows = UnitOfWork()
+        if cut_off is not None:
+            rows.store(steps.close, (self.key, self.step, self.attempt), status="failed", ended_at=now)
+            if cut_off.is_charged and cut_off.asking is not None:
+                spent = Usage(input_tokens=cut_off.asking.prompt.tokens, output_tokens=0, is_estimate=True)
+                rows.store(ledger.settle, self._usage(cut_off.asking, spent, now))
+        for finished, message in results:
+            _store_result(rows, finished, self._message_row(message))
+        if any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
+            rows.store(approvals.cancel_calls, self.key, now)
+        status, error = ending.status, ending.error
+        rows.store(turns.end, self.key, status=status, ended_at=now, steps=self.step, error=error)
+        rows.drafts.append(ended(status, error))
+        if self.may_hold:
+            rows.store(ledger.recover, self.key, at=now)  # a summary that was cut off cost something
+            rows.store(ledger.release, self.key)
+        if ending.discards:
+            rows.store(messages.discard_batch, self.agent.id, self.batch_id)
         self.is_ending = True
-        await self.flush(store, now=now)
-        self.status = ending.status
+        await self.flush(rows, now=now)
+        self.status = status
         for _finished, message in results:
             self.history.append(message)
-        self.journal.meters.turn_ended(ending.status, self.journal.seconds_since(self.began_ms))
+        self.journal.meters.turn_ended(status, self.journal.seconds_since(self.began_ms))
 
     # Rows
 
@@ -524,18 +508,60 @@ class Record:
         self,
         message: Message,
         *,
-        payload: Mapping[str, object] | None = None,
+        payload: Mapping[str, object] = NO_DATA,
         arguments: Mapping[str, object] | None = None,
     ) -> MessageRow:
         """The row of a message; the `payload` of an accepted one may name its source and the source's metadata."""
+        source, metadata = payload.get("source"), payload.get("source_metadata")
         row = to_row(
-            message, agent_id=self.agent.id, batch_id=self.batch_id, sequence=self.sequence, arguments=arguments
+            message,
+            agent_id=self.agent.id,
+            batch_id=self.batch_id,
+            sequence=self.sequence,
+            source=source if isinstance(source, str) else None,
+            source_metadata=metadata if isinstance(metadata, dict) else None,
+            arguments=arguments,
         )
-        if payload is not None and ("source" in payload or "source_metadata" in payload):
-            source, metadata = payload.get("source"), payload.get("source_metadata")
-            row = row._replace(
-                source=source if isinstance(source, str) else None,
-                source_metadata=metadata if isinstance(metadata, dict) else None,
-            )
         self.sequence += 1
         return row._replace(batch_type=BatchType.CONTINUATION) if self.has_waited else row
+
+    def _usage(self, asking: Asking, usage: Usage, at: str) -> UsageRow:
+        """What the open step's model call cost, of the model that was asked last."""
+        link = asking.chain.links[asking.index]
+        return UsageRow(
+            turn=self.key,
+            step=self.step,
+            attempt=self.attempt,
+            provider=link.provider,
+            model=link.model,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            cost_microdollars=asking.facts(link.provider, link.model).cost(usage),
+            is_estimate=usage.is_estimate,
+            at=at,
+            agent_id=self.agent.id,
+        )
+
+
+def _store_result(rows: UnitOfWork, finished: FinishedCall, row: MessageRow) -> None:
+    """Store the end of a call with `row`, the message that holds its result."""
+    call = finished.row
+    rows.store(messages.append, [row])
+    rows.store(
+        steps.finish_call,
+        (call.turn, call.step, call.call),
+        status=finished.status,
+        message_id=row.id,
+        ended_at=row.created_at,
+    )
+    rows.drafts.append(resulted(call, finished.content, status=finished.status, message_id=row.id))
+
+
+def _settle(batch: Sequence[Recorded], *, committed: bool) -> None:
+    for one in batch:
+        if one.work is not None:
+            one.work.settle(committed=committed)
+        one.rows.settle(committed=committed)

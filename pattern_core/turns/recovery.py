@@ -102,7 +102,7 @@ class AskAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class RunCalls:
     """The newest step's decision is stored; these of its calls have no result yet (maybe none), with the answers that
     people gave.
     """
@@ -127,7 +127,7 @@ def is_open(call: EffectRow) -> bool:
 
 def decide(
     row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str, *, on_doubt: OnDoubt = "tell_model"
-) -> Ending | Begin | AskAgain | Act:
+) -> Ending | Begin | AskAgain | RunCalls:
     """Return what to do with an unfinished turn; `now` is wall time as stored."""
     if row.cancel_reason is not None:
         return cancelled(row.cancel_reason)
@@ -150,7 +150,7 @@ def decide(
     if on_doubt == "fail_turn" and any(map(is_doubtful, found.of_step)):
         doubt = InDoubt()
         return Ending(status="failed", error={"code": doubt.code, "message": doubt.message})
-    return Act([(call, found.answered(call)) for call in found.of_step if is_open(call)])
+    return RunCalls([(call, found.answered(call)) for call in found.of_step if is_open(call)])
 
 
 def interrupted(code: str, message: str) -> Ending:

@@ -19,8 +19,7 @@ from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import ToolResult
 from pattern_core.models.client import ModelClient
-from pattern_core.models.model import Usage
-from pattern_core.models.routing import FactsOf, Link, ModelChain
+from pattern_core.models.routing import FactsOf, ModelChain
 from pattern_core.prompts.build import Prompt
 from pattern_core.prompts.collect import Prompts
 from pattern_core.search import SearchRequest, SearchResult
@@ -84,16 +83,6 @@ class Asking:
     prompt: Prompt
     facts: FactsOf
     index: int = 0
-
-    @property
-    def answered(self) -> Link:
-        """The model that was asked last."""
-        return self.chain.links[self.index]
-
-    def cost_of(self, usage: Usage) -> int | None:
-        """Return what the answer cost in micro-dollars; None if the price is not known."""
-        link = self.answered
-        return self.facts(link.provider, link.model).cost(usage)
 
     def worst(self) -> WorstCase:
         """Return the most that any of the models may cost."""

@@ -28,9 +28,8 @@ from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
 from pattern_core.turns.consent import AGREED
 from pattern_core.turns.judge import Judge, StepBorder
-from pattern_core.turns.record import DeadAttempt, Record
-from pattern_core.turns.recovery import GONE, INTERRUPTED, Act, AskAgain, Begin, InDoubt, is_doubtful
-from pattern_core.turns.rows import CallRefused
+from pattern_core.turns.record import CallRefused, DeadAttempt, Record
+from pattern_core.turns.recovery import GONE, INTERRUPTED, AskAgain, Begin, InDoubt, RunCalls, is_doubtful
 from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, Requests, Sender, TurnServices, TurnStopped
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import EffectStatus
@@ -47,7 +46,8 @@ OUTPUT_SHARE = 4  # an answer takes at most one part in so many of the window, u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """What does not change in a turn: `source` says where the message came from, `seed` feeds sampling.
+    """What does not change in a turn. `seed` feeds sampling, `source` is what routing knows of where the message comes
+    from: what its sender named, else who sent it, such as `user` or `agent`.
 
     `deadline` is on trio's clock, `deadline_at` its wall time as stored; `depth` counts the agents that passed it on.
     """
@@ -87,7 +87,7 @@ class Turn:
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
 
-    async def run(self, found: Begin | AskAgain | Act | None = None) -> None:
+    async def run(self, found: Begin | AskAgain | RunCalls | None = None) -> None:
         """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
 
         `found` says where an earlier process left it.
@@ -100,7 +100,7 @@ class Turn:
             InDoubt: a call may have happened, and the agent's turns shall fail then.
         """
         await self._equip(found)
-        planned = await self._planned_again(found) if isinstance(found, Act) else None
+        planned = await self._planned_again(found) if isinstance(found, RunCalls) else None
         dead = DeadAttempt(is_charged=True) if isinstance(found, AskAgain) else None
         while True:
             if planned is None:
@@ -116,25 +116,25 @@ class Turn:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
 
-    async def _equip(self, found: Begin | AskAgain | Act | None) -> None:
+    async def _equip(self, found: Begin | AskAgain | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
         self.bounds = self.settings.limits.over(services.limits.turn)
         self.sender.children_max = self.settings.limits.children
-        self.judge.rules = RuleSet.of(agent.tool_rules)
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):
             # Tools of other servers may still be on their way; what does not come in time is reported as absent.
             await self.record.flush()
             await services.mcp.ready(agent.enabled_tools)
-        self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
-        timed = self.judge.rules.timed(self.judge.tools)
-        if timed:
-            self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
+        if agent.tool_rules is not None:
+            rules = self.judge.rules = RuleSet.of(agent.tool_rules)
+            self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
+            if timed := rules.timed(self.judge.tools):
+                self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
         if found is not None:
             self.requests.joins = bool(await services.database.read(inbox.steering, agent.id))
-            self.is_addressed = self.is_addressed and isinstance(found, Act)  # else the model is about to see it
+            self.is_addressed = self.is_addressed and isinstance(found, RunCalls)  # else the model is about to see it
         if isinstance(found, AskAgain) and self.record.step > 1:
             with suppress(LimitReached):  # decided otherwise then
                 self._notes = self.judge.border(self.record.step - 1).notes
@@ -405,7 +405,7 @@ class Turn:
 
     # Recovery
 
-    async def _planned_again(self, found: Act) -> list[PlannedCall]:
+    async def _planned_again(self, found: RunCalls) -> list[PlannedCall]:
         """The calls of the newest decision that have no result yet, as they stand now."""
         rest = []
         for call, answered in found.calls:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
@@ -69,6 +70,11 @@ class EffectRow:
     attempts: int = 0
     message_id: str | None = None
     deadline_at: str | None = None
+
+
+def hash_call(tool: str, arguments: str) -> bytes:
+    """Return 16 bytes that name a tool with its arguments: equal calls have equal digests."""
+    return blake2b(f"{tool}\0{arguments}".encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pattern_db.connection import Connection
 from pattern_db.errors import Conflict, NotFound
@@ -13,14 +14,16 @@ _COLUMNS = (
     "key, id, agent_id, parent_turn, depth, sender, status, batch_id, seed, epoch, steps, resumes, cancel_reason,"
     " error, deadline_at, created_at, started_at, ended_at, fingerprint, time_left_ms"
 )
+_NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
+_NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
+_BUSY = "SELECT 1 FROM turn WHERE agent_id = ?1 AND ended_at IS NULL AND status <> 'waiting' LIMIT 1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTurn:
+class NewTurn(NamedTuple):
     """A turn about to be accepted. `idempotency` and `fingerprint` are 16-byte digests; times are stored text."""
 
-    id: str
     agent_id: str
+    id: str
     sender: str
     seed: int
     created_at: str
@@ -28,6 +31,15 @@ class NewTurn:
     depth: int = 0
     idempotency: bytes | None = None
     fingerprint: bytes | None = None
+
+
+class Started(NamedTuple):
+    """What is stored when a turn starts: its batch, the epoch of who runs it, and until when it may run."""
+
+    batch_id: str
+    epoch: int
+    started_at: str
+    deadline_at: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +75,20 @@ class TurnRow:
 def insert(connection: Connection, turn: NewTurn) -> int:
     """Store an accepted turn as queued and return its key."""
     key: int = connection.execute(
-        "INSERT INTO turn (id, agent_id, parent_turn, depth, sender, idempotency, fingerprint, status, seed,"
-        " created_at, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?,"
-        " (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING key",
-        (
-            turn.id,
-            turn.agent_id,
-            turn.parent_turn,
-            turn.depth,
-            turn.sender,
-            turn.idempotency,
-            turn.fingerprint,
-            turn.seed,
-            turn.created_at,
-        ),
+        f"INSERT INTO turn ({_NEW}, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', {_NEXT_EVENT})"
+        " RETURNING key",
+        turn,
+    ).get
+    return key
+
+
+def insert_started(connection: Connection, turn: NewTurn, started: Started) -> int | None:
+    """Store an accepted turn as running and return its key; None, and nothing is stored, if its agent is busy."""
+    key: int | None = connection.execute(
+        f"INSERT INTO turn ({_NEW}, batch_id, epoch, started_at, deadline_at, status, first_event)"
+        f" SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'running', {_NEXT_EVENT}"
+        f" WHERE NOT EXISTS ({_BUSY}) RETURNING key",
+        (*turn, *started),
     ).get
     return key
 
@@ -137,10 +149,7 @@ def running(connection: Connection, agent_id: str) -> TurnRow | None:
 
 def is_busy(connection: Connection, agent_id: str) -> bool:
     """Whether the agent has a turn under way or in line."""
-    row = connection.execute(
-        "SELECT 1 FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status <> 'waiting' LIMIT 1", (agent_id,)
-    ).fetchone()
-    return row is not None
+    return connection.execute(_BUSY, (agent_id,)).fetchone() is not None
 
 
 def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
@@ -187,9 +196,7 @@ def unwanted(connection: Connection) -> list[tuple[str, str]]:
     return [(turn_id, reason) for turn_id, reason in rows]
 
 
-def start(
-    connection: Connection, key: int, *, batch_id: str, epoch: int, started_at: str, deadline_at: str | None
-) -> None:
+def start(connection: Connection, key: int, started: Started) -> None:
     """Mark a queued turn as running.
 
     Raises:
@@ -198,7 +205,7 @@ def start(
     connection.execute(
         "UPDATE turn SET status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
         " WHERE key = ? AND status = 'queued'",
-        (batch_id, epoch, started_at, deadline_at, key),
+        (*started, key),
     )
     if connection.changes() != 1:
         raise _not_any_more(key, "queued")

@@ -11,9 +11,12 @@ TURNS_REACH = 500  # newest turns that are looked at, so that a file with years 
 WORDS_CHARS = 300  # read of what a turn was about
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TurnActivity:
-    """A turn that was started. `words` is the beginning of the message that it answered; `sender` as in the turn."""
+    """A turn that was started. `words` is the beginning of the message that it answered; `sender` as in the turn.
+
+    Whoever keeps it follows what happens: `status` and `agent_name` change.
+    """
 
     id: str
     agent_id: str

@@ -15,7 +15,7 @@ import trio
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing.wire_openai import chunk
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from tests.bench.report import Figure
 from tests.bench.world import World, words, world
 
@@ -49,7 +49,7 @@ async def _first_word(bench: World, content: str) -> float:
     """Milliseconds from the word on the wire to the event."""
     constellation, waited = bench.constellation, None
     after = constellation.events.latest
-    incoming = Incoming(agent_id=bench.agents[0].id, content=content, sender="user:bench")
+    incoming = IncomingMessage(agent_id=bench.agents[0].id, content=content, sender="user:bench")
     ticket = await constellation.submit(incoming)
     stream = constellation.events.subscribe(after=after, turn_id=ticket.turn_id)
     async for event in stream:

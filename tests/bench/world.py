@@ -27,7 +27,7 @@ from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db import template
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import EffectClass, Role
@@ -99,7 +99,9 @@ class World:
     async def turn(self, agent: Agent, content: str) -> None:
         """One message, until its terminal event."""
         seen = self.constellation.events.latest
-        ticket = await self.constellation.submit(Incoming(agent_id=agent.id, content=content, sender="user:bench"))
+        ticket = await self.constellation.submit(
+            IncomingMessage(agent_id=agent.id, content=content, sender="user:bench")
+        )
         await self.constellation.events.rested(ticket.turn_id, after=seen)
 
 

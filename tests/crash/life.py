@@ -24,7 +24,7 @@ from pattern_core.runtime import Runtime
 from pattern_core.testing.clock import START_MS
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db import template
 from pattern_db.columns import iso
 from pattern_db.connection import Connection, open_connection
@@ -286,7 +286,7 @@ class _Client:
         self.trigger.reached("submit", "before")
         key = wish["key"]
         ticket = await self.constellation.submit(
-            Incoming(
+            IncomingMessage(
                 agent_id=str(wish["agent"]),
                 content=str(wish["content"]),
                 sender=USER,

@@ -23,7 +23,7 @@ from zlib import crc32
 
 import trio
 
-from pattern_core.approvals import Answer, Approval
+from pattern_core.approvals import Approval, ApprovalAnswer
 from pattern_core.messages import Message, Text, ToolCall, ToolResult
 from pattern_core.models.errors import ModelRefused
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta, Usage, made_up_call_id
@@ -196,15 +196,15 @@ def passed_on(plan: Plan, step: int, index: int, other: str) -> str:
     return f"work {plan.name}/{step}.{index}-{other}: look"
 
 
-def answer_of(approval: Approval) -> Answer:
+def answer_of(approval: Approval) -> ApprovalAnswer:
     """What the person says to a question: always the same to the same one."""
     words = str(approval.request["arguments"]["words"])
     chance = crc32(f"{approval.kind.value} {words}".encode()) % 4
     if chance == 0:
-        return Answer(approve=False, by=PERSON, reason="no")
+        return ApprovalAnswer(approve=False, by=PERSON, reason="no")
     if chance == 1 and approval.kind is ApprovalKind.TOOL and not words.startswith(EDITED):
-        return Answer(approve=True, by=PERSON, arguments={"words": EDITED + words})
-    return Answer(approve=True, by=PERSON)
+        return ApprovalAnswer(approve=True, by=PERSON, arguments={"words": EDITED + words})
+    return ApprovalAnswer(approve=True, by=PERSON)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from pattern_core.agent_settings import KEYS, AgentSettings, check_config, on_doubt_of, policy_of, settings_of
+from pattern_core.agent_settings import KEYS, AgentSettings, check_config, policy_of, settings_of
 from pattern_core.agents import NAME_CHARS_MAX, AgentChanged, AgentSpec, version_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.limits import Limits
@@ -66,6 +66,20 @@ async def test_agents_are_found_by_id_and_by_name(world: Running) -> None:
     for unknown in ("eve", "agent_x", ""):
         with pytest.raises(NotFound, match="there is no agent"):
             await roster.get(unknown)
+
+
+async def test_a_name_finds_whose_it_is_now(world: Running) -> None:
+    ada, bob = await world.agent(), await world.agent("bob")
+    roster = world.constellation.roster
+    assert [await roster.get(name) for name in ("ada", "bob")] == [ada, bob]
+    await roster.update("ada", {"name": "eve"})
+    with pytest.raises(NotFound):
+        await roster.get("ada")
+    await roster.update("bob", {"name": "ada"})
+    assert ((await roster.get("ada")).id, (await roster.get("eve")).id) == (bob.id, ada.id)
+    await roster.delete("ada")
+    with pytest.raises(NotFound):
+        await roster.get("ada")
 
 
 async def test_what_is_stored_is_what_was_made() -> None:
@@ -290,7 +304,7 @@ def test_every_key_is_read_once() -> None:
 def test_an_empty_config_is_the_defaults() -> None:
     check_config({})
     assert settings_of({}) == AgentSettings() == settings_of({"temperature": None})
-    assert (policy_of({}), on_doubt_of({})) == ("enqueue", "tell_model")
+    assert (policy_of({}), settings_of({}).on_doubt) == ("enqueue", "tell_model")
 
 
 @pytest.mark.parametrize(

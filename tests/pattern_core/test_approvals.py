@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from pattern_core.approvals import Answer, Approval, Approvals, Question
+from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
@@ -20,7 +20,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from tests.support import Running, rows, running
 
-QUESTION = Question(kind=ApprovalKind.MEMORY, request={"label": "human", "text": "Ada"}, audience="partner")
+QUESTION = ApprovalQuestion(kind=ApprovalKind.MEMORY, request={"label": "human", "text": "Ada"}, audience="partner")
 YES, NO = True, False
 
 
@@ -47,13 +47,13 @@ class World:
     async def commit(self, work: UnitOfWork) -> None:
         await self.running.constellation.memory._commit(work)
 
-    async def grant(self, approval: Approval, answer: Answer, work: UnitOfWork) -> str:
+    async def grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         if self.refuses:
             raise InvalidInput("the text is gone")
         work.when_settled(lambda committed: self.done.append(f"{answer.by} {approval.id}") if committed else None)
         return "Changed human"
 
-    async def ask(self, question: Question = QUESTION) -> str:
+    async def ask(self, question: ApprovalQuestion = QUESTION) -> str:
         work = UnitOfWork()
         approval_id = await self.approvals.ask(question, work)
         await self.commit(work)
@@ -67,8 +67,8 @@ async def world() -> AsyncIterator[World]:
         yield World(one, clock)
 
 
-def other(number: int) -> Question:
-    return Question(kind=ApprovalKind.MEMORY, request={"number": number}, audience="human")
+def other(number: int) -> ApprovalQuestion:
+    return ApprovalQuestion(kind=ApprovalKind.MEMORY, request={"number": number}, audience="human")
 
 
 async def test_a_yes_does_it_once() -> None:
@@ -76,12 +76,12 @@ async def test_a_yes_does_it_once() -> None:
         asked = await here.ask()
         [listed] = await here.approvals.list(10)
         assert (listed.id, listed.request, listed.audience) == (asked, dict(QUESTION.request), "partner")
-        decided = await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_1"))
+        decided = await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_1"))
         assert decided.approval.status is ApprovalStatus.APPROVED
         assert decided.note == "Changed human"
         assert here.done == [f"user:usr_1 {asked}"]
         with pytest.raises(Conflict, match="somebody agreed"):
-            await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_2"))
+            await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_2"))
         assert len(here.done) == 1
         names = [event.name for event in await here.running.events()]
         assert names[-2:] == ["approval.requested", "approval.decided"]
@@ -99,7 +99,7 @@ async def test_an_answer_is_stored_as_it_was_given(said: dict[str, Any], stored:
     async with world() as here:
         agent = await here.running.agent()
         asked = await here.ask(replace(CALL, request={**CALL.request, "agent_id": agent.id}))
-        await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_1", **said))
+        await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_1", **said))
         [(decision,)] = await here.running.database.read(rows, "SELECT decision FROM approval WHERE id = ?", asked)
         assert json.loads(str(decision)) == {"note": "Changed human", **stored}
 
@@ -107,7 +107,7 @@ async def test_an_answer_is_stored_as_it_was_given(said: dict[str, Any], stored:
 async def test_a_no_does_nothing() -> None:
     async with world() as here:
         asked = await here.ask()
-        decided = await here.approvals.decide(asked, Answer(approve=NO, by="user:usr_1"))
+        decided = await here.approvals.decide(asked, ApprovalAnswer(approve=NO, by="user:usr_1"))
         assert decided.approval.status is ApprovalStatus.DENIED
         assert here.done == []
 
@@ -119,7 +119,7 @@ async def test_two_answers_at_once_are_one() -> None:
 
         async def answer() -> None:
             try:
-                await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_1"))
+                await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_1"))
             except Conflict as error:
                 refused.append(error)
 
@@ -134,9 +134,9 @@ async def test_what_cannot_be_done_stays_open() -> None:
         asked = await here.ask()
         here.refuses = True
         with pytest.raises(InvalidInput, match="gone"):
-            await here.approvals.decide(asked, Answer(approve=YES, by="user:usr_1"))
+            await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_1"))
         assert (await here.approvals.get(asked)).status is ApprovalStatus.PENDING
-        await here.approvals.decide(asked, Answer(approve=NO, by="user:usr_1"))
+        await here.approvals.decide(asked, ApprovalAnswer(approve=NO, by="user:usr_1"))
 
 
 async def test_the_same_is_not_asked_twice_until_it_is_over() -> None:
@@ -148,7 +148,7 @@ async def test_the_same_is_not_asked_twice_until_it_is_over() -> None:
         assert second != first
         assert [one.id for one in await here.approvals.list(10)] == [second]
         with pytest.raises(Conflict, match="nobody answered in time"):
-            await here.approvals.decide(first, Answer(approve=YES, by="user:usr_1"))
+            await here.approvals.decide(first, ApprovalAnswer(approve=YES, by="user:usr_1"))
 
 
 async def test_questions_are_bounded() -> None:
@@ -162,10 +162,10 @@ async def test_questions_are_bounded() -> None:
 async def test_an_unknown_approval() -> None:
     async with world() as here:
         with pytest.raises(NotFound):
-            await here.approvals.decide("apr_nowhere", Answer(approve=YES, by="user:usr_1"))
+            await here.approvals.decide("apr_nowhere", ApprovalAnswer(approve=YES, by="user:usr_1"))
 
 
-CALL = Question(
+CALL = ApprovalQuestion(
     kind=ApprovalKind.MEMORY,
     request={"arguments": {"to": "bob"}, "agent_id": "agt_1", "subject": "tool:pay", "digest": "00" * 16},
     audience="human",
@@ -183,11 +183,13 @@ CALL = Question(
         (QUESTION, {"scope": "always"}, "only be answered for once"),
     ],
 )
-async def test_an_answer_that_does_not_fit_decides_nothing(question: Question, said: dict[str, Any], says: str) -> None:
+async def test_an_answer_that_does_not_fit_decides_nothing(
+    question: ApprovalQuestion, said: dict[str, Any], says: str
+) -> None:
     async with world() as here:
         asked = await here.ask(question)
         with pytest.raises(InvalidInput, match=says):
-            await here.approvals.decide(asked, Answer(**{"approve": YES, "by": "user:usr_1", **said}))
+            await here.approvals.decide(asked, ApprovalAnswer(**{"approve": YES, "by": "user:usr_1", **said}))
         assert (await here.approvals.get(asked)).status is ApprovalStatus.PENDING
         assert here.done == []
         assert await here.approvals.grants.list(9) == []

@@ -8,13 +8,15 @@ import pytest
 import trio
 import trio.testing
 
+from pattern_core.budgets.budget import Budget
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Unavailable
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Paced, calls, says
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db.enums import EffectClass
+from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from tests.support import USER, Outside, in_memory, note, rows, running
 
 
@@ -28,18 +30,18 @@ async def test_a_repeated_key_gives_the_same_turn_and_runs_once() -> None:
     async with running(otherwise=says("ok")) as world:
         await world.agent()
         first = await world.constellation.submit(
-            Incoming(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
+            IncomingMessage(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
         )
         await world.constellation.wait(first.turn_id)
         again = await world.constellation.submit(
-            Incoming(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
+            IncomingMessage(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
         )
         assert (again.turn_id, again.is_replay) == (first.turn_id, True)
         with pytest.raises(IdempotencyMismatch):
             await world.constellation.submit(
-                Incoming(agent_id="ada", content="other", sender=USER, idempotency_key="k")
+                IncomingMessage(agent_id="ada", content="other", sender=USER, idempotency_key="k")
             )
-        other = Incoming(agent_id="ada", content="other", sender="user:else", idempotency_key="k")
+        other = IncomingMessage(agent_id="ada", content="other", sender="user:else", idempotency_key="k")
         assert not (await world.constellation.submit(other)).is_replay
 
 
@@ -185,3 +187,24 @@ async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:
         )
         assert left == [(0, 0, 0)]
         assert (await world.agent("ada")).id != ada.id
+
+
+async def test_a_budget_is_kept_from_when_it_is_set_and_after_a_restart() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=says("ok"), database=database) as world:
+            await world.agent()
+            assert (await world.say("before")).status == "completed"
+            budget = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 1)
+            await world.constellation.spending.put(budget)
+            assert (await world.say("after")).status == "limit"
+        async with running(otherwise=says("ok"), database=database) as world:
+            assert (await world.say("again")).status == "limit"
+
+
+async def test_the_bounds_of_one_agents_turns_are_kept_without_a_budget() -> None:
+    async with running(otherwise=says("ok")) as world:
+        agent = await world.agent()
+        await world.constellation.roster.update(agent.id, {"config": {"limits": {"tokens": 1}}})
+        assert (await world.say("go")).status == "limit"
+        await world.constellation.roster.update(agent.id, {"config": {}})
+        assert (await world.say("go")).status == "completed"

@@ -62,7 +62,7 @@ class Rig:
 
     def tell(self, told: Sequence[Event]) -> None:
         self.stored.extend(told)
-        self.log.publish(told)
+        self.log.publish((None, told))
 
     async def say(self, *names: str, turn: str | None = None) -> list[Event]:
         return await self.database.write_and_announce(lambda connection: self.store(connection, turn, names), self.tell)

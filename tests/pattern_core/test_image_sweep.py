@@ -15,7 +15,7 @@ from pattern_core.images import DAY_MS, ImageSweep, Swept, image_of_bytes
 from pattern_core.messages import Image, Text
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Paced, says
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db.connection import Connection
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -28,9 +28,9 @@ def picture(number: int) -> Image:
     return image_of_bytes(PNG + bytes([number]) * 100)
 
 
-def showing(image: Image, agent: str = "ada", **more: object) -> Incoming:
+def showing(image: Image, agent: str = "ada", **more: object) -> IncomingMessage:
     parts = (Text(text="look"), image)
-    return Incoming(agent_id=agent, content="look", sender=USER, parts=parts, **more)  # type: ignore[arg-type]  # a policy
+    return IncomingMessage(agent_id=agent, content="look", sender=USER, parts=parts, **more)  # type: ignore[arg-type]  # a policy
 
 
 async def show(world: Running, image: Image, agent: str = "ada") -> None:

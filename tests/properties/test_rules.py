@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.facts import USED, Call
+from pattern_core.rules.facts import USED, JudgedCall
 from pattern_core.rules.kinds import KINDS, MaxCalls
 from pattern_core.rules.rule import Asked, Moment, fields_of
 from pattern_core.rules.ruleset import RuleSet, warnings_of
@@ -74,7 +74,7 @@ class Turn:
         status = outcome if found.kind == "run" else "denied"
         given: dict[str, Any] = {"step": self.state.step, "at_ms": self.state.now_ms, "is_forced": is_forced}
         self.state = replace(
-            self.state, calls=(*self.state.calls, Call(tool=tool, status=status, result=result, **given))
+            self.state, calls=(*self.state.calls, JudgedCall(tool=tool, status=status, result=result, **given))
         )
         return found.kind
 

@@ -23,7 +23,7 @@ from typing import Annotated, Literal, get_args
 import trio
 import trio.testing
 
-from pattern_core.approvals import Answer as Said
+from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
 from pattern_core.conversation.history import load_history
 from pattern_core.errors import Conflict
@@ -37,7 +37,7 @@ from pattern_core.rules.facts import FORCED_PREFIX
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -255,7 +255,9 @@ class Trial:
         one.nursery.start_soon(_cancel, one, turn_id, wished)
         if self.scene.joins:
             await trio.sleep(0.5)
-            await one.constellation.submit(Incoming(agent_id="ada", content="and this", sender=USER, policy="steer"))
+            await one.constellation.submit(
+                IncomingMessage(agent_id="ada", content="and this", sender=USER, policy="steer")
+            )
         await rest(one)
         self.cutter.is_armed = False
         self._span = (began, one.constellation.events.latest)
@@ -281,7 +283,7 @@ async def person(one: Running) -> None:
         for approval in await one.constellation.approvals.list(9):
             if approval.status is ApprovalStatus.PENDING:
                 with suppress(Conflict):  # its turn was cancelled meanwhile
-                    await one.constellation.approvals.decide(approval.id, Said(approve=True, by=USER))
+                    await one.constellation.approvals.decide(approval.id, ApprovalAnswer(approve=True, by=USER))
         stream = one.constellation.events.subscribe(after=seen)
         async for event in stream:
             seen = event.seq

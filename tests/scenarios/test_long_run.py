@@ -39,7 +39,7 @@ from pattern_core.testing.wire_openai import serve_openai
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import BlockType, EffectClass, SearchKind
@@ -148,7 +148,7 @@ class Run:
             self.friend.begin(number)
             self.clock.advance(TURN_MS)
             text = self.talk.said[number]
-            ticket = await constellation.submit(Incoming(agent_id=AGENT, content=text, sender=USER))
+            ticket = await constellation.submit(IncomingMessage(agent_id=AGENT, content=text, sender=USER))
             self.accepted.append((ticket.turn_id, text))
             view = await self.end_of(constellation, ticket.turn_id)
             if view is None or view.status != "limit":

@@ -13,7 +13,7 @@ from pattern_core.agent_settings import MessagePolicy
 from pattern_core.errors import Conflict
 from pattern_core.search import SearchRequest
 from pattern_core.testing.model import Answer, Paced, calls, says
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db.database import Database
 from tests.support import PATIENCE_S, USER, Outside, Running, in_memory, note, rows, running
 
@@ -31,7 +31,7 @@ async def busy(*script: Answer, database: Database | None = None) -> AsyncIterat
 
 
 async def send(one: Running, content: str, policy: MessagePolicy | None) -> str:
-    incoming = Incoming(agent_id="ada", content=content, sender=USER, policy=policy)
+    incoming = IncomingMessage(agent_id="ada", content=content, sender=USER, policy=policy)
     return (await one.constellation.submit(incoming)).turn_id
 
 

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import pytest
 import trio
 
-from pattern_core.approvals import Answer, Approval
+from pattern_core.approvals import Approval, ApprovalAnswer
 from pattern_core.errors import Conflict, Unavailable
 from pattern_core.limits import Limits
 from pattern_core.models.model import ModelReply
@@ -173,11 +173,11 @@ async def _answered(one: Running, question: Approval, way: Way, clock: StoppedCl
     approvals = one.constellation.approvals
     match way:
         case "back":
-            await approvals.decide(question.id, Answer(approve=True, by=USER))
+            await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         case "denied":
             with pytest.raises(Conflict, match="no tool act any more"):
-                await approvals.decide(question.id, Answer(approve=True, by=USER))
-            await approvals.decide(question.id, Answer(approve=False, by=USER))
+                await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
+            await approvals.decide(question.id, ApprovalAnswer(approve=False, by=USER))
         case "expired":
             clock.advance(EXPIRED_MS)
             assert await approvals.list(9) == []

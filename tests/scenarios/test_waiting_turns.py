@@ -10,17 +10,16 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.approvals import Answer
+from pattern_core.approvals import ApprovalAnswer
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.clock import StoppedClock
-from pattern_core.testing.model import Answer as Scripted
-from pattern_core.testing.model import Paced, calls, says, together
+from pattern_core.testing.model import Answer, Paced, calls, says, together
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, ToolContext, tool
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db import template
 from pattern_db.columns import Json
@@ -38,7 +37,7 @@ ASKS = [{"tool": "mail", "type": "requires_consent"}]
 
 async def agree(one: Running, *, approve: bool = True) -> None:
     [question] = await one.constellation.approvals.list(9)
-    await one.constellation.approvals.decide(question.id, Answer(approve=approve, by=USER))
+    await one.constellation.approvals.decide(question.id, ApprovalAnswer(approve=approve, by=USER))
 
 
 async def over(one: Running, turn_id: str) -> TurnView:
@@ -52,7 +51,7 @@ async def statuses(database: Database) -> list[object]:
 
 @asynccontextmanager
 async def waiting(
-    *script: Scripted, tools: Sequence[Tool], config: Json = None, limits: Limits | None = None
+    *script: Answer, tools: Sequence[Tool], config: Json = None, limits: Limits | None = None
 ) -> AsyncIterator[tuple[Running, str]]:
     """A turn of ada's that waits for a person to agree to `mail`."""
     async with running(script, tools=tools, limits=limits) as one:
@@ -103,7 +102,7 @@ async def test_who_was_to_join_a_turn_joins_it_after_a_crash() -> None:
             await first.agent()
             turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
-            joining = Incoming(agent_id="ada", content="and this", sender=USER, policy="steer")
+            joining = IncomingMessage(agent_id="ada", content="and this", sender=USER, policy="steer")
             ticket = await first.constellation.submit(joining)
         async with running([says("again"), says("both")], tools=[shout], database=database) as second:
             assert (await over(second, turn_id)).status == "completed"
@@ -131,7 +130,7 @@ async def test_who_joined_a_turn_is_answered_whichever_commit_is_the_last(
             with trio.move_on_after(PATIENCE_S):
                 turn_id = await first.submit("go")
                 await trio.testing.wait_all_tasks_blocked()
-                joining = Incoming(agent_id="ada", content="and this", sender=USER, policy="steer")
+                joining = IncomingMessage(agent_id="ada", content="and this", sender=USER, policy="steer")
                 await first.constellation.submit(joining)
                 gate.set()
                 await over(first, turn_id)
@@ -196,7 +195,7 @@ async def test_whoever_leaves_takes_the_question_along() -> None:
         await one.constellation.delete_agent("ada")
         assert await one.constellation.approvals.list(9, status=None) == []
         with pytest.raises(NotFound):
-            await one.constellation.approvals.decide(question.id, Answer(approve=True, by=USER))
+            await one.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         with pytest.raises(NotFound):
             await one.constellation.turn(turn_id)
         await one.agent("bob")
@@ -211,7 +210,7 @@ async def test_of_answers_and_wishes_at_once_one_counts(others: str) -> None:
 
         async def decide(approve: bool) -> None:
             try:
-                await one.constellation.approvals.decide(question.id, Answer(approve=approve, by=USER))
+                await one.constellation.approvals.decide(question.id, ApprovalAnswer(approve=approve, by=USER))
             except (Conflict, NotFound) as error:
                 refused.append(error)
 
@@ -299,7 +298,7 @@ async def test_a_person_may_be_asked_where_a_tool_cannot_tell(approve: bool, tim
             assert (await over(second, turn_id)).status == "waiting"
             [question] = await second.constellation.approvals.list(9)
             assert question.request["needs_attention"] == "in_doubt"
-            edited = Answer(approve=True, by=USER, arguments={"what": "a room"})
+            edited = ApprovalAnswer(approve=True, by=USER, arguments={"what": "a room"})
             with pytest.raises(InvalidInput, match="as it is"):  # its key names the call that was made
                 await second.constellation.approvals.decide(question.id, edited)
         async with running([says("over")], tools=[booking(_unknown, done)], database=database) as third:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import Field
 
-from pattern_core.approvals import Answer, Approval
+from pattern_core.approvals import Approval, ApprovalAnswer
 from pattern_core.consent_grants import Scope
 from pattern_db.enums import ApprovalStatus
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
@@ -79,7 +79,7 @@ async def show(c: str, id: str, server: Server, caller: MayRead) -> Approval:  #
 async def decide(c: str, id: str, body: DecisionAsked, server: Server, caller: MayWrite) -> Approval:  # noqa: A002 - the path's own word
     """Answer a question, once. On `approve` what was asked for is done with the answer, exactly once."""
     async with server.constellations.use(caller, c) as constellation:
-        answer = Answer(
+        answer = ApprovalAnswer(
             approve=body.decision == "approve",
             by=caller.author,
             scope=body.scope,

@@ -17,7 +17,7 @@ from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url
 from pattern_core.messages import Image, Text
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_server.accounts import Principal
 from pattern_server.http.bodies import (
@@ -67,7 +67,7 @@ async def send(
     when it has ended. A request repeated with the same `Idempotency-Key` is answered with the same turn.
     """
     parts = parts_of(body.content)
-    incoming = Incoming(
+    incoming = IncomingMessage(
         agent_id=a,
         content="".join(part.text for part in parts if isinstance(part, Text)),
         parts=parts,

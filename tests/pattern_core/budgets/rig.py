@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pattern_core.budgets.amounts import WorstCase
-from pattern_core.budgets.ledger import Call
+from pattern_core.budgets.ledger import ModelCall
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.journal import turns
@@ -50,9 +50,9 @@ def new_turn(db: Connection, agent_id: str = "agt_ada", *, parent: int | None = 
     return turns.insert(db, new)
 
 
-def call(turn: int, agent_id: str = "agt_ada", *, step: int = 1, attempt: int = 1, purpose: str = "step") -> Call:
+def call(turn: int, agent_id: str = "agt_ada", *, step: int = 1, attempt: int = 1, purpose: str = "step") -> ModelCall:
     """A call of a turn."""
-    return Call(turn=turn, step=step, attempt=attempt, agent_id=agent_id, provider="p", model="m", purpose=purpose)
+    return ModelCall(turn=turn, step=step, attempt=attempt, agent_id=agent_id, provider="p", model="m", purpose=purpose)
 
 
 def worst(tokens: int, *, price: int | None = 2) -> WorstCase:
@@ -67,7 +67,7 @@ def worst(tokens: int, *, price: int | None = 2) -> WorstCase:
     )
 
 
-def took(one: Call, tokens: int, *, price: int | None = 2, at: str = NOW, is_estimate: bool = False) -> UsageRow:
+def took(one: ModelCall, tokens: int, *, price: int | None = 2, at: str = NOW, is_estimate: bool = False) -> UsageRow:
     """The usage of a call that took so many tokens."""
     return UsageRow(
         turn=one.turn,

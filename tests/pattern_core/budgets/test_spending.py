@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.budgets import ledger
-from pattern_core.budgets.budget import Budget
+from pattern_core.budgets.budget import Budget, KnownBudgets
 from pattern_core.budgets.spending import Question, Spending
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.testing.clock import StoppedClock
@@ -30,7 +30,7 @@ async def database() -> AsyncIterator[Database]:
 
 @pytest.fixture
 def spending(database: Database) -> Spending:
-    return Spending(database=database, clock=StoppedClock(unix_ms(NOW)), configured=(OVERALL, EACH))
+    return Spending(database=database, clock=StoppedClock(unix_ms(NOW)), known=KnownBudgets((OVERALL, EACH)))
 
 
 async def test_budgets_as_they_stand(database: Database, spending: Spending) -> None:

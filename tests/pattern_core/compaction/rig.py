@@ -25,7 +25,7 @@ from pattern_core.search import SearchRequest, search
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Accepted, Arrival, Incoming
+from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage
 from pattern_db import template
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
@@ -221,8 +221,8 @@ async def stage(
 
 
 def _accept(connection: Connection, limits: Limits) -> tuple[Accepted, list[Event]]:
-    incoming = Incoming(agent_id=ADA.id, content="hello", sender=USER)
-    return admission.accept(connection, Arrival(incoming=incoming, turn_id="turn_1", seed=7, now=START), limits)
+    incoming = IncomingMessage(agent_id=ADA.id, content="hello", sender=USER)
+    return admission.accept(connection, Arrival.of(incoming, turn_id="turn_1", seed=7, now=START), limits)
 
 
 def loose_ends(conversation: Sequence[Message]) -> list[str]:

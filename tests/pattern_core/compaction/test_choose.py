@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pattern_core.compaction.choose import NOTE, Choice, choose, drop_oldest, importance, remaining, score, shortened
 from pattern_core.compaction.settings import CompactionSettings, Strategy
-from pattern_core.conversation.history import Exchange
+from pattern_core.conversation.history import MessageGroup
 from pattern_core.messages import Message, Part, Role, Text, ToolCall, ToolResult, user
 from pattern_core.models.tokens import estimate_messages
 from pattern_db.columns import iso
@@ -32,13 +32,13 @@ def exchange(
     running: bool = False,
     held: bool = False,
     text: str = "",
-) -> Exchange:
+) -> MessageGroup:
     created_at = iso(NOW_MS - int(hours_ago * HOUR_MS))
     said = tuple(Message(role="user", parts=(Text(text=text),), created_at=created_at) for _ in range(messages))
-    return Exchange(messages=said, tokens=tokens, is_running=running, is_held=held)
+    return MessageGroup(messages=said, tokens=tokens, is_running=running, is_held=held)
 
 
-def chosen(exchanges: Sequence[Exchange], target: int, **given_: object) -> list[int]:
+def chosen(exchanges: Sequence[MessageGroup], target: int, **given_: object) -> list[int]:
     return choose(Choice(exchanges=exchanges, target=target, now_ms=NOW_MS), CompactionSettings.of(given_))
 
 
@@ -60,7 +60,7 @@ EXCHANGES = st.lists(
     st.sampled_from([0.1, 0.3, 0.9]),
 )
 def test_what_remains_fits_or_nothing_more_can_leave(
-    exchanges: list[Exchange], runs: bool, target: int, type_: str, keep: int, share: float
+    exchanges: list[MessageGroup], runs: bool, target: int, type_: str, keep: int, share: float
 ) -> None:
     if runs:
         exchanges = [*exchanges, exchange(50, running=True)]

@@ -23,6 +23,7 @@ from pattern_core.models.tokens import message_tokens
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, says
 from pattern_db.connection import Connection
 from pattern_db.journal import inbox, turns
+from pattern_db.journal.turns import Started
 from tests.pattern_core.compaction.rig import ADA, START, Stage, loose_ends, stage
 
 SUMMARY = "Ruth asked many numbered questions about words, and got an answer to each."
@@ -299,7 +300,7 @@ async def test_imported_words_of_tools_leave_with_the_others() -> None:
 
 def _wait(connection: Connection, batch_id: str) -> None:
     inbox.take_first(connection, ADA.id, 1)
-    turns.start(connection, 1, batch_id=batch_id, epoch=1, started_at=START, deadline_at=START)
+    turns.start(connection, 1, Started(batch_id=batch_id, epoch=1, started_at=START, deadline_at=START))
     turns.wait(connection, 1, time_left_ms=1_000)
 
 
@@ -375,7 +376,7 @@ async def test_by_hand_the_strategy_works_where_there_is_room_and_no_turn() -> N
 async def test_by_hand_nothing_is_asked_while_the_agent_is_at_work() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
-        await world.database.write(turns.start, 1, batch_id="1", epoch=1, started_at=START, deadline_at=START)
+        await world.database.write(turns.start, 1, Started(batch_id="1", epoch=1, started_at=START, deadline_at=START))
         with pytest.raises(Conflict, match="at work"):
             await world.compaction.by_hand(world.agent, purse=world.purse)
         assert (world.provider.asked, world.purse.reserved) == (0, [])

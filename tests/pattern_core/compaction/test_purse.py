@@ -16,9 +16,8 @@ from pattern_core.compaction.summariser import SummaryCall
 from pattern_core.errors import LimitReached
 from pattern_core.models.model import Usage
 from pattern_core.testing.model import Paced, says
-from pattern_db.journal import budgets
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from tests.support import START, Running, rows, running
+from tests.support import Running, rows, running
 
 OF_DAY = Budget(BudgetScope.CONSTELLATION, "", Period.DAY, Unit.TOKENS, 20_000)
 USAGE = "SELECT purpose, input_tokens, output_tokens, cost_microdollars, is_estimate FROM usage WHERE purpose <> 'step'"
@@ -103,7 +102,7 @@ async def test_a_budget_that_is_spent_pays_for_no_wish() -> None:
         for _number in range(6):
             await one.say("more")
         spent = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 1)
-        await one.database.write(budgets.put, spent, now=START)
+        await one.constellation.spending.put(spent)
         made = await one.constellation.compact(agent)
         assert "leaves no room for this call" in str(made.trouble)
         assert await one.database.read(rows, USAGE) == []

@@ -15,6 +15,7 @@ from pattern_core.messages import Text
 from pattern_core.models.tokens import message_tokens
 from pattern_db.connection import Connection
 from pattern_db.journal import inbox, turns
+from pattern_db.journal.turns import Started
 from pattern_db.tables import messages
 from pattern_db.tables.summaries import Chain
 from tests.pattern_core.compaction.rig import ADA, START, Stage, stage
@@ -110,7 +111,7 @@ async def leave_one_more(world: Stage) -> str:
 
 def _start(connection: Connection) -> None:
     inbox.take_first(connection, ADA.id, 1)
-    turns.start(connection, 1, batch_id="0" * 19, epoch=1, started_at=START, deadline_at=START)
+    turns.start(connection, 1, Started(batch_id="0" * 19, epoch=1, started_at=START, deadline_at=START))
 
 
 async def test_a_person_waits_for_the_end_of_a_turn() -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pattern_core.approvals import Answer as Said
+from pattern_core.approvals import ApprovalAnswer
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import Edited, NewBlock
 from pattern_core.memory.edits.edit import AppendText, BlockEdit, ReplaceText, SetText
@@ -44,7 +44,7 @@ async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
         [question] = await here.constellation.approvals.list(10)
         assert (question.audience, question.request["label"]) == ("partner", "us")
         assert question.request["edit"] == {"edit": "ReplaceText", "old": "May", "new": "June"}
-        decided = await here.constellation.approvals.decide(question.id, Said(approve=True, by=USER))
+        decided = await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert decided.approval.status is ApprovalStatus.APPROVED
         view = await here.constellation.memory.view(ada, "us")
         assert (view.content, view.version) == ("We met in June.", 1)
@@ -57,7 +57,7 @@ async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
             "approved_by": USER,
         }
         with pytest.raises(Conflict):
-            await here.constellation.approvals.decide(question.id, Said(approve=True, by=USER))
+            await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert (await here.constellation.memory.view(ada, "us")).version == 1
 
 
@@ -72,7 +72,7 @@ async def test_a_no_leaves_everything() -> None:
     async with guarded() as (here, ada):
         await try_to(here, ada, SetText(text="I am the only one."))
         [question] = await here.constellation.approvals.list(10)
-        await here.constellation.approvals.decide(question.id, Said(approve=False, by=USER))
+        await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=False, by=USER))
         assert (await here.constellation.memory.view(ada, "us")).content == "We met in May."
 
 
@@ -94,13 +94,13 @@ async def test_what_does_not_fit_any_more_stays_open() -> None:
         memory, approvals = here.constellation.memory, here.constellation.approvals
         await memory.edit(ada, "us", SetText(text="We met long ago."), author=USER)
         with pytest.raises(InvalidInput, match="is not in the block"):
-            await approvals.decide(question.id, Said(approve=True, by=USER))
+            await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         await memory.delete(ada, "us", author=USER)
         await memory.create(ada, NewBlock(label="us", content="May"), author=USER)
         with pytest.raises(NotFound, match="is gone"):
-            await approvals.decide(question.id, Said(approve=True, by=USER))
+            await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert [one.id for one in await approvals.list(10)] == [question.id]
-        await approvals.decide(question.id, Said(approve=False, by=USER))
+        await approvals.decide(question.id, ApprovalAnswer(approve=False, by=USER))
 
 
 async def test_a_turn_goes_on_while_a_person_is_asked() -> None:
@@ -110,5 +110,5 @@ async def test_a_turn_goes_on_while_a_person_is_asked() -> None:
         assert turn.status == "completed"
         [question] = await here.constellation.approvals.list(10)
         assert question.turn is not None
-        await here.constellation.approvals.decide(question.id, Said(approve=True, by=USER))
+        await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert (await here.constellation.memory.view(ada, "us")).content == "We met in May. It rained."

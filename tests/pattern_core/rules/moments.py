@@ -9,7 +9,7 @@ from typing import Any
 from pattern_core.models.model import ToolSpec
 from pattern_core.rules import engine
 from pattern_core.rules.engine import Exit, Offer
-from pattern_core.rules.facts import Call
+from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
 from pattern_core.rules.ruleset import RuleSet
 
@@ -21,17 +21,17 @@ def rules(*entries: Mapping[str, Any]) -> RuleSet:
     return RuleSet.of(list(entries))
 
 
-def ran(tool: str, result: str = "fine", *, step: int = 1, **given: Any) -> Call:
+def ran(tool: str, result: str = "fine", *, step: int = 1, **given: Any) -> JudgedCall:
     """A call that succeeded."""
-    return Call(tool=tool, status="done", result=result, step=step, **given)
+    return JudgedCall(tool=tool, status="done", result=result, step=step, **given)
 
 
-def call(tool: str, status: str, *, step: int = 1, **given: Any) -> Call:
+def call(tool: str, status: str, *, step: int = 1, **given: Any) -> JudgedCall:
     """A call with a status."""
-    return Call(tool=tool, status=status, step=step, **given)
+    return JudgedCall(tool=tool, status=status, step=step, **given)
 
 
-def after(*calls: Call, tools: Sequence[str] = TOOLS, step: int | None = None, **given: Any) -> Moment:
+def after(*calls: JudgedCall, tools: Sequence[str] = TOOLS, step: int | None = None, **given: Any) -> Moment:
     """The moment after these calls; of the last one's step unless another is given."""
     newest = max((one.step for one in calls), default=0)
     return Moment(calls=calls, tools=tuple(tools), step=newest if step is None else step, **given)

@@ -9,19 +9,19 @@ import pytest
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.rules.detectors import DetectorSettings, Finding, watch
-from pattern_core.rules.facts import Call
+from pattern_core.rules.facts import JudgedCall
 from pattern_core.testing.clock import StoppedClock
 from tests.pattern_core.rules.moments import call, ran
 
 DEFAULT = DetectorSettings()
 
 
-def look(*calls: Call, settings: DetectorSettings = DEFAULT, **more: Any) -> tuple[str, str] | None:
+def look(*calls: JudgedCall, settings: DetectorSettings = DEFAULT, **more: Any) -> tuple[str, str] | None:
     found = watch(settings, calls, **more)
     return None if found is None else (found.kind, found.detector)
 
 
-def times(count: int, tool: str = "a", result: str = "same", *, first: int = 1, **given: Any) -> list[Call]:
+def times(count: int, tool: str = "a", result: str = "same", *, first: int = 1, **given: Any) -> list[JudgedCall]:
     """The same call in each of so many steps."""
     return [ran(tool, result, step=first + number, **given) for number in range(count)]
 
@@ -112,7 +112,7 @@ def test_ping_pong() -> None:
     assert look(*moving, settings=quiet) is None
 
 
-def searches(count: int, **given: Any) -> list[Call]:
+def searches(count: int, **given: Any) -> list[JudgedCall]:
     """Searches for ever other words, all without a hit."""
     given = {"effect_class": "pure", **given}
     return [ran("search", "no hits", step=number, arguments={"q": number}, **given) for number in range(1, count + 1)]
@@ -148,7 +148,7 @@ def test_all_may_be_switched_off() -> None:
 
 
 def test_few_calls_are_not_looked_at() -> None:
-    class Unread(Call):
+    class Unread(JudgedCall):
         @property
         def outcome(self) -> Any:
             raise AssertionError("looked at")

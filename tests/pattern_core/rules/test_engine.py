@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.rules.facts import Call
+from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.rule import NOTHING_LEFT, Asked, ForcedCall
 from tests.pattern_core.rules.moments import (
     TOOLS,
@@ -31,7 +31,7 @@ CHILD = {"tool": "a", "type": "child", "children": ["b"], "args": {"b": {"n": 1}
 PARENT = {"tool": "a", "type": "parent", "children": ["b", "c"]}
 ROUTED = {"tool": "a", "type": "conditional", "outputs": {"yes": "b"}}
 
-CASES: tuple[tuple[list[dict[str, Any]], list[Call], str, str | None], ...] = (
+CASES: tuple[tuple[list[dict[str, Any]], list[JudgedCall], str, str | None], ...] = (
     ([], [], "abcd", None),
     ([FIRST], [], "a", "a"),
     ([FIRST, {**FIRST, "tool": "b"}], [], "ab", "*"),
@@ -56,7 +56,7 @@ CASES: tuple[tuple[list[dict[str, Any]], list[Call], str, str | None], ...] = (
 
 
 @pytest.mark.parametrize(("given", "calls", "shown", "forced"), CASES)
-def test_tools_in_view(given: list[dict[str, Any]], calls: list[Call], shown: str, forced: str | None) -> None:
+def test_tools_in_view(given: list[dict[str, Any]], calls: list[JudgedCall], shown: str, forced: str | None) -> None:
     found = offer(rules(*given), after(*calls), specs(*TOOLS))
     assert ("".join(one.name for one in found.tools), found.forced) == (shown, forced)
     assert (NOTHING_LEFT in found.notes) is (shown == "")
@@ -301,7 +301,7 @@ ONCE, TWICE, DONE = "This turn is not finished", "This turn still cannot end", "
         ([ran("c", step=3, is_forced=True)], 3, DONE),  # what a rule called is no answer of the model
     ],
 )
-def test_how_often_a_turn_wanted_to_end_follows_from_its_calls(calls: list[Call], step: int, says: str) -> None:
+def test_how_often_a_turn_wanted_to_end_follows_from_its_calls(calls: list[JudgedCall], step: int, says: str) -> None:
     found = at_exit(rules(LEAVE, {**REQUIRED, "tool": "d"}), after(*calls, step=step))
     assert (found.reminder or "").startswith(says) and bool(found.forced_calls) is (says == DONE)
 

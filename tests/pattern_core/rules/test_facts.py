@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pattern_core.rules.facts import RESULT_CHARS_MAX, Call, calls_of, read
+from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, read
 from pattern_core.rules.rule import Asked, Moment
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db import template
@@ -133,12 +133,12 @@ def test_a_restart_judges_the_same(db: Connection) -> None:
 
 
 def test_what_has_ended() -> None:
-    ended = {status.value for status in EffectStatus if Call(tool="a", status=status.value).has_ended}
+    ended = {status.value for status in EffectStatus if JudgedCall(tool="a", status=status.value).has_ended}
     assert ended == {"done", "error", "timeout", "cancelled", "denied", "in_doubt"}
 
 
 def test_repetitions_have_equal_outcomes() -> None:
-    first = Call(tool="a", arguments={"x": 1, "y": [2]}, status="done", result="fine")
+    first = JudgedCall(tool="a", arguments={"x": 1, "y": [2]}, status="done", result="fine")
     assert first.outcome == replace(first, arguments={"y": [2], "x": 1}).outcome
     for other in ({"arguments": {"x": 2, "y": [2]}}, {"status": "error"}, {"result": "good"}):
         assert first.outcome != replace(first, **other).outcome

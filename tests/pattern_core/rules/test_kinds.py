@@ -9,7 +9,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.rules import kinds
-from pattern_core.rules.facts import Call
+from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.kinds import KINDS
 from pattern_core.rules.rule import Asked, Moment, ToolRule
 from pattern_core.rules.ruleset import RuleSet
@@ -159,7 +159,7 @@ ROUTED = {"tool": "a", "type": "conditional", "outputs": {"yes": "b", "true": "c
 
 RUNS = "run"
 # rule, calls before, tool, what the refusal says ("run" if there is none)
-CASES: tuple[tuple[dict[str, Any], list[Call], str, str], ...] = (
+CASES: tuple[tuple[dict[str, Any], list[JudgedCall], str, str], ...] = (
     (NEEDS_A, [], "b", "`a` must run first"),
     (NEEDS_A, [ran("a")], "b", RUNS),
     (NEEDS_A, [call("a", "error")], "b", "`a` must run first"),
@@ -216,7 +216,7 @@ CASES: tuple[tuple[dict[str, Any], list[Call], str, str], ...] = (
 
 
 @pytest.mark.parametrize(("rule", "calls", "tool", "says"), CASES)
-def test_a_rule_means_what_it_says(rule: dict[str, Any], calls: list[Call], tool: str, says: str) -> None:
+def test_a_rule_means_what_it_says(rule: dict[str, Any], calls: list[JudgedCall], tool: str, says: str) -> None:
     kind, text = verdict(rules(rule), after(*calls), tool)
     assert (kind, says in text or says == RUNS) == ("run" if says == RUNS else "refuse", True), text
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pattern_core.agents import Agent
+from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.conversation.history import History
 from pattern_core.events import Event, EventLog, read
@@ -15,7 +16,6 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Message, Part, Text, ToolCall
-from pattern_core.meters import Unmetered
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link, ModelChain
@@ -30,17 +30,17 @@ from pattern_core.prompts.build import (
 )
 from pattern_core.prompts.parts import Kind
 from pattern_core.prompts.settings import ContextSettings
+from pattern_core.runtime import Meters
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Accepted, Arrival, Incoming
-from pattern_core.turns.consent import hash_call
+from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import Asking
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.journal.steps import EffectRow
+from pattern_db.journal.steps import EffectRow, hash_call
 from pattern_db.tables import agents
 from tests.support import START, USER, in_memory, rows
 
@@ -80,10 +80,6 @@ OWN = Link(provider=ADA.model_provider, model=ADA.model_name, reason="the agent'
 TABLES = ("turn", "inbox", "step", "effect", "event", "usage", "messages", "approval", "prompt_log", "meta")
 
 
-def unnoticed(_started_at: str) -> None:
-    """Nobody is told that a turn was started."""
-
-
 @dataclass(kw_only=True)
 class Rig:
     """The record of one turn, `turn_1`, that has been accepted."""
@@ -94,7 +90,7 @@ class Rig:
     log: EventLog
     journal: Journal
     record: Record
-    meters: Unmetered
+    meters: Meters
 
     @property
     def said(self) -> list[Message]:
@@ -112,9 +108,7 @@ class Rig:
         """Record T1."""
         incoming = self.journal.new_message("user", Text(text=words))
         self.record.batch_id = incoming.position
-        self.record.start(
-            incoming, {"content": words}, deadline_at=DEADLINE, limits=TurnBudget(), queued=True, on_commit=unnoticed
-        )
+        self.record.start(incoming, {"content": words}, deadline_at=DEADLINE, limits=TurnBudget())
         return incoming
 
     async def open(self) -> None:
@@ -171,8 +165,11 @@ async def accepted() -> AsyncIterator[Rig]:
     ids = Ids(clock, seeded_randomness(1))
     async with in_memory() as database:
         log = EventLog(database, buffer_max=100, latest=0)
-        meters = Unmetered()
-        journal = Journal(database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, meters=meters)
+        meters = Meters()
+        known = KnownBudgets(exist=False)
+        journal = Journal(
+            database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, budgets=known, meters=meters
+        )
         await database.write(agents.create, ADA)
         await journal.commit(partial(_accept, turn_id="turn_1"))
         record = Record(journal=journal, agent=ADA, history=History(), id="turn_1", batch_id="", key=1)
@@ -180,5 +177,5 @@ async def accepted() -> AsyncIterator[Rig]:
 
 
 def _accept(connection: Connection, turn_id: str) -> tuple[Accepted, list[Event]]:
-    incoming = Incoming(agent_id=ADA.id, content="hello", sender=USER)
-    return admission.accept(connection, Arrival(incoming=incoming, turn_id=turn_id, seed=7, now=START), Limits())
+    incoming = IncomingMessage(agent_id=ADA.id, content="hello", sender=USER)
+    return admission.accept(connection, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), Limits())

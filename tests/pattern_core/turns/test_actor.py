@@ -21,7 +21,7 @@ from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says, together
 from pattern_core.tools.tool import Tool
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Arrival, Incoming
+from pattern_core.turns.admission import Arrival, IncomingMessage
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -237,7 +237,7 @@ async def test_a_replay_and_a_busy_agent_take_the_other_way_and_lose_nothing() -
         first = await world.submit("go", key="key-1")
         await world.constellation.wait(first)
         await trio.testing.wait_all_tasks_blocked()
-        incoming = Incoming(agent_id="ada", content="go", sender=USER, idempotency_key="key-1")
+        incoming = IncomingMessage(agent_id="ada", content="go", sender=USER, idempotency_key="key-1")
         replay = await world.constellation.submit(incoming)
         assert (replay.turn_id, replay.is_replay) == (first, True)
         gate = trio.Event()
@@ -283,8 +283,8 @@ async def test_messages_at_once_are_all_accepted_in_order_and_answered_once() ->
 
 def _waits(connection: Connection, agent_id: str) -> None:
     """A message that waits in the rows, and that nobody told the agent of."""
-    incoming = Incoming(agent_id=agent_id, content="waits", sender=USER)
-    admission.accept(connection, Arrival(incoming=incoming, turn_id="turn_waits", seed=1, now=START), Limits())
+    incoming = IncomingMessage(agent_id=agent_id, content="waits", sender=USER)
+    admission.accept(connection, Arrival.of(incoming, turn_id="turn_waits", seed=1, now=START), Limits())
 
 
 @pytest.mark.parametrize("is_awake", [False, True])
@@ -308,7 +308,7 @@ async def test_what_is_refused_raises_to_its_sender_and_leaves_nothing(
             await database.write(_waits, agent.id)
         counts = "SELECT (SELECT count(*) FROM turn), (SELECT count(*) FROM event), (SELECT count(*) FROM messages)"
         before = await database.read(rows, counts)
-        incoming = Incoming(agent_id="ada", content="other", sender=USER, idempotency_key=key, policy=policy)  # type: ignore[arg-type]  # a policy
+        incoming = IncomingMessage(agent_id="ada", content="other", sender=USER, idempotency_key=key, policy=policy)  # type: ignore[arg-type]  # a policy
         with pytest.raises(error):
             await world.constellation.submit(incoming)
         assert await database.read(rows, counts) == before

@@ -15,7 +15,7 @@ from pattern_core.images import image_of_bytes
 from pattern_core.limits import KEY_CHARS_MAX, Limits
 from pattern_core.messages import Text
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Accepted, Arrival, Incoming, Ticket
+from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage, Ticket
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import AgentStatus
@@ -26,7 +26,7 @@ from pattern_db.tables.agents import AgentRow
 from tests.support import START, USER
 
 LIMITS = Limits(inbox_per_agent_max=3, message_chars_max=10)
-HELLO = Incoming(agent_id="agent_ada", content="hello", sender=USER)
+HELLO = IncomingMessage(agent_id="agent_ada", content="hello", sender=USER)
 
 
 def agent(name: str) -> AgentRow:
@@ -50,8 +50,8 @@ def db() -> Iterator[Connection]:
     connection.close()
 
 
-def accept(db: Connection, incoming: Incoming, turn_id: str = "turn_1") -> tuple[Accepted, list[Event]]:
-    return admission.accept(db, Arrival(incoming=incoming, turn_id=turn_id, seed=7, now=START), LIMITS)
+def accept(db: Connection, incoming: IncomingMessage, turn_id: str = "turn_1") -> tuple[Accepted, list[Event]]:
+    return admission.accept(db, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), LIMITS)
 
 
 def test_an_accepted_message_is_a_turn_an_inbox_row_and_an_event(db: Connection) -> None:
@@ -177,15 +177,14 @@ def test_what_is_just_within_bounds(db: Connection) -> None:
 
 def test_a_message_may_be_sent_to_a_name_and_leave_its_policy_to_the_agent() -> None:
     ada = agent("ada")
-    found = admission.addressed_to(replace(HELLO, agent_id="ada"), ada)
-    assert (found.agent_id, found.policy) == (ada.id, "enqueue")
+    found = admission.address(replace(HELLO, agent_id="ada"), ada)
+    assert (found.agent_id, found.policy) == (ada.id, None)
     steered = replace(ada, config={"message_policy": "steer"})
-    assert admission.addressed_to(HELLO, steered).policy == "steer"
-    assert admission.addressed_to(replace(HELLO, policy="reject"), steered).policy == "reject"
+    assert admission.address(HELLO, steered).policy == "steer"
+    assert admission.address(replace(HELLO, policy="reject"), steered).policy == "reject"
 
 
 def test_only_active_agents_are_sent_messages() -> None:
-    admission.check_agent(agent("ada"))
     for status in (AgentStatus.HIBERNATED, AgentStatus.ARCHIVED):
         with pytest.raises(Conflict, match=f"the agent ada is {status}"):
-            admission.check_agent(replace(agent("ada"), status=status))
+            admission.address(HELLO, replace(agent("ada"), status=status))

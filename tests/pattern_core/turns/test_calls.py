@@ -14,8 +14,8 @@ from pattern_core.errors import InvalidInput
 from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import ToolCall, ToolResult
-from pattern_core.meters import Unmetered
 from pattern_core.models.model import ModelReply, ModelRequest, Usage
+from pattern_core.runtime import Meters
 from pattern_core.testing.model import Answer, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.recall import recall
@@ -233,7 +233,7 @@ async def test_a_call_that_takes_long_does_not_hold_the_decision_back(mock_clock
         return "aha"
 
     steps = "SELECT status FROM step ORDER BY no"
-    meters = Unmetered()
+    meters = Meters()
     async with running([calls("think"), says("ok")], tools=[think], meters=meters) as world:
         await world.agent()
         turn_id = await world.submit("go")

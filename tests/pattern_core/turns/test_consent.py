@@ -11,15 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.approvals import Answer, Approval
+from pattern_core.approvals import Approval, ApprovalAnswer
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.limits import Limits
 from pattern_core.messages import ToolCall, ToolResult
 from pattern_core.rules import facts
-from pattern_core.rules.facts import EDITED, Call
+from pattern_core.rules.facts import EDITED, JudgedCall
 from pattern_core.testing.clock import StoppedClock
-from pattern_core.testing.model import Answer as Scripted
-from pattern_core.testing.model import calls, says, together
+from pattern_core.testing.model import Answer, calls, says, together
 from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_core.views import TurnView
 from pattern_db.database import Database
@@ -54,11 +53,11 @@ PAY = calls("pay", {"to": "bob", "amount": 5})
 
 @asynccontextmanager
 async def asked(
-    *script: Scripted,
+    *script: Answer,
     limits: Limits | None = None,
     clock: StoppedClock | None = None,
     rules: Sequence[Mapping[str, object]] = (),
-    otherwise: Scripted | None = None,
+    otherwise: Answer | None = None,
 ) -> AsyncIterator[tuple[Running, Bank, str]]:
     """A constellation whose agent ada has begun a turn and waits for a person."""
     bank = Bank()
@@ -73,7 +72,8 @@ async def asked(
 
 async def answer(one: Running, **said: object) -> Approval:
     [question] = await one.constellation.approvals.list(9)
-    decided = await one.constellation.approvals.decide(question.id, Answer(**{"approve": True, "by": USER, **said}))  # type: ignore[arg-type]  # the test's own words
+    given = ApprovalAnswer(**{"approve": True, "by": USER, **said})  # type: ignore[arg-type]  # the test's own words
+    decided = await one.constellation.approvals.decide(question.id, given)
     return decided.approval
 
 
@@ -197,7 +197,7 @@ async def test_nobody_answers_in_time(autojump_clock: trio.testing.MockClock) ->
         assert bank.paid == []
         with pytest.raises(Conflict, match="nobody answered in time"):
             [question] = await one.constellation.approvals.list(9, status=None)
-            await one.constellation.approvals.decide(question.id, Answer(approve=True, by=USER))
+            await one.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
 
 
 async def test_a_cancelled_turn_takes_its_questions_back() -> None:
@@ -206,7 +206,7 @@ async def test_a_cancelled_turn_takes_its_questions_back() -> None:
         assert await one.constellation.cancel(turn_id)
         assert (await one.constellation.turn(turn_id)).status == "cancelled"
         with pytest.raises(Conflict, match="its turn was stopped"):
-            await one.constellation.approvals.decide(question.id, Answer(approve=True, by=USER))
+            await one.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert await one.database.read(rows, "SELECT status FROM effect") == [("cancelled",)]
         assert (await one.say("hi")).status == "completed"
         assert bank.paid == []
@@ -253,7 +253,7 @@ async def test_waiting_outlives_restarts_and_so_does_the_answer() -> None:
 
 
 @asynccontextmanager
-async def life(database: Database, bank: Bank, *script: Scripted) -> AsyncIterator[Running]:
+async def life(database: Database, bank: Bank, *script: Answer) -> AsyncIterator[Running]:
     async with running(script, tools=[note, bank.tool], database=database) as one:
         yield one
 
@@ -296,8 +296,8 @@ async def test_each_scope_is_agreed_to_by_itself() -> None:
 async def test_rules_read_a_result_without_the_note_of_its_changed_arguments() -> None:
     note_of = f"{EDITED}{{}}]\n"
     row = EffectRow(1, 1, 0, "call_1", "pay", "{}", b"h" * 16, "unsafe", "key")
-    assert Call.of(row, {}, result=note_of + "paid\ntwice").result == "paid\ntwice"
-    assert Call.of(row, {}, result="paid\ntwice").result == "paid\ntwice"
+    assert JudgedCall.of(row, {}, result=note_of + "paid\ntwice").result == "paid\ntwice"
+    assert JudgedCall.of(row, {}, result="paid\ntwice").result == "paid\ntwice"
     async with asked(PAY, says("done")) as (one, _bank, turn_id):
         await answer(one, arguments={"to": "bob", "amount": 3})
         await over(one, turn_id)

@@ -13,10 +13,10 @@ import trio.testing
 from pattern_core.limits import TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Message, ToolResult
-from pattern_core.meters import Unmetered
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelServerError
 from pattern_core.models.model import ModelFacts, Usage
+from pattern_core.runtime import Meters
 from pattern_core.testing.model import Answer as Scripted
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.block_edit import block_edit
@@ -31,7 +31,7 @@ from tests.support import USER, Outside, Running, in_memory, note, rows, running
 MAIL = calls("mail", {"to": "bob"})
 
 
-class Counting(Unmetered):
+class Counting(Meters):
     """Notes whom each step's answer is from as well."""
 
     def __init__(self) -> None:

@@ -8,15 +8,14 @@ from typing import Annotated, Any
 
 import pytest
 
-from pattern_core.approvals import Answer
+from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import LimitReached
 from pattern_core.messages import Message, ToolResult
 from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX
 from pattern_core.rules.rule import Asked
 from pattern_core.rules.ruleset import RuleSet
-from pattern_core.testing.model import Answer as Scripted
-from pattern_core.testing.model import calls, says, together
+from pattern_core.testing.model import Answer, calls, says, together
 from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_core.turns.judge import Judge, StepBorder
 from pattern_core.turns.state import FinishedCall
@@ -161,7 +160,7 @@ MAIL = calls("mail", {"to": "bob"})
 
 
 @asynccontextmanager
-async def ruled(rules: list[dict[str, Any]], *script: Scripted, **config: object) -> AsyncIterator[Running]:
+async def ruled(rules: list[dict[str, Any]], *script: Answer, **config: object) -> AsyncIterator[Running]:
     async with running(script, tools=TOOLS) as one:
         await one.agent()
         await one.constellation.roster.update("ada", {"tool_rules": rules, "config": config})
@@ -239,7 +238,7 @@ async def test_consent_by_rule_holds_for_its_scope() -> None:
         view = await one.say("go")
         assert view.status == "waiting"
         [asked] = await one.constellation.approvals.list(9)
-        await one.constellation.approvals.decide(asked.id, Answer(approve=True, by=USER, scope="always"))
+        await one.constellation.approvals.decide(asked.id, ApprovalAnswer(approve=True, by=USER, scope="always"))
         assert (await one.constellation.wait(view.id)).status == "completed"
         assert await statuses(one) == [("mail", "done"), ("put", "done")]
 

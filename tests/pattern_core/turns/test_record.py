@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 import trio
 
+from pattern_core.budgets.spending import Spending
 from pattern_core.budgets.turn_budget import TurnBudget
 from pattern_core.errors import Overloaded
 from pattern_core.events import TERMINAL, Draft, Event, read
@@ -17,20 +18,19 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Text, ToolCall
 from pattern_core.models.routing import Link
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Arrival, Incoming
-from pattern_core.turns.record import DeadAttempt
-from pattern_core.turns.rows import CallRefused
+from pattern_core.turns.admission import Arrival, IncomingMessage
+from pattern_core.turns.record import CallRefused, DeadAttempt
 from pattern_core.turns.state import COMPLETED, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalKind, EffectClass
 from pattern_db.errors import Conflict, StorageFailed
-from pattern_db.journal import budgets, inbox, steps, turns
+from pattern_db.journal import inbox, steps, turns
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.steps import EffectRow
 from pattern_db.tables import meta
-from tests.pattern_core.turns.rig import ADA, DEADLINE, EPOCH, OWN, Rig, accepted, asking, reply, unnoticed
+from tests.pattern_core.turns.rig import ADA, DEADLINE, EPOCH, OWN, Rig, accepted, asking, reply
 from tests.support import START, USER
 
 LATER = "2026-01-01T01:00:00.000Z"
@@ -98,7 +98,7 @@ async def test_a_message_says_where_it_came_from() -> None:
     async with accepted() as rig:
         incoming = rig.journal.new_message("user", Text(text="hello"))
         payload = {"content": "hello", "source": "mail", "source_metadata": {"from": "bob"}}
-        rig.record.start(incoming, payload, deadline_at=DEADLINE, limits=TurnBudget(), queued=True, on_commit=unnoticed)
+        rig.record.start(incoming, payload, deadline_at=DEADLINE, limits=TurnBudget())
         await rig.record.flush()
         assert await rig.rows("SELECT source, source_metadata FROM messages") == [("mail", '{"from":"bob"}')]
 
@@ -109,8 +109,10 @@ async def test_a_flush_that_is_refused_stores_nothing_and_loses_nothing() -> Non
         work, settled = noting()
         rig.record.finish(done(row), work, NOTE.arguments)
         before, said = await rig.stored(), rig.said
+        refused = UnitOfWork()
+        refused.store(refuse)
         with pytest.raises(Conflict, match="somebody was first"):
-            await rig.record.flush(refuse)
+            await rig.record.flush(refused)
         assert (await rig.stored(), rig.said, settled) == (before, said, [])
         assert not rig.record.is_flushed
         await rig.record.flush()
@@ -388,6 +390,10 @@ async def test_a_step_for_which_something_is_found_first_is_not_opened() -> None
         assert (await rig.names())[-1] == "turn.started"  # but what was recorded is on disk now
         assert await rig.record.open_step(asking(prompt=rig.prompt()), look=look) is None
         assert rig.record.step == 1
+        found.append("another task")
+        dead = DeadAttempt(is_charged=True)
+        assert await rig.record.open_step(asking(prompt=rig.prompt()), look=look, dead=dead) == "another task"
+        assert await rig.rows("SELECT attempt, status FROM step") == [(1, "open")]
 
 
 async def test_a_budget_that_was_set_during_the_turn_is_kept_and_what_is_held_is_let_go() -> None:
@@ -396,7 +402,7 @@ async def test_a_budget_that_was_set_during_the_turn_is_kept_and_what_is_held_is
         rig.record.finish(done(row), UnitOfWork(), {})
         assert not rig.record.may_hold
         budget = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 200)
-        await rig.database.write(budgets.put, budget, now=START)
+        await Spending(database=rig.database, clock=rig.clock, known=rig.journal.budgets).put(budget)
         await rig.open()
         assert (rig.record.may_hold, await rig.rows("SELECT step, tokens FROM reservation")) == (True, [(2, 103)])
         # Nothing was answered, so nothing is charged.
@@ -460,8 +466,8 @@ async def test_a_rules_call_is_a_message_with_planned_effects() -> None:
 
 
 def steer(connection: Connection, turn_id: str) -> tuple[None, list[Event]]:
-    incoming = Incoming(agent_id=ADA.id, content=f"words of {turn_id}", sender=USER, policy="steer")
-    arrival = Arrival(incoming=incoming, turn_id=turn_id, seed=7, now=START)
+    incoming = IncomingMessage(agent_id=ADA.id, content=f"words of {turn_id}", sender=USER, policy="steer")
+    arrival = Arrival.of(incoming, turn_id=turn_id, seed=7, now=START)
     return None, admission.accept(connection, arrival, Limits())[1]
 
 

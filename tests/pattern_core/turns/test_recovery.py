@@ -11,20 +11,19 @@ import pytest
 import trio
 
 from pattern_core.agent_settings import OnDoubt
-from pattern_core.approvals import Answer
+from pattern_core.approvals import ApprovalAnswer
 from pattern_core.conversation.history import History
 from pattern_core.events import Draft, append
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import Part, Reasoning, Text
 from pattern_core.models.model import ModelReply
 from pattern_core.testing.clock import StoppedClock
-from pattern_core.testing.model import NO_USAGE, Paced, calls, says, together
-from pattern_core.testing.model import Answer as Scripted
+from pattern_core.testing.model import NO_USAGE, Answer, Paced, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, ToolContext, tool
 from pattern_core.turns import admission, recovery
-from pattern_core.turns.admission import Arrival, Incoming
-from pattern_core.turns.recovery import Act, AskAgain, Begin, FoundTurn, decide
+from pattern_core.turns.admission import Arrival, IncomingMessage
+from pattern_core.turns.recovery import AskAgain, Begin, FoundTurn, RunCalls, decide
 from pattern_core.turns.state import Ending
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import Json
@@ -108,8 +107,8 @@ def test_a_done_step_runs_what_has_no_result() -> None:
     done = replace(STEP, status="done")
     planned, ended = effect("planned"), effect("done", call=1)
     earlier, denied = effect("planned", step=1), effect("denied", call=2)
-    assert verdict(ROW, done, earlier, planned, ended, denied) == Act([(planned, None), (denied, None)])
-    assert verdict(ROW, done, ended, replace(denied, message_id="msg_1")) == Act([])
+    assert verdict(ROW, done, earlier, planned, ended, denied) == RunCalls([(planned, None), (denied, None)])
+    assert verdict(ROW, done, ended, replace(denied, message_id="msg_1")) == RunCalls([])
 
 
 def test_a_call_comes_with_the_newest_answer_about_it() -> None:
@@ -130,7 +129,7 @@ def test_a_call_comes_with_the_newest_answer_about_it() -> None:
         for number in range(3)
     )
     found = FoundTurn(step=done, calls=[call], approvals=[first, second, other])
-    assert decide(ROW, found, TurnLimits(), NOW) == Act([(call, second)])
+    assert decide(ROW, found, TurnLimits(), NOW) == RunCalls([(call, second)])
 
 
 def test_only_unsafe_started_calls_are_in_doubt() -> None:
@@ -145,7 +144,7 @@ def test_only_unsafe_started_calls_are_in_doubt() -> None:
 def test_a_turn_that_came_as_far_as_to_wait_is_not_given_up() -> None:
     row = replace(ROW, status="waiting", steps=2, resumes=TurnLimits().resumes_max)
     agreed = effect("planned")
-    assert verdict(row, replace(STEP, status="done"), agreed) == Act([(agreed, None)])
+    assert verdict(row, replace(STEP, status="done"), agreed) == RunCalls([(agreed, None)])
 
 
 def test_closing_says_what_may_have_happened() -> None:
@@ -206,7 +205,7 @@ async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() ->
             assert (await constellation.wait(turn_id)).status == "waiting"
             [asked] = await constellation.approvals.list(9)
             assert asked.kind is ApprovalKind.RECOVERY
-            await constellation.approvals.decide(asked.id, Answer(approve=False, by=USER))
+            await constellation.approvals.decide(asked.id, ApprovalAnswer(approve=False, by=USER))
             assert (await constellation.wait(turn_id)).status == "completed"
             assert again.done == [("mail", "eve")]
             stored = await database.read(rows, "SELECT status FROM effect ORDER BY step")
@@ -227,7 +226,7 @@ async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, st
             approvals = second.constellation.approvals
             assert (await second.constellation.wait(turn_id)).status == "waiting"
             [asked] = await approvals.list(9)
-            await approvals.decide(asked.id, Answer(approve=approve, by=USER))
+            await approvals.decide(asked.id, ApprovalAnswer(approve=approve, by=USER))
             assert (await second.constellation.wait(turn_id)).status == "completed"
             assert len(again.done) == done
             assert await database.read(rows, "SELECT status FROM effect") == [(status,)]
@@ -306,7 +305,7 @@ async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> 
 async def test_what_was_not_to_be_forgotten_is_said_again() -> None:
     async with in_memory() as database:
         gate = trio.Event()
-        script: list[Scripted] = [says("done"), Paced(answer=says("late"), gate=gate)]
+        script: list[Answer] = [says("done"), Paced(answer=says("late"), gate=gate)]
         async with running(script, tools=[note], database=database) as first:
             await first.agent()
             rules = [{"tool": "note", "type": "required_before_exit"}]
@@ -420,8 +419,10 @@ async def found(world: Running, turn_id: str) -> Turn:
 def _add_to(connection: Connection, turn_id: str) -> None:
     """Add to a turn a request to another agent, room that was made, and a call that may have happened."""
     row = turns.by_id(connection, turn_id)
-    child = Incoming(agent_id=row.agent_id, content="do", sender=f"agent:{row.agent_id}", parent_turn=row.key, depth=1)
-    admission.accept(connection, Arrival(incoming=child, turn_id="turn_child", seed=1, now=START), Limits())
+    child = IncomingMessage(
+        agent_id=row.agent_id, content="do", sender=f"agent:{row.agent_id}", parent_turn=row.key, depth=1
+    )
+    admission.accept(connection, Arrival.of(child, turn_id="turn_child", seed=1, now=START), Limits())
     append(connection, (row.key, row.id), [Draft("history.compacted", {})], created_at=START)
     connection.execute("UPDATE effect SET status = 'in_doubt' WHERE step = 1").fetchall()
 

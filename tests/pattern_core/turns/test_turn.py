@@ -21,13 +21,12 @@ from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelRejected, ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, Prompt
-from pattern_core.rules.facts import Call
+from pattern_core.rules.facts import JudgedCall
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
-from pattern_core.turns.admission import Incoming
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.turns.record import Record
 from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn, TurnFacts
 from pattern_db.columns import Json
-from tests.pattern_core.turns.rig import unnoticed
 from tests.support import USER, Running, note, rows, running, shout
 
 LATER = "2026-01-01T00:05:00.000Z"
@@ -89,7 +88,7 @@ async def test_an_image_that_a_vendor_refuses_is_told_in_words_instead() -> None
     ) as world:
         agent = await world.agent()
         picture = Image(media_type="image/png", url="https://example.org/gone.png")
-        incoming = Incoming(agent_id=agent.id, content="See?", sender=USER, parts=(Text(text="See?"), picture))
+        incoming = IncomingMessage(agent_id=agent.id, content="See?", sender=USER, parts=(Text(text="See?"), picture))
         view = await world.constellation.wait((await world.constellation.submit(incoming)).turn_id)
         assert (view.status, view.usage.calls) == ("completed", 1)
         assert (await world.names(view.id)).count("step.superseded") == 1
@@ -270,9 +269,7 @@ async def stage(
             batch_id=incoming.position,
             key=int(str(key)),
         )
-        record.start(
-            incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget(), queued=True, on_commit=unnoticed
-        )
+        record.start(incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget())
         facts = TurnFacts(seed=7, source="user", depth=0, deadline=math.inf, deadline_at=LATER)
         turn = Turn(services, record, facts)
         await turn._equip(None)
@@ -303,7 +300,7 @@ async def test_a_rule_of_routing_chooses_the_model_and_the_dearest_of_the_chain_
         for step in (1, 2):
             asking = await turn._asking(step)
             asked.append(([link.provider for link in asking.chain.links], asking.worst()))
-            turn.judge.calls.append(Call(tool="note", status="done"))
+            turn.judge.calls.append(JudgedCall(tool="note", status="done"))
         assert [providers for providers, _worst in asked] == [["scripted"], ["other", "scripted"]]
         assert asked[1][1].tokens == asked[1][1].prompt_tokens + 3_000
 
@@ -363,7 +360,7 @@ async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:
         await one.constellation.roster.update("ada", {"tool_rules": rules})
         gate = trio.Event()
         one.provider._script = iter([Paced(answer=says("late"), gate=gate)])
-        sent = Incoming(agent_id="ada", content="again", sender="agent:agent_bob", source="schedule", depth=2)
+        sent = IncomingMessage(agent_id="ada", content="again", sender="agent:agent_bob", source="schedule", depth=2)
         turn_id = (await one.constellation.submit(sent)).turn_id
         await trio.testing.wait_all_tasks_blocked()
         turn = one.constellation._actors._running[turn_id].turn

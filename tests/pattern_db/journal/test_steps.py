@@ -13,6 +13,7 @@ from pattern_db.enums import EffectClass, EffectStatus
 from pattern_db.errors import Conflict, translated
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow, StepRow
+from pattern_db.journal.turns import Started
 from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
@@ -182,7 +183,7 @@ def test_calls_that_wait_are_known_while_their_turn_does(db: Connection, make_tu
     turn, other = make_turn("turn_1"), make_turn("turn_2", agent="bob")
     for key in (turn, other):
         steps.plan_calls(db, [row(key), row(key, 1)])
-        turns.start(db, key, batch_id="1", epoch=3, started_at=NOW, deadline_at=LATER)
+        turns.start(db, key, Started(batch_id="1", epoch=3, started_at=NOW, deadline_at=LATER))
         steps.ask_about_call(db, (key, 1, 1))
     assert steps.waiting_calls(db, "agt_ada") == set(), "the turn still runs"
     turns.wait(db, turn, time_left_ms=1)
@@ -267,3 +268,9 @@ def test_uses_in_older_files_are_found(tmp_path: Path) -> None:
     db.execute(files[number].sql)
     assert steps.last_used(db, "agt_ada", ["mail", "note", "web"]) == {"mail": LATER, "note": LATER}
     db.close()
+
+
+def test_equal_calls_have_equal_digests() -> None:
+    one = steps.hash_call("mail", '{"to":"bob"}')
+    assert (len(one), steps.hash_call("mail", '{"to":"bob"}')) == (16, one)
+    assert len({one, steps.hash_call("mai", 'l{"to":"bob"}'), steps.hash_call("mail", "{}")}) == 3

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,12 +9,15 @@ from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, NotFound, translated
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow
+from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.tables import agents
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
+STARTED = Started(batch_id="0000000000000000007", epoch=3, started_at=NOW, deadline_at=LATER)
+
 
 def start(db: Connection, key: int) -> None:
-    turns.start(db, key, batch_id="0000000000000000007", epoch=3, started_at=NOW, deadline_at=LATER)
+    turns.start(db, key, STARTED)
 
 
 def test_a_turn_is_stored_as_queued(db: Connection, make_turn: MakeTurn) -> None:
@@ -167,6 +171,23 @@ def test_a_waiting_turn_is_taken_up_when_all_is_answered_or_nobody_wants_it(
     found = turns.unfinished(db, "agt_ada")
     assert found is not None
     assert found.key == third, "what runs goes before what waited"
+
+
+def test_a_turn_of_an_agent_at_rest_is_stored_as_running(db: Connection, make_turn: MakeTurn) -> None:
+    waiting = make_turn()
+    start(db, waiting)
+    wait(db, waiting)
+    new = NewTurn(id="turn_2", agent_id="agt_ada", sender="user:usr_root", seed=7, created_at=NOW)
+    other = make_turn("turn_3", idempotency=b"i" * 16, fingerprint=b"f" * 16, parent_turn=waiting, depth=1)
+    start(db, other)
+    new = new._replace(idempotency=b"j" * 16, fingerprint=b"f" * 16, parent_turn=waiting, depth=1)
+    assert turns.insert_started(db, new, STARTED) is None, "another turn is under way"
+    expected = replace(turns.by_key(db, other), id="turn_2")
+    turns.end(db, other, status="completed", ended_at=NOW)
+    key = turns.insert_started(db, new, STARTED)
+    assert key is not None
+    assert turns.by_key(db, key) == replace(expected, key=key)
+    assert fetch_all(db, "SELECT count(DISTINCT first_event) FROM turn") == [(1,)]
 
 
 def test_an_agent_that_waits_for_a_person_is_not_busy(db: Connection, make_turn: MakeTurn) -> None:

@@ -4,7 +4,7 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.journal import turns
-from pattern_db.journal.turns import NewTurn
+from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.tables import activity, messages
 from pattern_db.tables.activity import TURNS_REACH, WORDS_CHARS
 from pattern_db.tables.messages import MessageRow
@@ -19,7 +19,7 @@ def turn(
     if started_at is None:
         return
     position = f"{key:019d}"
-    turns.start(db, key, batch_id=position, epoch=1, started_at=started_at, deadline_at=None)
+    turns.start(db, key, Started(batch_id=position, epoch=1, started_at=started_at, deadline_at=None))
     if words:
         row = MessageRow(
             id=f"msg_{key}", agent_id=agent, position=position, role=Role.USER, created_at=NOW, content=words
