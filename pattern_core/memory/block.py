@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.limits import Limits
-from pattern_core.memory.shapes.schema import (
+from pattern_core.memory.schema import (
     LogSchema,
     Schema,
     SchemaKind,

@@ -167,7 +167,7 @@ def new_peer(randomness: Randomness) -> int:
     return randomness.getrandbits(PEER_BITS)
 
 
-class Document:
+class BlockDocument:
     """A document with its history. Not for use by two tasks at once; edits count from `commit` on."""
 
     __slots__ = ("_doc",)
@@ -178,7 +178,7 @@ class Document:
             self._doc.peer_id = peer
 
     @classmethod
-    def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Document:
+    def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> BlockDocument:
         """The document that `snapshot` (None: an empty one) and then `updates` make.
 
         Only for bytes that this program stored: those from outside go through `memory.foreign` first, because rare
@@ -208,7 +208,7 @@ class Document:
     def sign(
         self,
         before: State,
-        edit: Callable[[Document], None],
+        edit: Callable[[BlockDocument], None],
         author: str,
         cause: Mapping[str, str],
         *,
@@ -518,14 +518,14 @@ def _from_json(part: Json) -> Part:
     return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
 
 
-def state_of(document: Document) -> State:
+def state_of(document: BlockDocument) -> State:
     """What the document holds, by root container; those that are empty are left out."""
     with _translated("reading"):
         whole: Json = document._doc.get_deep_value()  # of a document always an object
     return {name: value for name, value in whole.items() if value}
 
 
-def document_at(document: Document, frontier: bytes) -> Document:
+def document_at(document: BlockDocument, frontier: bytes) -> BlockDocument:
     """The document as it was at `frontier`; slow where the history is long, and it holds the interpreter meanwhile.
 
     Raises:
@@ -533,16 +533,16 @@ def document_at(document: Document, frontier: bytes) -> Document:
     """
     with _translated("an earlier version"):
         earlier = document._doc.fork_at(Frontiers.decode(frontier)).export(ExportMode.Snapshot())
-    return Document.load(earlier, peer=READER_PEER)
+    return BlockDocument.load(earlier, peer=READER_PEER)
 
 
-def state_snapshot(document: Document) -> bytes:
+def state_snapshot(document: BlockDocument) -> bytes:
     """What the document holds now and enough of its version to go on from, without its history."""
     with _translated("a snapshot"):
         return document._doc.export(ExportMode.ShallowSnapshot(document._doc.oplog_frontiers))
 
 
-def has_whole_history(document: Document) -> bool:
+def has_whole_history(document: BlockDocument) -> bool:
     """Whether the document knows its operations from the very first on; `export_since(NOTHING)` then holds it all."""
     with _translated("reading"):
         return not document._doc.is_shallow()

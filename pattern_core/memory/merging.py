@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from pattern_core.memory.document import Document
+from pattern_core.memory.document import BlockDocument
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 
@@ -25,11 +25,11 @@ def merge_texts(base: str, mine: str, theirs: str) -> str:
         return theirs
     if theirs == base:
         return mine
-    common = Document(_MINE)
+    common = BlockDocument(_MINE)
     common.set_text(base)
     common.commit("base", {}, now_ms=0)
     snapshot, version = common.snapshot(), common.version()
-    other = Document.load(snapshot, peer=_THEIRS)
+    other = BlockDocument.load(snapshot, peer=_THEIRS)
     for document, text in ((common, mine), (other, theirs)):
         document.set_text(text)
         document.commit("side", {}, now_ms=0)

@@ -18,7 +18,7 @@ from pattern_core.errors import NotFound
 from pattern_core.ids import Clock, Randomness
 from pattern_core.memory.block import Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, open_document
-from pattern_core.memory.document import READER_PEER, Document, DocumentDamaged, State, new_peer, packed, state_of
+from pattern_core.memory.document import READER_PEER, BlockDocument, DocumentDamaged, State, new_peer, packed, state_of
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import errors as storage
 from pattern_db.columns import iso, unix_ms
@@ -98,7 +98,7 @@ class Hot:
     gate: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(1, max_value=1))
     users: int = 0
     holder: UnitOfWork | None = None
-    document: Document | None = None
+    document: BlockDocument | None = None
     seq: int = 0
     pending: Pending | None = None
     row: BlockRow | None = None
@@ -113,7 +113,7 @@ class DocumentChange:
     """
 
     before: State
-    edit: Callable[[Document], None]
+    edit: Callable[[BlockDocument], None]
     plain: str
     note: str
     kind: HistoryKind = HistoryKind.EDIT
@@ -231,7 +231,7 @@ class OpenBlocks:
             for block_id in [one.block_id for one in self._open.values() if one.users == 0][:surplus]:
                 del self._open[block_id]
 
-    async def document(self, hot: Hot, row: BlockRow) -> Document:
+    async def document(self, hot: Hot, row: BlockRow) -> BlockDocument:
         """The open document of a block that is held, as it stands at `row`.
 
         Raises:
@@ -289,7 +289,7 @@ class OpenBlocks:
         work.event("memory.changed", told(row, by))
         return replace(visible, block=row)
 
-    def settled_document(self, block_id: str, version: int) -> Document | None:
+    def settled_document(self, block_id: str, version: int) -> BlockDocument | None:
         """The block's document if it is open, stored as it stands and at `version`. For reading, without waiting."""
         hot = self._open.get(block_id)
         return hot.document if hot is not None and hot.seq == version and not hot.is_changed else None

@@ -38,14 +38,12 @@ from pattern_core.memory.block import (
     with_schema,
 )
 from pattern_core.memory.checkpoint import pack
-from pattern_core.memory.consent import Proposal, asked_note, needs_consent, proposal_of, question, subject_of
 from pattern_core.memory.content import entry_text, raw, value_of
-from pattern_core.memory.document import Document, Signed, packed, state_of
-from pattern_core.memory.edits.edit import BlockEdit
-from pattern_core.memory.edits.plan import Content, plan, plan_schema, plan_start
-from pattern_core.memory.edits.structured import Writer
+from pattern_core.memory.document import BlockDocument, Signed, packed, state_of
+from pattern_core.memory.edits import BlockEdit, Proposal, asked_note, needs_consent, proposal_of, question, subject_of
 from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks, as_is, distinct, resolve, told
-from pattern_core.memory.shapes.schema import TIMESTAMP, LogSchema, Schema, TextSchema
+from pattern_core.memory.plan import Content, Editor, plan, plan_schema, plan_start
+from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
 from pattern_db.columns import Json, canonical
@@ -100,8 +98,8 @@ class MemoryStore:
         label, limit = check_label(new.label), check_limit(new.char_limit, self._limits)
         new, schema = shaped(new)
         now = now_text(self._clock)
-        planned = plan_start(new, schema, limit, Writer(author=author, now=now, is_agent=False))
-        document, signed = Document(self.blocks.peer), None
+        planned = plan_start(new, schema, limit, Editor(author=author, now=now, is_agent=False))
+        document, signed = BlockDocument(self.blocks.peer), None
         if planned.writes:
             now_ms = self._clock.now_ms()
             signed = document.sign({}, lambda one: one.apply(planned.writes), author, cause or {}, now_ms=now_ms)
@@ -239,8 +237,8 @@ class MemoryStore:
         schema = schema_of(row.metadata)
         before = state_of(await self.blocks.document(hot, row))
         content = Content(label=row.label, schema=schema, value=value_of(before, schema), limit=row.char_limit)
-        writer = Writer(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
-        planned = await plan(content, asked.edit, writer)
+        editor = Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
+        planned = await plan(content, asked.edit, editor)
         if not planned.writes:
             return Edited(block=view_of(visible), note=planned.note, is_changed=False)
         consent = self._consent

@@ -9,10 +9,10 @@ import trio
 
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory.checkpoint import Consolidator, open_document
-from pattern_core.memory.document import Document, state_of
+from pattern_core.memory.document import BlockDocument, state_of
+from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.opened import UPDATES_MAX
-from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.past.undo import plan_undo
+from pattern_core.memory.revisions import plan_undo
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
@@ -66,7 +66,7 @@ async def measure(edits: int = EDITS) -> list[Figure]:
 
 
 def _opening(life: Life) -> list[Figure]:
-    def load() -> Document:
+    def load() -> BlockDocument:
         stored = block_checkpoints.get_checkpoint_and_updates(life.connection, life.block_id)
         return open_document(*stored, peer=2)
 

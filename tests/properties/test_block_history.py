@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import PatternError
 from pattern_core.memory.checkpoint import Consolidator, Retention, open_document, whole_document
-from pattern_core.memory.document import Document, State, document_at, state_of
-from pattern_core.memory.past.history import BlockHistory
+from pattern_core.memory.document import BlockDocument, State, document_at, state_of
+from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
@@ -87,8 +87,8 @@ def _do(life: Life, past: list[State], step: Step, peer: int) -> None:
         life.edit(who, _write(what, place, text))
 
 
-def _write(what: str, place: int, text: str) -> Callable[[Document], None]:
-    def write(document: Document) -> None:
+def _write(what: str, place: int, text: str) -> Callable[[BlockDocument], None]:
+    def write(document: BlockDocument) -> None:
         at = document.length * place // 1000
         match what:
             case "splice":

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import PatternError
 from pattern_core.memory.checkpoint import open_document
-from pattern_core.memory.edits.edit import AppendText, BlockEdit, EditRange, ReplaceText, SetText
+from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.errors import Busy

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.document import Document, State, state_of
+from pattern_core.memory.document import BlockDocument, State, state_of
 from pattern_db.columns import to_json
 from tests.pattern_core.memory.life import Life, create
 from tests.pattern_core.memory.rig import constellation
@@ -20,7 +20,7 @@ edits = st.lists(
 
 
 def edit(life: Life, who: str, place: int, delete: int, text: str) -> bool:
-    def write(document: Document) -> None:
+    def write(document: BlockDocument) -> None:
         at = document.length * place // 1000
         document.splice(at, min(delete, document.length - at), text)
         if place % 5 == 0:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.changes import apply_change
 from pattern_core.memory.checkpoint import open_document
-from pattern_core.memory.document import Document, packed, state_of
-from pattern_core.memory.past.changes import apply_change
-from pattern_core.memory.past.undo import UNDO_REACH, Plan, plan_merge, plan_redo, plan_rollback, plan_undo
+from pattern_core.memory.document import BlockDocument, packed, state_of
+from pattern_core.memory.revisions import UNDO_REACH, Revision, plan_merge, plan_redo, plan_rollback, plan_undo
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
@@ -17,12 +17,12 @@ from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 from tests.pattern_core.memory.rig import ADA, NOW
 
-Write = Callable[[Document], None]
+Write = Callable[[BlockDocument], None]
 
 
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
-    document = Document(1)
+    document = BlockDocument(1)
     signed = document.sign({}, lambda one: one.append(content), "user:maker", {}, now_ms=0)
     row = BlockRow(
         id=block_id,
@@ -69,7 +69,7 @@ class Life:
     def text(self) -> str:
         return self.document.text
 
-    def edit(self, author: str, write: Write, *, note: str = "Edited", plan: Plan | None = None) -> bool:
+    def edit(self, author: str, write: Write, *, note: str = "Edited", plan: Revision | None = None) -> bool:
         """Change the document and store it; return whether anything changed. `write` does not commit."""
         before = self.document.version()
         signed = self.document.sign(state_of(self.document), write, author, {}, now_ms=0)
@@ -98,7 +98,7 @@ class Life:
         block_versions.append(self.connection, line)
         return True
 
-    def carry_out(self, author: str, plan: Plan) -> Plan:
+    def carry_out(self, author: str, plan: Revision) -> Revision:
         self.edit(author, lambda document: apply_change(document, plan.change), plan=plan)
         return plan
 
@@ -112,10 +112,10 @@ class Life:
         after = max(self.version - UNDO_REACH, -1) if after is None else after
         return block_versions.between(self.connection, self.block_id, after, self.version, limit=UNDO_REACH)
 
-    def undo(self, author: str, by: str | None = None) -> Plan:
+    def undo(self, author: str, by: str | None = None) -> Revision:
         return self.carry_out(by or author, plan_undo(self.lines(), author))
 
-    def redo(self, author: str) -> Plan:
+    def redo(self, author: str) -> Revision:
         return self.carry_out(author, plan_redo(self.lines(), author))
 
     def rollback(self, author: str, then: Mapping[str, object], version: int) -> None:

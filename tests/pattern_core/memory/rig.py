@@ -9,7 +9,7 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock, with_schema
 from pattern_core.memory.content import prompt
-from pattern_core.memory.shapes.schema import Schema
+from pattern_core.memory.schema import Schema
 from pattern_core.memory.store import MemoryStore
 from pattern_core.prompts.collect import block_parts
 from pattern_core.testing.clock import StoppedClock

@@ -21,7 +21,7 @@ from pattern_core.memory.block import (
     view_of,
     with_schema,
 )
-from pattern_core.memory.shapes.schema import ListSchema, SchemaKind, TextSchema
+from pattern_core.memory.schema import ListSchema, SchemaKind, TextSchema
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables.memory_blocks import BlockRow, Via, VisibleBlock
 from tests.pattern_core.memory.rig import NOW

@@ -24,8 +24,8 @@ from pattern_core.memory.checkpoint import (
     unpack,
     whole_document,
 )
-from pattern_core.memory.document import Document, DocumentDamaged, has_whole_history, state_snapshot
-from pattern_core.memory.edits.edit import AppendText
+from pattern_core.memory.document import BlockDocument, DocumentDamaged, has_whole_history, state_snapshot
+from pattern_core.memory.edits import AppendText
 from pattern_core.memory.opened import INTERVAL_MS, Pending
 from pattern_db.enums import Encoding
 from pattern_db.errors import NotFound
@@ -149,7 +149,7 @@ def test_pending_as_storage_counted_it() -> None:
 
 
 def test_a_document_opens_from_checkpoint_and_updates() -> None:
-    document = Document(1)
+    document = BlockDocument(1)
     document.append("x" * 20_000)
     document.commit("user:1", {}, now_ms=0)
     snapshot, encoding = pack(document.snapshot())

@@ -13,8 +13,8 @@ from pattern_core.errors import NotFound, PermissionDenied
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory import opened
 from pattern_core.memory.block import NewBlock, Operation
-from pattern_core.memory.document import Document, DocumentDamaged
-from pattern_core.memory.edits.edit import AppendText
+from pattern_core.memory.document import BlockDocument, DocumentDamaged
+from pattern_core.memory.edits import AppendText
 from pattern_core.memory.opened import (
     LABELS_SHOWN_MAX,
     DocumentChange,
@@ -284,7 +284,7 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
     rig: Rig, blocks: OpenBlocks, db: Connection
 ) -> None:
     memory_blocks.create(db, ROW)
-    hot = Hot(block_id="mem_1", document=Document(1), pending=Pending())
+    hot = Hot(block_id="mem_1", document=BlockDocument(1), pending=Pending())
     work, by = UnitOfWork(), Attribution(author=BY_ADA, cause={"turn": "turn_1"})
     visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
     change = DocumentChange(before={}, edit=lambda one: one.append("hello"), plain="hello", note="Said hello")
@@ -297,7 +297,7 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
     assert memory_blocks.get(db, "mem_1") == changed.block
     [update] = block_versions.get_updates_since(db, "mem_1", 0)
     assert (update.source, update.cause) == (UpdateSource.AGENT, {"turn": "turn_1"})
-    assert Document.load(None, [update.update_blob], peer=2).text == "hello"  # others can take it
+    assert BlockDocument.load(None, [update.update_blob], peer=2).text == "hello"  # others can take it
     [line] = block_versions.recent(db, "mem_1", 5)
     assert (line.change_summary, line.changed_by, line.cause) == ("Said hello", BY_ADA, {"turn": "turn_1"})
     assert [draft.data for draft in work.drafts] == [told(changed.block, by)]
@@ -373,7 +373,7 @@ def test_a_long_snapshot_is_stored_compressed(db: Connection) -> None:
 @pytest.mark.parametrize(("author", "source"), [("agent:agt_ada", UpdateSource.AGENT), ("user:1", UpdateSource.MANUAL)])
 def test_an_edit_stores_update_text_and_history(db: Connection, author: str, source: UpdateSource) -> None:
     store_block(db, row(), b"", begun(row()))
-    document = Document(1)
+    document = BlockDocument(1)
     changed = replace(row(), content_preview="hello", frontier=document.frontier(), last_seq=1)
     edit(db, changed, author, {"turn": "t"})
     assert resolve(db, ADA, "notes").block == changed

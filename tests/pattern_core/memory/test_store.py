@@ -11,7 +11,7 @@ import trio.testing
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import BlockSettings, NewBlock
 from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.edits.edit import AppendText, BlockEdit, EditRange, Patch, ReplaceText, SetText
+from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, Patch, ReplaceText, SetText
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource

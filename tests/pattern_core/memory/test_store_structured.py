@@ -12,7 +12,7 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.memory.block import BlockSettings, NewBlock
 from pattern_core.memory.content import editing
 from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.edits.edit import (
+from pattern_core.memory.edits import (
     AppendEntry,
     AppendText,
     Increment,
@@ -23,7 +23,7 @@ from pattern_core.memory.edits.edit import (
     SetText,
     SetValue,
 )
-from pattern_core.memory.shapes.schema import LogSchema, parse_schema
+from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType, Permission

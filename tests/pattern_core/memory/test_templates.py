@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.edits.edit import PushItem, SetField
-from pattern_core.memory.shapes.fields import Written
+from pattern_core.memory.edits import PushItem, SetField
+from pattern_core.memory.fields import Written
 from pattern_core.memory.templates import TEMPLATES, from_template
 from pattern_db.enums import BlockType
 from tests.pattern_core.memory.rig import ADA, BY_ADA, Rig, prompt_blocks

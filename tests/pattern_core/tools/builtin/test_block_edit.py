@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
-from pattern_core.memory.edits.edit import ReplaceText
+from pattern_core.memory.edits import ReplaceText
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import block_versions
