@@ -41,7 +41,7 @@ from pattern_core.memory.checkpoint import pack
 from pattern_core.memory.content import entry_text, raw, value_of
 from pattern_core.memory.document import BlockDocument, Signed, packed, state_of
 from pattern_core.memory.edits import BlockEdit, Proposal, asked_note, needs_consent, proposal_of, question, subject_of
-from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks, as_is, distinct, resolve, told
+from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks, distinct, resolve, told
 from pattern_core.memory.plan import Content, Editor, plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
@@ -288,10 +288,13 @@ class MemoryStore:
             visible = await self._reshaped(visible, hot, schema_of(settings.metadata), by, work)
         now = now_text(self._clock)
         known = {name: value for name in _SETTINGS if (value := getattr(settings, name)) is not None}
-        hot.row, hot.author, hot.is_changed = replace(visible.block, **known, updated_at=now), by.author, True
+        row = replace(visible.block, **known, updated_at=now)
+        permission = visible.permission if visible.via is Via.ATTACHED else row.permission
+        hot.visible = replace(visible, block=row, permission=permission)
+        hot.author, hot.is_changed = by.author, True
         work.store(store_settings, visible.block.id, settings, now)
-        work.event("memory.changed", told(hot.row, by))
-        return view_of(as_is(visible, hot.row))
+        work.event("memory.changed", told(row, by))
+        return view_of(hot.visible)
 
     async def _reshaped(
         self, visible: VisibleBlock, hot: Hot, schema: Schema, by: Attribution, work: UnitOfWork
@@ -324,9 +327,10 @@ class MemoryStore:
         by = Attribution(author=author, cause=cause)
         async with given_or_alone(work, self._commit) as unit:
             visible, hot = await self.blocks.hold(agent_id, label, by, Operation.DELETE, unit)
-            hot.row, hot.author, hot.is_changed = replace(visible.block, is_active=False), by.author, True
+            row = replace(visible.block, is_active=False)
+            hot.visible, hot.author, hot.is_changed = replace(visible, block=row), by.author, True
             unit.store(memory_blocks.deactivate, visible.block.id, now_text(self._clock))
-            unit.event("memory.changed", {**told(hot.row, by), "deleted": True})
+            unit.event("memory.changed", {**told(row, by), "deleted": True})
 
     def forget(self, owner: str) -> None:
         """Close what is open of an owner's blocks, and read again who it is: it was renamed or deleted."""
