@@ -1,30 +1,35 @@
 """The algebra of changes: to take one back, to carry it past others' changes, to make it in a document.
 
 A change says for each container what went and what came in its place, so that its inverse needs nothing else. Positions
-count code points or items. States are put into documents by the fewest edits; `commit` comes after, by the caller.
+count code points or items. States are put into documents by the fewest edits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 
+from pattern_core.memory.content import item_writes, text_writes
 from pattern_core.memory.document import (
     READER_PEER,
+    AddCount,
     BlockDocument,
     Change,
     Count,
     HistoryDamaged,
     Keys,
     Part,
+    PutField,
     Run,
     Splice,
     Spliced,
+    SpliceItems,
+    SpliceText,
     State,
+    Write,
     cleaned,
     same,
-    state_of,
 )
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import Json
 
 _BY = "system"  # signs commits of scratch documents, which are never stored
 
@@ -199,26 +204,24 @@ class _Walk:
         self.added, self._removed = one.added, one.removed
 
 
-def apply_change(document: BlockDocument, change: Change) -> None:
-    """Make the change, which must have been made on (or carried to) what the document holds.
-
-    Raises:
-        DocumentDamaged: it was not.
-    """
+def writes_of(change: Change) -> list[Write]:
+    """What makes the change in a document that holds what it was made on (or carried to)."""
+    writes: list[Write] = []
     for name, part in change.items():
         match part:
             case Spliced(is_text, splices):
-                places = zip(starts_of(part), splices, strict=True)
-                for start, one in reversed(list(places)):
+                for start, one in reversed(list(zip(starts_of(part), splices, strict=True))):
                     if is_text:
-                        document.splice(start, len(one.removed), str(one.added), name)
+                        text = str(one.added)
+                        writes.append(SpliceText(container=name, at=start, delete=len(one.removed), insert=text))
                     else:
-                        document.splice_items(name, start, len(one.removed), list(one.added))
+                        items = tuple(one.added)
+                        writes.append(SpliceItems(container=name, at=start, delete=len(one.removed), insert=items))
             case Keys(values):
-                for key, (_, value) in values.items():
-                    document.put_field(name, key, value)
+                writes += [PutField(container=name, key=key, value=after) for key, (_before, after) in values.items()]
             case Count(by):
-                document.add(name, by)
+                writes.append(AddCount(container=name, delta=by))
+    return writes
 
 
 def starts_of(part: Spliced) -> list[int]:
@@ -230,56 +233,43 @@ def starts_of(part: Spliced) -> list[int]:
     return starts
 
 
-def write_state(document: BlockDocument, state: State) -> None:
-    """Make the document hold `state` and nothing else."""
-    held = state_of(document)
+def writes_to(held: State, state: State) -> list[Write]:
+    """What makes `state` and nothing else of a document that holds `held`."""
+    writes: list[Write] = []
     for name in {**held, **state}:
         match state.get(name, held.get(name)):
             case str():
-                document.set_text(state.get(name, ""), name)
+                writes += text_writes(name, held.get(name, ""), state.get(name, ""))
             case list():
-                _write_items(document, name, held.get(name, []), state.get(name, []))
+                writes += item_writes(name, held.get(name, []), state.get(name, []))
             case dict():
                 before, after = held.get(name, {}), state.get(name, {})
-                for key in {**before, **after}:
-                    if to_json(before.get(key)) != to_json(after.get(key)):
-                        document.put_field(name, key, after.get(key))
+                writes += [
+                    PutField(container=name, key=key, value=after.get(key))
+                    for key in {**before, **after}
+                    if not same(before.get(key), after.get(key))
+                ]
             case int() | float():
-                document.add(name, state.get(name, 0) - held.get(name, 0))
-
-
-def _write_items(document: BlockDocument, name: str, before: list[Json], after: list[Json]) -> None:
-    """Replace what lies between the common start and the common end; as text, since true is not 1."""
-    old, new = [to_json(item) for item in before], [to_json(item) for item in after]
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
-    document.splice_items(name, start, len(old) - end - start, after[start : len(after) - end])
-
-
-def _common(left: list[str], right: list[str]) -> int:
-    for number, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return number
-    return min(len(left), len(right))
+                writes.append(AddCount(container=name, delta=state.get(name, 0) - held.get(name, 0)))
+    return writes
 
 
 def document_of(state: State) -> BlockDocument:
     """A document that holds `state` and has no history, for trying something out."""
     document = BlockDocument(READER_PEER)
-    write_state(document, state)
-    document.commit(_BY, {}, now_ms=0)
+    document.sign({}, writes_to({}, state), _BY, {}, now_ms=0)
     return document
 
 
-def change_by(state: State, write: Callable[[BlockDocument], None]) -> Change:
-    """What `write` changes in a document that holds `state`; `write` edits and does not commit.
+def change_by(state: State, writes: Iterable[Write]) -> Change:
+    """What the writes change in a document that holds `state`.
 
     Raises:
-        DocumentDamaged: `write` made an edit that has no recorded form.
+        DocumentDamaged: they were made for another content.
     """
-    return document_of(state).sign(state, write, _BY, {}, now_ms=0).change or {}
+    return document_of(state).sign(state, writes, _BY, {}, now_ms=0).change or {}
 
 
 def change_to(before: State, after: State) -> Change:
     """What makes `after` of `before`, by few edits."""
-    return change_by(before, lambda document: write_state(document, after))
+    return change_by(before, writes_to(before, after))

@@ -96,7 +96,7 @@ def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") 
     """
     match schema:
         case TextSchema():
-            return _text_writes(f"{prefix}content", before, after)
+            return text_writes(f"{prefix}content", before, after)
         case MapSchema():
             return [
                 write
@@ -115,7 +115,8 @@ def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") 
             ]
 
 
-def _text_writes(container: str, before: str, after: str) -> list[Write]:
+def text_writes(container: str, before: str, after: str) -> list[Write]:
+    """The fewest changes that make the text `after` of `before`."""
     if before == after:
         return []
     if not before:  # nothing to compare with

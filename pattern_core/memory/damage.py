@@ -22,7 +22,7 @@ import trio
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import Clock, Randomness, now_text
 from pattern_core.memory.block import Operation, kind_of, schema_of
-from pattern_core.memory.changes import applied, write_state
+from pattern_core.memory.changes import applied, writes_to
 from pattern_core.memory.checkpoint import pack, segment_of, unpack
 from pattern_core.memory.content import plain, value_of
 from pattern_core.memory.document import (
@@ -245,7 +245,7 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
         document.import_update(part)
     held = state_of(document)
     state, is_exact = _last_known(connection, row, held if sound else {}, at)
-    signed = document.sign(held, lambda one: write_state(one, state), _BY, {}, now_ms=0)
+    signed = document.sign(held, writes_to(held, state), _BY, {}, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     schema = schema_of(row.metadata)
     shown = plain(value_of(state_of(document), schema), schema)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from pattern_core.memory.document import BlockDocument
+from pattern_core.memory.document import BlockDocument, UpdateText, state_of
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 
@@ -26,14 +26,11 @@ def merge_texts(base: str, mine: str, theirs: str) -> str:
     if theirs == base:
         return mine
     common = BlockDocument(_MINE)
-    common.set_text(base)
-    common.commit("base", {}, now_ms=0)
-    snapshot, version = common.snapshot(), common.version()
-    other = BlockDocument.load(snapshot, peer=_THEIRS)
-    for document, text in ((common, mine), (other, theirs)):
-        document.set_text(text)
-        document.commit("side", {}, now_ms=0)
-    common.import_update(other.export_since(version))
+    common.sign({}, [UpdateText(text=base)], "base", {}, now_ms=0)
+    other = BlockDocument.load(common.snapshot(), peer=_THEIRS)
+    signed = other.sign(state_of(other), [UpdateText(text=theirs)], "side", {}, now_ms=0)
+    common.sign(state_of(common), [UpdateText(text=mine)], "side", {}, now_ms=0)
+    common.import_update(signed.update)
     return common.text
 
 

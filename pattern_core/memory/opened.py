@@ -7,7 +7,7 @@ of the disk. A bounded number of documents stays open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,7 +17,16 @@ from pattern_core.errors import NotFound
 from pattern_core.ids import Clock, Randomness
 from pattern_core.memory.block import Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, open_document
-from pattern_core.memory.document import READER_PEER, BlockDocument, DocumentDamaged, State, new_peer, packed, state_of
+from pattern_core.memory.document import (
+    READER_PEER,
+    BlockDocument,
+    DocumentDamaged,
+    State,
+    Write,
+    new_peer,
+    packed,
+    state_of,
+)
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
@@ -100,12 +109,12 @@ class Hot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentChange:
-    """A change of an open document, which holds `before`: `edit` makes it and does not commit. `plain` is the plain
-    rendering after it; the rest is what its line of history says.
+    """A change of an open document, which holds `before`. `plain` is the plain rendering after it; the rest is what its
+    line of history says.
     """
 
     before: State
-    edit: Callable[[BlockDocument], None]
+    writes: Sequence[Write]
     plain: str
     note: str
     kind: HistoryKind = HistoryKind.EDIT
@@ -254,7 +263,7 @@ class OpenBlocks:
             raise RuntimeError("the block was held but not opened")
         now_ms = self._clock.now_ms()
         hot.is_changed, hot.author = True, by.author  # first, so that a document that fails half way is dropped
-        signed = hot.document.sign(change.before, change.edit, by.author, by.cause or {}, now_ms=now_ms)
+        signed = hot.document.sign(change.before, change.writes, by.author, by.cause or {}, now_ms=now_ms)
         row = replace(
             visible.block,
             content_preview=change.plain,

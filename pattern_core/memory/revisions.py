@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import Clock, now_text
 from pattern_core.memory.block import BlockView, Operation, is_agent, schema_of, view_of
-from pattern_core.memory.changes import applied, apply_change, carried, change_by, change_to, inverse
+from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse, writes_of
 from pattern_core.memory.content import plain, value_of, writes_between
-from pattern_core.memory.document import BlockDocument, Change, State, state_of, unpacked
+from pattern_core.memory.document import Change, State, Write, state_of, unpacked
 from pattern_core.memory.edits import SetText, SetValue
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks
@@ -121,7 +121,7 @@ class Revisions:
             then = await self._history.state_at(row.id, base)
             written = await plan(_content(row, schema_of(row.metadata), then), edit, self._editor(by))
             rows = await self._database.read(lines_since, row.id, base, row.last_seq)
-            planned = plan_merge(rows, now, lambda then: then.apply(written.writes), base=base, note=written.note)
+            planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
             if not planned.change:
                 return Revised(block=view_of(visible), note="Nothing changed", undo_remaining=0, redo_remaining=0)
             return await self._carried_out(visible, hot, now, planned, by, unit)
@@ -152,7 +152,7 @@ class Revisions:
         """Check what would come of the plan, then make it."""
         change = DocumentChange(
             before=now,
-            edit=lambda document: apply_change(document, planned.change),
+            writes=writes_of(planned.change),
             plain=await self._fitting(visible.block, now, applied(now, planned.change), by),
             note=planned.note,
             kind=planned.kind,
@@ -286,13 +286,11 @@ def plan_rollback(now: State, then: State, version: int) -> Revision:
     return Revision(change=change, kind=HistoryKind.ROLLBACK, note=f"Rolled back to version {version}")
 
 
-def plan_merge(
-    rows: Sequence[HistoryRow], now: State, write: Callable[[BlockDocument], None], *, base: int, note: str
-) -> Revision:
-    """What `write` does to the block as it was at version `base`, carried past what was done since.
+def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Sequence[Write], *, base: int, note: str) -> Revision:
+    """What `writes` do to the block as it was at version `base`, carried past what was done since.
 
-    `rows` are all versions after `base`, oldest first. `write` edits the document that it is given and does not commit.
-    Where both wrote a key, what is written now counts. The change is empty if nothing is left to do.
+    `rows` are all versions after `base`, oldest first. Where both wrote a key, what is written now counts. The change
+    is empty if nothing is left to do.
 
     Raises:
         Conflict: what was done since `base` is not recorded.
@@ -304,7 +302,7 @@ def plan_merge(
     state = now
     for change in reversed(changes):
         state = applied(state, inverse(change))
-    mine = change_by(state, write)
+    mine = change_by(state, writes)
     for change in changes:
         mine = carried(mine, change, wins=True)
     return Revision(change=mine, kind=HistoryKind.MERGE if changes else HistoryKind.EDIT, note=note)

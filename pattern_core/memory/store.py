@@ -102,7 +102,7 @@ class MemoryStore:
         document, signed = BlockDocument(self.blocks.peer), None
         if planned.writes:
             now_ms = self._clock.now_ms()
-            signed = document.sign({}, lambda one: one.apply(planned.writes), author, cause or {}, now_ms=now_ms)
+            signed = document.sign({}, planned.writes, author, cause or {}, now_ms=now_ms)
         row = BlockRow(
             id=self._ids.new("mem"),
             agent_id=owner,
@@ -245,9 +245,7 @@ class MemoryStore:
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
             return Edited(block=view_of(visible), note=asked_note(row, approval_id), is_changed=False)
-        change = DocumentChange(
-            before=before, edit=lambda one: one.apply(planned.writes), plain=planned.plain, note=planned.note
-        )
+        change = DocumentChange(before=before, writes=planned.writes, plain=planned.plain, note=planned.note)
         changed = self.blocks.change(visible, hot, change, by, work)
         if isinstance(schema, LogSchema):
             archive(changed.block, schema, planned.moved, self._ids, work)
@@ -307,9 +305,7 @@ class MemoryStore:
         content = Content(label=row.label, schema=old, value=value_of(state, old), limit=row.char_limit)
         planned = plan_schema(content, schema, value_of(state, schema))
         if planned.writes:
-            change = DocumentChange(
-                before=state, edit=lambda one: one.apply(planned.writes), plain=planned.plain, note=planned.note
-            )
+            change = DocumentChange(before=state, writes=planned.writes, plain=planned.plain, note=planned.note)
             return self.blocks.change(visible, hot, change, by, work)
         if planned.plain != row.content_preview:
             work.store(memory_blocks.update_content, row.id, planned.plain, row.frontier, now_text(self._clock))

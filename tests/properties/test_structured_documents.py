@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.content import editing, parse_editing, plain, prompt_content, value_of, writes_between
-from pattern_core.memory.document import BlockDocument, state_of
+from pattern_core.memory.document import state_of
 from pattern_core.memory.edits import (
     AppendEntry,
     AppendText,
@@ -31,6 +31,7 @@ from pattern_core.memory.edits import (
 from pattern_core.memory.fields import empty_value, fit
 from pattern_core.memory.plan import Content, Editor, plan
 from pattern_core.memory.schema import Schema, parse_schema, to_metadata
+from tests.pattern_core.memory.pen import Pen
 
 FIELDS = [
     {"name": "text", "field_type": "Text"},
@@ -133,7 +134,7 @@ edits: dict[str, st.SearchStrategy[BlockEdit]] = {
 }
 
 
-def do(document: BlockDocument, schema: Schema, edit: BlockEdit) -> None:
+def do(document: Pen, schema: Schema, edit: BlockEdit) -> None:
     """One edit, as the store makes it: what was planned is what the document holds afterwards."""
     content = Content(label="x", schema=schema, value=value_of(state_of(document), schema), limit=LIMIT)
     try:
@@ -147,8 +148,8 @@ def do(document: BlockDocument, schema: Schema, edit: BlockEdit) -> None:
         assert plain(planned.value, schema) == planned.plain
 
 
-def started(schema: Schema, value: object) -> BlockDocument:
-    document = BlockDocument(1)
+def started(schema: Schema, value: object) -> Pen:
+    document = Pen(1)
     document.apply(writes_between(schema, empty_value(schema), fit(schema, value)))
     document.commit("user:usr_1", {}, now_ms=0)
     return document
@@ -160,7 +161,7 @@ def started(schema: Schema, value: object) -> BlockDocument:
 def test_peers_that_edit_apart_and_merge_in_any_order_hold_the_same(kind: str, data: st.DataObject) -> None:
     schema = SCHEMAS[kind]
     first = started(schema, data.draw(contents[kind]))
-    peers = [first, *(BlockDocument.load(first.snapshot(), peer=peer) for peer in (2, 3))]
+    peers = [first, *(Pen.load(first.snapshot(), peer=peer) for peer in (2, 3))]
     updates = []
     for peer in peers:
         base = peer.version()
@@ -174,7 +175,7 @@ def test_peers_that_edit_apart_and_merge_in_any_order_hold_the_same(kind: str, d
     assert values[0] == values[1] == values[2]
     assert len({plain(value, schema) for value in values}) == 1
     assert len({editing(value, schema) for value in values}) == 1
-    assert value_of(state_of(BlockDocument.load(peers[0].snapshot(), peer=4)), schema) == values[0]
+    assert value_of(state_of(Pen.load(peers[0].snapshot(), peer=4)), schema) == values[0]
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
@@ -211,7 +212,7 @@ def test_setting_the_whole_content_leaves_what_is_the_same_to_others(
     """One writes everything back with one field changed; whatever somebody else did to the others stays."""
     schema = SCHEMAS["map"]
     mine = started(schema, start)
-    theirs = BlockDocument.load(mine.snapshot(), peer=2)
+    theirs = Pen.load(mine.snapshot(), peer=2)
     before = value_of(state_of(mine), schema)
     new = data.draw(maps)
     do(mine, schema, SetValue(value={**before, changed: fit(schema, new)[changed]}))
@@ -219,7 +220,7 @@ def test_setting_the_whole_content_leaves_what_is_the_same_to_others(
         do(theirs, schema, edit)
     others = value_of(state_of(theirs), schema)
     base = mine.version()
-    theirs.import_update(mine.export_since(BlockDocument.load(None, peer=9).version()))
+    theirs.import_update(mine.export_since(Pen.load(None, peer=9).version()))
     merged = value_of(state_of(theirs), schema)
     assert {name: merged[name] for name in merged if name != changed} == {
         name: others[name] for name in others if name != changed

@@ -5,12 +5,12 @@ import json
 import subprocess
 import sys
 
-from pattern_core.memory.document import BlockDocument
 from pattern_core.memory.document_check import frame, opened, read_frames
+from tests.pattern_core.memory.pen import Pen
 
 
 def parts() -> list[bytes]:
-    document = BlockDocument(5)
+    document = Pen(5)
     document.append("one")
     document.commit("user:1", {}, now_ms=0)
     snapshot, version = document.snapshot(), document.version()

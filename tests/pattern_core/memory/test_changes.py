@@ -6,17 +6,16 @@ from hypothesis import strategies as st
 
 from pattern_core.memory.changes import (
     applied,
-    apply_change,
     carried,
     change_by,
     change_to,
     document_of,
     inverse,
     starts_of,
-    write_state,
+    writes_of,
+    writes_to,
 )
 from pattern_core.memory.document import (
-    BlockDocument,
     Change,
     Count,
     DocumentDamaged,
@@ -24,6 +23,7 @@ from pattern_core.memory.document import (
     Keys,
     Splice,
     Spliced,
+    SpliceText,
     State,
     cleaned,
     packed,
@@ -150,10 +150,9 @@ def test_a_document_of_a_state_holds_it() -> None:
     assert state_of(document_of({})) == {}
 
 
-def test_write_state_leaves_nothing_else() -> None:
+def test_what_is_written_to_reach_a_state_leaves_nothing_else() -> None:
     document = document_of(STATE)
-    write_state(document, {"content": "other"})
-    document.commit("user:1", {}, now_ms=0)
+    document.sign(STATE, writes_to(STATE, {"content": "other"}), "user:1", {}, now_ms=0)
     assert state_of(document) == {"content": "other"}
 
 
@@ -168,21 +167,17 @@ def test_a_change_makes_of_a_document_what_it_makes_of_its_state() -> None:
     document = document_of({"content": "abc"})
     change: Change = {"content": Spliced(True, (Splice(1, "b", "B🌍"),)), "counter_n": Count(2.0)}
     assert applied({"content": "abc"}, change) == {"content": "aB🌍c", "counter_n": 2}
-    apply_change(document, change)
-    document.commit("user:1", {}, now_ms=0)
+    document.sign({"content": "abc"}, writes_of(change), "user:1", {}, now_ms=0)
     assert state_of(document) == {"content": "aB🌍c", "counter_n": 2}
 
 
 def test_a_change_that_does_not_fit_is_refused() -> None:
     with pytest.raises(DocumentDamaged):
-        apply_change(document_of({"content": "a"}), {"content": Spliced(True, (Splice(5, "b", ""),))})
+        document_of({"content": "a"}).apply(writes_of({"content": Spliced(True, (Splice(5, "b", ""),))}))
     with pytest.raises(HistoryDamaged):
         applied({"content": "a"}, {"content": Spliced(True, (Splice(5, "b", ""),))})
 
 
 def test_what_somebody_writes_is_a_change() -> None:
-    def write(document: BlockDocument) -> None:
-        document.splice(1, 1, "")
-        document.append("d")
-
-    assert change_by({"content": "abc"}, write) == {"content": Spliced(True, (Splice(1, "b", ""), Splice(1, "", "d")))}
+    writes = [SpliceText(at=1, delete=1, insert=""), SpliceText(at=2, delete=0, insert="d")]
+    assert change_by({"content": "abc"}, writes) == {"content": Spliced(True, (Splice(1, "b", ""), Splice(1, "", "d")))}

@@ -24,7 +24,7 @@ from pattern_core.memory.checkpoint import (
     unpack,
     whole_document,
 )
-from pattern_core.memory.document import BlockDocument, DocumentDamaged, has_whole_history, state_snapshot
+from pattern_core.memory.document import DocumentDamaged, has_whole_history, state_snapshot
 from pattern_core.memory.edits import AppendText
 from pattern_core.memory.opened import INTERVAL_MS, Pending
 from pattern_db.enums import Encoding
@@ -33,6 +33,7 @@ from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
 from pattern_db.tables.block_versions import Update, UpdateStats
 from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import ADA, BY_ADA, NOW, Rig, constellation
 
 HOUR_MS = 3_600_000
@@ -138,7 +139,7 @@ def test_pending_as_storage_counted_it() -> None:
 
 
 def test_a_document_opens_from_checkpoint_and_updates() -> None:
-    document = BlockDocument(1)
+    document = Pen(1)
     document.append("x" * 20_000)
     document.commit("user:1", {}, now_ms=0)
     snapshot, encoding = pack(document.snapshot())

@@ -24,7 +24,6 @@ from pattern_core.memory.content import (
 )
 from pattern_core.memory.document import (
     AddCount,
-    BlockDocument,
     DocumentDamaged,
     PutField,
     SpliceItems,
@@ -35,6 +34,7 @@ from pattern_core.memory.document import (
 from pattern_core.memory.fields import empty_value
 from pattern_core.memory.schema import Field, LogSchema, parse_schema
 from pattern_core.memory.values import FieldType
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import shown_block
 
 KEPT = [
@@ -57,7 +57,7 @@ WHOLE = parse_schema(
 )
 
 
-def raw_containers(document: BlockDocument) -> object:
+def raw_containers(document: Pen) -> object:
     """What stands in the document by container, whoever knows the schema or not."""
     found = document._doc.get_deep_value()
     assert isinstance(found, dict)
@@ -65,7 +65,7 @@ def raw_containers(document: BlockDocument) -> object:
 
 
 def test_each_part_has_its_container_as_the_format_says() -> None:
-    document = BlockDocument(1)
+    document = Pen(1)
     after = {"mood": "fine", "size": 4, "tags": ["a"], "count": 2}
     document.apply(writes_between(KEPT_MAP, empty_value(KEPT_MAP), after))
     assert raw_containers(document) == {
@@ -74,13 +74,13 @@ def test_each_part_has_its_container_as_the_format_says() -> None:
         "counter_count": 2.0,
     }
     for kind, container in (("List", "items"), ("Log", "entries")):
-        document = BlockDocument(1)
+        document = Pen(1)
         document.apply(writes_between(parse_schema(kind), [], [1, {"b": 2}]))
         assert raw_containers(document) == {container: [1, {"b": 2}]}
 
 
 def test_sections_have_containers_of_their_own() -> None:
-    document = BlockDocument(1)
+    document = Pen(1)
     facts = {"mood": "fine", "size": None, "tags": ["a"], "count": 2}
     document.apply(writes_between(WHOLE, empty_value(WHOLE), {"notes": "hi", "facts": facts, "todo": ["x"]}))
     assert raw_containers(document) == {
@@ -105,7 +105,7 @@ def test_an_empty_document_reads_as_empty_with_defaults() -> None:
 
 
 def test_what_other_programs_left_is_read_as_far_as_it_goes() -> None:
-    document = BlockDocument(1)
+    document = Pen(1)
     document.put_field("fields", "mood", float("nan"))
     document.put_field("fields", "unknown", "x")
     document.put_field("fields", "size", "not a number")
@@ -136,7 +136,7 @@ def test_items_that_stay_are_not_touched() -> None:
         (3, 0, ("new",)),
         (1, 1, ("B",)),
     ]
-    document = BlockDocument(1)
+    document = Pen(1)
     document.apply(item_writes("items", [], before))
     document.apply(writes)
     assert state_of(document)["items"] == after
@@ -165,7 +165,7 @@ def test_changes_made_for_another_content_are_damage() -> None:
         SpliceText(container="content", at=3, delete=0, insert="x"),
     ):
         with pytest.raises(DocumentDamaged):
-            BlockDocument(1).apply([write])
+            Pen(1).apply([write])
 
 
 # How blocks are shown.

@@ -8,13 +8,14 @@ from pattern_core.errors import Conflict
 from pattern_core.memory import damage
 from pattern_core.memory.checkpoint import Consolidator, whole_document
 from pattern_core.memory.damage import Repaired, damaged_blocks, mend, prepare
-from pattern_core.memory.document import BlockDocument, state_of
+from pattern_core.memory.document import state_of
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.tables import block_checkpoints, memory_blocks
 from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import NOW, constellation
 
 A = "agent:agt_ada"
@@ -134,4 +135,4 @@ async def test_a_child_that_dies_condemns_only_what_it_died_of(
 async def test_a_check_that_hangs_is_given_up(database: Database, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "STORED_TIMEOUT_S", 0.01)
     assert len(await damaged_blocks(database)) == 2
-    assert BlockDocument(1).text == ""
+    assert Pen(1).text == ""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import Operation
-from pattern_core.memory.document import BlockDocument, UpdateText, Write
+from pattern_core.memory.document import UpdateText, Write
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -32,11 +32,12 @@ from pattern_core.memory.edits import (
 )
 from pattern_core.memory.fields import Written
 from pattern_core.memory.text_edits import SPLICES_MAX, text_outcome
+from tests.pattern_core.memory.pen import Pen
 
 
 def written(text: str, writes: Iterable[Write]) -> str:
     """What a document makes of the text by the writes."""
-    document = BlockDocument(1)
+    document = Pen(1)
     document.append(text)
     document.apply(writes)
     return document.text

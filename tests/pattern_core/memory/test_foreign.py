@@ -6,11 +6,11 @@ import trio
 from pattern_core.errors import InvalidInput
 from pattern_core.memory import damage
 from pattern_core.memory.damage import validate_foreign
-from pattern_core.memory.document import BlockDocument
+from tests.pattern_core.memory.pen import Pen
 
 
 def snapshot(text: str) -> bytes:
-    made = BlockDocument(5)
+    made = Pen(5)
     made.append(text)
     made.commit("user:ada", {}, now_ms=0)
     return made.snapshot()
@@ -18,7 +18,7 @@ def snapshot(text: str) -> bytes:
 
 async def test_a_document_comes_back_clean() -> None:
     clean = await validate_foreign(snapshot("from elsewhere 🌍"))
-    assert BlockDocument.load(clean, peer=1).text == "from elsewhere 🌍"
+    assert Pen.load(clean, peer=1).text == "from elsewhere 🌍"
 
 
 @pytest.mark.parametrize("data", [b"", b"junk", snapshot("hello")[:-1]])
@@ -75,7 +75,7 @@ async def test_a_hundred_megabytes_are_refused_before_anything_reads_them(monkey
 
 
 async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
-    made = BlockDocument(5)
+    made = Pen(5)
     made.append("one")
     made.commit("user:ada", {}, now_ms=0)
     version = made.version()

@@ -13,7 +13,7 @@ from pattern_core.errors import NotFound, PermissionDenied
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory import opened
 from pattern_core.memory.block import NewBlock, Operation
-from pattern_core.memory.document import BlockDocument, DocumentDamaged
+from pattern_core.memory.document import BlockDocument, DocumentDamaged, UpdateText
 from pattern_core.memory.edits import AppendText
 from pattern_core.memory.opened import (
     LABELS_SHOWN_MAX,
@@ -287,7 +287,7 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
     hot = Hot(block_id="mem_1", document=BlockDocument(1), pending=Pending())
     work, by = UnitOfWork(), Attribution(author=author, cause={"turn": "turn_1"})
     visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
-    change = DocumentChange(before={}, edit=lambda one: one.append("hello"), plain="hello", note="Said hello")
+    change = DocumentChange(before={}, writes=[UpdateText(text="hello")], plain="hello", note="Said hello")
     changed = blocks.change(visible, hot, change, by, work)
     assert (changed.block.last_seq, changed.block.content_preview, hot.seq) == (1, "hello", 1)
     assert hot.visible is changed
@@ -304,7 +304,7 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
 
 async def test_a_block_that_was_not_opened_cannot_be_changed(blocks: OpenBlocks) -> None:
     visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
-    change = DocumentChange(before={}, edit=lambda _: None, plain="", note="")
+    change = DocumentChange(before={}, writes=[], plain="", note="")
     with pytest.raises(RuntimeError, match="not opened"):
         blocks.change(visible, Hot(block_id="mem_1"), change, USER_DOES, UnitOfWork())
 

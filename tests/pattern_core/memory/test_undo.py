@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.memory.document import BlockDocument, state_of
+from pattern_core.memory.document import UpdateText, state_of
 from pattern_core.memory.revisions import plan_merge, plan_rollback, plan_undo, remaining
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import constellation
 
 A, B, ME = "agent:agt_ada", "agent:agt_bob", "user:usr_1"
@@ -146,7 +147,7 @@ def test_stacks_survive_restarts_and_lines_say_what_is_undone(life: Life) -> Non
 
 
 def test_a_field_that_somebody_else_set_later_stays_theirs(life: Life) -> None:
-    def both(document: BlockDocument) -> None:
+    def both(document: Pen) -> None:
         document.put_field("fields", "x", 1)
         document.put_field("fields", "y", 1)
 
@@ -206,7 +207,7 @@ def test_what_was_written_against_an_older_version_is_merged(life: Life) -> None
     life.put(A, "milk\nbread\ntea\n")
     life.append(B, "salt\n")
     life.put(A, "oat milk\nbread\ntea\nsalt\n")
-    life.merge(ME, 1, lambda document: document.set_text("milk\nbread\ngreen tea\n"))
+    life.merge(ME, 1, [UpdateText(text="milk\nbread\ngreen tea\n")])
     assert life.text == "oat milk\nbread\ngreen tea\nsalt\n"
     assert life.lines()[-1].kind is HistoryKind.MERGE
     life.undo(A)
@@ -217,8 +218,4 @@ def test_merging_with_what_is_not_known_is_a_conflict(life: Life) -> None:
     life.append(A, "x")
     rows = [replace(row, change=None) for row in life.lines(0)]
     with pytest.raises(Conflict, match="too old"):
-        plan_merge(rows, state_of(life.document), _nothing, base=0, note="")
-
-
-def _nothing(_document: BlockDocument) -> None:
-    pass
+        plan_merge(rows, state_of(life.document), [], base=0, note="")
