@@ -11,7 +11,7 @@ Four renderings, kept apart because each has its own reader:
 prompt    the model, between tags that say what it may do; made of the plain text, which is stored, and the schema
 plain     people, search and previews: every part begins a line, and its further lines are indented
 raw       programs: a JSON value
-editing   people in an editor; `parse_editing` reads what they save
+editing   people in an editor, who see `raw` as JSON; `parse_editing` reads what they save
 
 All of it is pure.
 """
@@ -255,13 +255,6 @@ def raw(value: Json, schema: Schema) -> Json:
             return {one.name: raw(value[one.name], one.schema) for one in schema.sections}
         case _:
             return value
-
-
-def editing(value: Json, schema: Schema) -> str:
-    """The content for an editor: a text as it is, all else as indented JSON. Saving it unchanged changes nothing."""
-    if isinstance(schema, TextSchema):
-        return str(value)
-    return json.dumps(raw(value, schema), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def parse_editing(text: str, schema: Schema) -> Json:

@@ -36,7 +36,6 @@ from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import BlockRow
 
-Plain = Callable[[BlockRow, State], str]  # a state as text for people; its lines are what is compared and blamed
 RENDERED_MAX = 2_000  # versions that blame renders of a block that is no text; what is older counts as the oldest
 
 
@@ -68,7 +67,7 @@ class Blamed:
     created_at: str
 
 
-def plain_of(row: BlockRow, state: State) -> str:
+def _shown(row: BlockRow, state: State) -> str:
     """The plain rendering of what a document holds, by its block's schema.
 
     Raises:
@@ -87,11 +86,10 @@ class Past:
 
 
 class BlockHistory:
-    """The past of one constellation's blocks. `plain` renders what a document of any schema holds."""
+    """The past of one constellation's blocks."""
 
-    def __init__(self, database: Database, plain: Plain = plain_of) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._plain = plain
 
     async def versions(self, block_id: str, *, limit: int, before: int | None = None) -> Sequence[Version]:
         """The newest `limit` versions (of those below `before`), newest first."""
@@ -139,7 +137,7 @@ class BlockHistory:
             HistoryDamaged: as `state_at`.
             DocumentDamaged: as `state_at`.
         """
-        return await self._database.read_aside(_diff, block_id, (before, after), self._plain)
+        return await self._database.read_aside(_diff, block_id, (before, after))
 
     async def blame(self, block_id: str) -> Sequence[Blamed]:
         """Each line of the block's plain rendering with the version that made it.
@@ -149,7 +147,7 @@ class BlockHistory:
             HistoryDamaged: as `state_at`.
             DocumentDamaged: as `state_at`.
         """
-        return await self._database.read_aside(_blame, block_id, self._plain)
+        return await self._database.read_aside(_blame, block_id)
 
 
 def _now(connection: Connection, block_id: str) -> State:
@@ -195,23 +193,23 @@ def _content_at(connection: Connection, block_id: str, version: int) -> Past:
     return Past(content=plain(value, schema), value=raw(value, schema))
 
 
-def _diff(connection: Connection, block_id: str, versions: tuple[int, int], rendered: Plain) -> str:
+def _diff(connection: Connection, block_id: str, versions: tuple[int, int]) -> str:
     row = memory_blocks.get(connection, block_id)
-    before, after = (rendered(row, _state_at(connection, block_id, version)).splitlines() for version in versions)
+    before, after = (_shown(row, _state_at(connection, block_id, version)).splitlines() for version in versions)
     lines = difflib.unified_diff(before, after, f"version {versions[0]}", f"version {versions[1]}", lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _blame(connection: Connection, block_id: str, rendered: Plain) -> list[Blamed]:
+def _blame(connection: Connection, block_id: str) -> list[Blamed]:
     row = memory_blocks.get(connection, block_id)
     state = _now(connection, block_id)
-    shown = rendered(row, state)
+    shown = _shown(row, state)
     stored = block_versions.changes(connection, block_id, 0, row.last_seq, newest_first=True)
     past = _unpacked(stored, row.last_seq)
     if shown == state.get(TEXT, ""):
         origins = lines_by(shown, past, row.last_seq)
     else:
-        origins = lines_by_rendering(state, islice(past, RENDERED_MAX), row.last_seq, lambda then: rendered(row, then))
+        origins = lines_by_rendering(state, islice(past, RENDERED_MAX), row.last_seq, lambda then: _shown(row, then))
     known = {version: block_versions.get(connection, block_id, version) for version in {one.version for one in origins}}
     return [_blamed(number, one, known[one.version]) for number, one in enumerate(origins, 1)]
 

@@ -209,20 +209,6 @@ class Revision:
     redo_remaining: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remaining:
-    """How many edits an author can take back, and how many bring again."""
-
-    undo: int
-    redo: int
-
-
-def remaining(rows: Sequence[HistoryRow], author: str) -> Remaining:
-    """What the author could take back and bring again. `rows` are the newest versions, oldest first."""
-    known = _known(rows)
-    return Remaining(undo=len(_undoable(known, author)), redo=len(_redoable(known, author)))
-
-
 def plan_undo(rows: Sequence[HistoryRow], author: str) -> Revision:
     """Take back the author's newest edit that is not taken back yet and that something is left of.
 

@@ -142,15 +142,6 @@ class MemoryStore:
         visible = await self._database.read(memory_blocks.list_visible, agent_id)
         return [view_of(one) for one in distinct(visible)]
 
-    async def value(self, agent_id: str, label: str) -> Json:
-        """The content of the block that `agent_id` means by `label`, as a JSON value; a string for text.
-
-        Raises:
-            NotFound: there is none; the message lists those that there are.
-            DocumentDamaged: the stored document cannot be opened.
-        """
-        return await self.value_of(await self.view(agent_id, label))
-
     async def value_of(self, view: BlockView) -> Json:
         """The content of the block in `view` as a JSON value. Text comes from the view, all else from its document.
 
@@ -339,15 +330,6 @@ class MemoryStore:
             StorageFailed: the disk failed; the file must be opened again.
         """
         await self.blocks.run()
-
-    async def consolidate(self, block_id: str) -> bool:
-        """Merge a block's stored updates into a checkpoint, now; return whether there were any.
-
-        Raises:
-            NotFound: (of storage) there is no such block.
-            DocumentDamaged: the stored document cannot be opened; nothing is changed.
-        """
-        return await self.blocks.consolidator.consolidate(block_id)
 
 
 _SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned", "metadata", "embedding_model")

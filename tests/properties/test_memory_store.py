@@ -58,7 +58,7 @@ async def _do(rig: Rig, what: str, wanted: list[tuple[str, BlockEdit]], before: 
     """Do one step; return what each block should hold after it."""
     if what == "consolidate":
         for label in LABELS:
-            await rig.store.consolidate((await rig.store.view(ADA, label)).id)
+            await rig.store.blocks.consolidator.consolidate((await rig.store.view(ADA, label)).id)
         return before
     after = dict(before)
     if what in ("edit", "fail"):

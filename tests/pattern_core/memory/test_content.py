@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.content import (
     COMPARED_MAX,
-    editing,
     entry_text,
     field_writes,
     fitted,
@@ -235,9 +235,9 @@ on: yes"""
 STAMP = {"timestamp": "2026-11-21T22:24:40.123Z", "agent_id": "agt_ada"}
 
 
-def test_plain_raw_and_editing_give_a_text_as_it_is() -> None:
+def test_plain_and_raw_give_a_text_as_it_is() -> None:
     text = "</block:human> <b> & ünï"
-    assert plain(text, TEXT) == raw(text, TEXT) == editing(text, TEXT) == text
+    assert plain(text, TEXT) == raw(text, TEXT) == text
     assert parse_editing(text, TEXT) == text
 
 
@@ -325,9 +325,9 @@ def test_tags_are_disarmed_in_every_shape() -> None:
 
 
 def test_editing_is_json_in_the_order_of_the_schema_and_is_read_back() -> None:
-    text = editing(dict(reversed(FACTS.items())), MAP)
-    assert text.startswith('{\n  "name": "Ada",\n  "notes":')
-    assert parse_editing(text, MAP) == FACTS
+    shown = raw(dict(reversed(FACTS.items())), MAP)
+    assert list(shown)[:2] == ["name", "notes"]
+    assert parse_editing(json.dumps(shown), MAP) == FACTS
     tasks = parse_schema({"List": {"item_schema": {"Map": {"fields": [{"name": "what"}, {"name": "a"}]}}}})
     assert list(raw([{"a": "1", "what": "2"}], tasks)[0]) == ["what", "a"]
     assert list(raw([{"text": "x"} | STAMP], parse_schema("Log"))[0]) == ["timestamp", "agent_id", "text"]
@@ -345,7 +345,7 @@ def test_whatever_other_programs_stored_can_be_shown(kind: str) -> None:
     odd = [None, 3, True, [1, [2]], {"a": {"b": 1}}, "x"]
     value = dict.fromkeys(("name", "notes", "tags", "visits"), odd) if kind == "Map" else odd
     assert plain(value, schema)
-    assert editing(value, schema)
+    assert json.dumps(raw(value, schema))
 
 
 LOG = LogSchema(has_timestamp=False, has_agent=False)

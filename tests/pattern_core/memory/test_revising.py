@@ -13,6 +13,7 @@ from pattern_core.memory.block import BlockSettings, NewBlock
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
 from pattern_core.memory.revisions import Revised
 from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import Json
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables.memory_blocks import Attribution
 from tests.support import USER, Running, running
@@ -38,6 +39,10 @@ class Desk:
 
     async def undo(self, by: Attribution, *, of: str | None = None) -> Revised:
         return await self.here.constellation.revisions.undo(self.ada, self.label, by, of=of)
+
+    async def value(self) -> Json:
+        memory = self.here.constellation.memory
+        return await memory.value_of(await memory.view(self.ada, self.label))
 
     async def content(self) -> str:
         return (await self.here.constellation.memory.view(self.ada, self.label)).content
@@ -113,9 +118,9 @@ async def test_fields_merge_one_by_one() -> None:
         await at.here.constellation.revisions.merge(
             at.ada, "who", BY_USER, SetValue(value={"name": "Ada L.", "city": "Rome"}), base=0
         )
-        assert await at.here.constellation.memory.value(at.ada, "who") == {"name": "Ada L.", "city": "Oslo"}
+        assert await at.value() == {"name": "Ada L.", "city": "Oslo"}
         undone = await at.undo(at.by_ada)
-        assert await at.here.constellation.memory.value(at.ada, "who") == {"name": "Ada L.", "city": "Rome"}
+        assert await at.value() == {"name": "Ada L.", "city": "Rome"}
         assert undone.undo_remaining == 0
 
 

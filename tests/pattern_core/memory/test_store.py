@@ -384,9 +384,9 @@ async def test_consolidation_by_hand_keeps_text_version_and_the_previous_checkpo
         for number in range(3):
             await rig.store.edit(ADA, "notes", AppendText(text=f" {round_}.{number}"), author=BY_ADA)
         before = await rig.store.view(ADA, "notes")
-        assert await rig.store.consolidate(block_id)
+        assert await rig.store.blocks.consolidator.consolidate(block_id)
         assert await rig.store.view(ADA, "notes") == before
-    assert not await rig.store.consolidate(block_id)
+    assert not await rig.store.blocks.consolidator.consolidate(block_id)
     assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
     checkpoints = await rig.database.read(block_checkpoints.list_checkpoints, block_id)
     assert [one.up_to_seq for one in checkpoints] == [21, 18, 15, 12, 9, 6, 3]

@@ -23,7 +23,7 @@ def test_the_templates() -> None:
 async def test_every_template_makes_a_block(rig: Rig, name: str) -> None:
     made = await rig.store.create(ADA, from_template(name), author=BY_ADA)
     assert made == await rig.store.view(ADA, made.label)
-    await rig.store.value(ADA, made.label)
+    await rig.value(made.label)
     assert len(await prompt_blocks(rig.store, ADA)) == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.document import UpdateText, state_of
-from pattern_core.memory.revisions import plan_merge, plan_rollback, plan_undo, remaining
+from pattern_core.memory.revisions import plan_merge, plan_rollback, plan_undo
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from tests.pattern_core.memory.life import Life, create
@@ -32,7 +32,6 @@ def test_undo_and_redo_count_what_remains(life: Life) -> None:
     assert (plan.kind, plan.reverts, plan.note) == (HistoryKind.UNDO, 2, "Undid version 2 (Edited)")
     plan = life.redo(A)
     assert (life.text, plan.undo_remaining, plan.redo_remaining) == ("initial first second", 2, 0)
-    assert remaining(life.lines(), A).undo == 2
     life.undo(A)
     life.undo(A)
     assert life.text == "initial"
@@ -185,9 +184,10 @@ def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None
     for number in range(1, 5):
         life.append(A, f" {number}")
     rows = life.lines()
-    assert remaining(rows, A).undo == 4
-    assert remaining([row for row in rows if row.seq != 2], A).undo == 2  # a gap
-    assert remaining([replace(row, change=None) if row.seq == 2 else row for row in rows], A).undo == 2
+    assert plan_undo(rows, A).undo_remaining == 3
+    assert plan_undo([row for row in rows if row.seq != 2], A).undo_remaining == 1  # a gap
+    unknown = [replace(row, change=None) if row.seq == 2 else row for row in rows]
+    assert plan_undo(unknown, A).undo_remaining == 1
 
 
 def test_rollback_is_a_new_version(life: Life) -> None:
