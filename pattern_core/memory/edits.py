@@ -32,6 +32,15 @@ from pattern_db.tables.memory_blocks import BlockRow
 ReplaceMode = Literal["first", "all", "nth", "regex"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Editor:
+    """Who edits, and when: `author` as it is stored, `now` a stored time. Not `is_agent`: nothing is read-only."""
+
+    author: str
+    now: str
+    is_agent: bool
+
+
 @dataclass(frozen=True, slots=True)
 class EditOutcome:
     """What an edit comes to: the value after it, words about it, and the changes in the document, if any."""

@@ -20,10 +20,10 @@ from pattern_core.memory.block import BlockView, Operation, is_agent, schema_of,
 from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse, writes_of
 from pattern_core.memory.content import plain, value_of, writes_between
 from pattern_core.memory.document import Change, State, Write, state_of, unpacked
-from pattern_core.memory.edits import SetText, SetValue
+from pattern_core.memory.edits import Editor, SetText, SetValue
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks
-from pattern_core.memory.plan import Content, Editor, check_size, plan
+from pattern_core.memory.plan import Content, check_size, plan
 from pattern_core.memory.schema import LogSchema, Schema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.connection import Connection

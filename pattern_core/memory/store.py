@@ -40,9 +40,18 @@ from pattern_core.memory.block import (
 from pattern_core.memory.checkpoint import pack
 from pattern_core.memory.content import entry_text, raw, value_of
 from pattern_core.memory.document import BlockDocument, Signed, packed, state_of
-from pattern_core.memory.edits import BlockEdit, Proposal, asked_note, needs_consent, proposal_of, question, subject_of
+from pattern_core.memory.edits import (
+    BlockEdit,
+    Editor,
+    Proposal,
+    asked_note,
+    needs_consent,
+    proposal_of,
+    question,
+    subject_of,
+)
 from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks, distinct, resolve, told
-from pattern_core.memory.plan import Content, Editor, plan, plan_schema, plan_start
+from pattern_core.memory.plan import Content, plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage

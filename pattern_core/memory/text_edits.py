@@ -1,4 +1,5 @@
-"""Edits of a text: what they make of it, by the fewest changes. Pure, but for the regular expression's own process.
+"""The places in a text that an edit means: words, lines, a diff's hunks, a match. Pure, but for the regular
+expression's own process.
 
 Unified diffs are applied strictly: every context and removed line must be there, or nothing is changed. Only the place
 may be off, because models miscount lines: a hunk whose lines stand elsewhere is applied at the nearest such place and
@@ -18,27 +19,18 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 import trio
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.document import SpliceText, UpdateText, Write
 from pattern_core.memory.edits import (
-    AppendText,
-    EditOutcome,
     EditRange,
-    Patch,
     ReplaceText,
-    SetText,
-    SetValue,
-    TextEdit,
 )
 from pattern_core.messages import check_text
-from pattern_db.columns import Json
 
-SPLICES_MAX = 1_000  # beyond this the document finds the difference itself: one slow edit is better than a stall
-_Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and apart, and what replaces it
+Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and apart, and what replaces it
 HUNKS_MAX = 200
 
 _HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
@@ -48,52 +40,12 @@ MATCH_TIMEOUT_S = 10.0  # of wall time; the child bounds its own processor time
 _CHILD = Path(__file__).with_name("regex_child.py")
 
 
-async def text_outcome(
-    before: str, edit: TextEdit | SetValue, prefix: str = "", what: str = "the block"
-) -> EditOutcome:
-    """What an edit of the text `before` comes to. What it replaces is changed alone, so that other edits merge; where
-    it says only what the text shall be, or replaces very much, the document finds the smallest difference itself.
+async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
+    """What the edit replaces in `text`, and words about it.
 
     Raises:
-        InvalidInput: the edit does not fit this text; the message says what does.
+        InvalidInput: it is not there; the message says what to do.
     """
-    ranges: _Ranges | None = None
-    after: Json = None
-    match edit:
-        case AppendText():
-            ranges, note = [(len(before), len(before), check_text(edit.text))], f"Appended {len(edit.text)} characters"
-        case ReplaceText():
-            ranges, note = await _replaced(before, edit)
-        case EditRange():
-            ranges, note = _line_range(before, edit)
-        case Patch():
-            after, note = apply_patch(before, check_text(edit.patch))
-        case SetText(text=after) | SetValue(value=after):
-            if not isinstance(after, str):
-                raise InvalidInput(f"{what} is text; give its whole text")
-            note = f"Set the text to {len(check_text(after))} characters"
-        case _:
-            assert_never(edit)
-    if ranges is not None:
-        pieces, done = [], 0
-        for start, end, new in ranges:
-            pieces += [before[done:start], new]
-            done = end
-        after = "".join([*pieces, before[done:]])
-    container = f"{prefix}content"
-    if after == before:
-        writes: list[Write] = []
-    elif ranges is None or len(ranges) > SPLICES_MAX:
-        writes = [UpdateText(container=container, text=after)]
-    else:
-        writes = [
-            SpliceText(container=container, at=start, delete=end - start, insert=new)
-            for start, end, new in reversed(ranges)
-        ]
-    return EditOutcome(after, note, tuple(writes))
-
-
-async def _replaced(text: str, edit: ReplaceText) -> tuple[_Ranges, str]:
     check_text(edit.new)
     if not edit.old:
         raise InvalidInput("say in `old` which text to replace")
@@ -131,7 +83,12 @@ def _occurrences(text: str, old: str) -> list[int]:
     return places
 
 
-def _line_range(text: str, edit: EditRange) -> tuple[_Ranges, str]:
+def line_range(text: str, edit: EditRange) -> tuple[Ranges, str]:
+    """Where the lines to replace stand in `text` with what comes there, and words about it.
+
+    Raises:
+        InvalidInput: there are no such lines.
+    """
     lines = lines_of(text) or [""]
     if not 1 <= edit.first <= edit.last:
         raise InvalidInput(f"the lines {edit.first}-{edit.last} are no range: count from 1, the smaller number first")

@@ -18,6 +18,7 @@ from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
     DeleteItem,
+    Editor,
     Increment,
     InsertItem,
     ListAppend,
@@ -30,7 +31,7 @@ from pattern_core.memory.edits import (
     SetValue,
 )
 from pattern_core.memory.fields import empty_value, fit
-from pattern_core.memory.plan import Content, Editor, plan
+from pattern_core.memory.plan import Content, plan
 from pattern_core.memory.schema import Schema, parse_schema, to_metadata
 from pattern_db.columns import Json
 from tests.pattern_core.memory.pen import Pen

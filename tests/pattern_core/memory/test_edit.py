@@ -31,7 +31,7 @@ from pattern_core.memory.edits import (
     to_json_value,
 )
 from pattern_core.memory.fields import Written
-from pattern_core.memory.text_edits import SPLICES_MAX, text_outcome
+from pattern_core.memory.plan import SPLICES_MAX, text_outcome
 from tests.pattern_core.memory.pen import Pen
 
 

@@ -12,6 +12,7 @@ from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
     DeleteItem,
+    Editor,
     EditRange,
     Patch,
     PushItem,
@@ -20,7 +21,7 @@ from pattern_core.memory.edits import (
     SetText,
     SetValue,
 )
-from pattern_core.memory.plan import Content, Editor, Planned, plan, plan_schema, plan_start
+from pattern_core.memory.plan import Content, Planned, plan, plan_schema, plan_start
 from pattern_core.memory.schema import Schema, parse_schema
 
 NOW = "2026-11-21T22:24:40.123Z"
