@@ -25,7 +25,7 @@ from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import shown_schema
-from pattern_core.memory.document import AddCount, PutField, SpliceItems, SpliceText, State, UpdateText, Write
+from pattern_core.memory.document import AddCount, PutField, SpliceItems, SpliceText, State, UpdateText, Write, same
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,
@@ -38,7 +38,7 @@ from pattern_core.memory.schema import (
     TextSchema,
     Viewport,
 )
-from pattern_core.memory.values import FieldType, readable, same
+from pattern_core.memory.values import FieldType, readable
 from pattern_db.columns import TIME_CHARS, Json, to_json
 from pattern_db.tables.memory_blocks import VisibleBlock
 

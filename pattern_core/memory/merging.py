@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from pattern_core.memory.document import BlockDocument, UpdateText, state_of
+from pattern_core.memory.document import BlockDocument, UpdateText, same, state_of
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 
@@ -40,9 +40,9 @@ def merge_values(base: Value, mine: Value, theirs: Value) -> Value:
     Where both changed a number, a truth value or a type, mine counts. A key that one side took away and the other
     changed stays.
     """
-    if _same(mine, base) or _same(mine, theirs):
+    if same(mine, base) or same(mine, theirs):
         return theirs
-    if _same(theirs, base):
+    if same(theirs, base):
         return mine
     match base, mine, theirs:
         case dict(), dict(), dict():
@@ -61,7 +61,7 @@ def _merged_objects(base: dict[str, Value], mine: dict[str, Value], theirs: dict
             merged[key] = merge_values(base.get(key), mine[key], theirs[key])
             continue
         kept = mine[key] if key in mine else theirs[key]
-        if key not in base or not _same(kept, base[key]):  # added by one, or changed by the one that kept it
+        if key not in base or not same(kept, base[key]):  # added by one, or changed by the one that kept it
             merged[key] = kept
     return merged
 
@@ -86,7 +86,3 @@ def _merged_lists(base: list[Value], mine: list[Value], theirs: list[Value]) -> 
 
 def _key(item: Value) -> str:
     return json.dumps(item, sort_keys=True)
-
-
-def _same(left: Value, right: Value) -> bool:
-    return _key(left) == _key(right)  # `==` alone takes 1, 1.0 and true for the same

@@ -22,16 +22,16 @@ from pattern_core.memory.document import (
     BlockDocument,
     DocumentDamaged,
     State,
-    Write,
     new_peer,
     packed,
     state_of,
 )
+from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import HistoryKind, UpdateSource
+from pattern_db.enums import UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint
 from pattern_db.tables.block_versions import HistoryRow, Update, UpdateStats
@@ -105,21 +105,6 @@ class Hot:
     visible: VisibleBlock | None = None
     author: str = ""
     is_changed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentChange:
-    """A change of an open document, which holds `before`. `plain` is the plain rendering after it; the rest is what its
-    line of history says.
-    """
-
-    before: State
-    writes: Sequence[Write]
-    plain: str
-    note: str
-    kind: HistoryKind = HistoryKind.EDIT
-    stack: str | None = None
-    reverts: int | None = None
 
 
 class OpenBlocks:
@@ -250,23 +235,24 @@ class OpenBlocks:
         return hot.document
 
     def change(
-        self, visible: VisibleBlock, hot: Hot, change: DocumentChange, by: Attribution, work: UnitOfWork
+        self, visible: VisibleBlock, hot: Hot, before: State, planned: Planned, by: Attribution, work: UnitOfWork
     ) -> VisibleBlock:
-        """Make the change in the held block's open document and have `work` store it; return the block as it is then.
+        """Make the change in the held block's open document, which holds `before`, and have `work` store it; return the
+        block as it is then.
 
         Nothing waits in here: the document and the unit of work change together.
 
         Raises:
-            DocumentDamaged: the change does not fit, or the library failed. The document is dropped.
+            DocumentDamaged: it does not fit, or the library failed. The document is dropped.
         """
         if hot.document is None:
             raise RuntimeError("the block was held but not opened")
         now_ms = self._clock.now_ms()
         hot.is_changed, hot.author = True, by.author  # first, so that a document that fails half way is dropped
-        signed = hot.document.sign(change.before, change.writes, by.author, by.cause or {}, now_ms=now_ms)
+        signed = hot.document.sign(before, planned.writes, by.author, by.cause or {}, now_ms=now_ms)
         row = replace(
             visible.block,
-            content_preview=change.plain,
+            content_preview=planned.plain,
             frontier=signed.frontier,
             last_seq=visible.block.last_seq + 1,
             updated_at=iso(now_ms),
@@ -281,11 +267,11 @@ class OpenBlocks:
             frontiers=signed.frontier.hex(),
             changed_by=by.author,
             timestamp=row.updated_at,
-            change_summary=change.note,
+            change_summary=planned.note,
             cause=by.cause,
-            kind=change.kind,
-            stack=change.stack,
-            reverts=change.reverts,
+            kind=planned.kind,
+            stack=planned.stack,
+            reverts=planned.reverts,
             change=packed(signed.change),
         )
         source = UpdateSource.AGENT if is_agent(by.author) else UpdateSource.MANUAL

@@ -18,9 +18,10 @@ from pattern_core.memory.content import (
     parse_editing,
     plain,
     prefix_of,
+    value_of,
     writes_between,
 )
-from pattern_core.memory.document import SpliceItems, SpliceText, UpdateText, Write
+from pattern_core.memory.document import SpliceItems, SpliceText, State, UpdateText, Write, same
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -49,9 +50,10 @@ from pattern_core.memory.schema import (
 )
 from pattern_core.memory.structured_edits import set_value, structured_outcome
 from pattern_core.memory.text_edits import Ranges, apply_patch, line_range, replaced
-from pattern_core.memory.values import same
 from pattern_core.messages import check_text
 from pattern_db.columns import Json
+from pattern_db.enums import HistoryKind
+from pattern_db.tables.memory_blocks import BlockRow
 
 SPLICES_MAX = 1_000  # beyond this the document finds the difference itself: one slow edit is better than a stall
 
@@ -66,11 +68,17 @@ class Content:
     limit: int
 
 
+def content_of(row: BlockRow, schema: Schema, state: State) -> Content:
+    """The content of a block whose document holds `state`, as `schema` has it."""
+    return Content(label=row.label, schema=schema, value=value_of(state, schema), limit=row.char_limit)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """What an edit comes to: the content after it, its plain rendering, words, and the changes in the document.
 
-    Without changes nothing happens. `moved` are the entries of a log that have no room any more, oldest first.
+    Without changes nothing happens. `moved` are the entries of a log that have no room any more, oldest first. The rest
+    is what its line of history says.
     """
 
     value: Json
@@ -78,6 +86,9 @@ class Planned:
     note: str
     writes: tuple[Write, ...]
     moved: tuple[Json, ...] = ()
+    kind: HistoryKind = HistoryKind.EDIT
+    stack: str | None = None
+    reverts: int | None = None
 
 
 async def plan(content: Content, edit: BlockEdit, editor: Editor) -> Planned:

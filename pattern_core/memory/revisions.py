@@ -22,9 +22,9 @@ from pattern_core.memory.content import plain, value_of, writes_between
 from pattern_core.memory.document import Change, State, Write, state_of, unpacked
 from pattern_core.memory.edits import Editor, SetText, SetValue
 from pattern_core.memory.history import BlockHistory
-from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks
-from pattern_core.memory.plan import Content, check_size, plan
-from pattern_core.memory.schema import LogSchema, Schema
+from pattern_core.memory.opened import Hot, OpenBlocks
+from pattern_core.memory.plan import Planned, check_size, content_of, plan
+from pattern_core.memory.schema import LogSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -119,7 +119,7 @@ class Revisions:
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
             then = await self._history.state_at(row.id, base)
-            written = await plan(_content(row, schema_of(row.metadata), then), edit, self._editor(by))
+            written = await plan(content_of(row, schema_of(row.metadata), then), edit, self._editor(by))
             rows = await self._database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
             if not planned.change:
@@ -149,17 +149,9 @@ class Revisions:
     async def _carried_out(
         self, visible: VisibleBlock, hot: Hot, now: State, planned: Revision, by: Attribution, work: UnitOfWork
     ) -> Revised:
-        """Check what would come of the plan, then make it."""
-        change = DocumentChange(
-            before=now,
-            writes=writes_of(planned.change),
-            plain=await self._fitting(visible.block, now, applied(now, planned.change), by),
-            note=planned.note,
-            kind=planned.kind,
-            stack=planned.stack,
-            reverts=planned.reverts,
-        )
-        changed = self._blocks.change(visible, hot, change, by, work)
+        """Check what would come of the revision, then make it."""
+        change = await self._planned(visible.block, now, planned, by)
+        changed = self._blocks.change(visible, hot, now, change, by, work)
         return Revised(
             block=view_of(changed),
             note=planned.note,
@@ -167,29 +159,35 @@ class Revisions:
             redo_remaining=planned.redo_remaining,
         )
 
-    async def _fitting(self, row: BlockRow, before: State, after: State, by: Attribution) -> str:
-        """The plain rendering after the change.
+    async def _planned(self, row: BlockRow, now: State, revision: Revision, by: Attribution) -> Planned:
+        """The revision as an edit.
 
         Raises:
-            InvalidInput: it does not fit the block's schema or limit any more.
+            InvalidInput: the block would not fit its schema or limit any more.
             PermissionDenied: an agent would change what is read-only.
         """
         schema = schema_of(row.metadata)
-        content, value = _content(row, schema, before), value_of(after, schema)
-        if not writes_between(schema, content.value, value):
-            return row.content_preview or ""
-        if not isinstance(schema, LogSchema):
-            return (await plan(content, SetValue(value=value), self._editor(by))).plain
-        text = plain(value, schema)  # entries keep their stamps, which writing them again would not
-        check_size(row.label, size=len(text), before=len(row.content_preview or ""), limit=row.char_limit)
-        return text
+        content, value = content_of(row, schema, now), value_of(applied(now, revision.change), schema)
+        shown = row.content_preview or ""
+        if writes_between(schema, content.value, value):
+            if isinstance(schema, LogSchema):  # entries keep their stamps, which writing them again would not
+                text = plain(value, schema)
+                check_size(row.label, size=len(text), before=len(shown), limit=row.char_limit)
+                shown = text
+            else:
+                shown = (await plan(content, SetValue(value=value), self._editor(by))).plain
+        return Planned(
+            value=value,
+            plain=shown,
+            note=revision.note,
+            writes=tuple(writes_of(revision.change)),
+            kind=revision.kind,
+            stack=revision.stack,
+            reverts=revision.reverts,
+        )
 
     def _editor(self, by: Attribution) -> Editor:
         return Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
-
-
-def _content(row: BlockRow, schema: Schema, state: State) -> Content:
-    return Content(label=row.label, schema=schema, value=value_of(state, schema), limit=row.char_limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

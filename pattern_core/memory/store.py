@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from pattern_core.approvals import Answer, Approval, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
@@ -50,8 +50,8 @@ from pattern_core.memory.edits import (
     question,
     subject_of,
 )
-from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks, distinct, resolve, told
-from pattern_core.memory.plan import Content, plan, plan_schema, plan_start
+from pattern_core.memory.opened import Hot, OpenBlocks, distinct, resolve, told
+from pattern_core.memory.plan import content_of, plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
@@ -236,7 +236,7 @@ class MemoryStore:
         row, by = visible.block, asked.by
         schema = schema_of(row.metadata)
         before = state_of(await self.blocks.document(hot, row))
-        content = Content(label=row.label, schema=schema, value=value_of(before, schema), limit=row.char_limit)
+        content = content_of(row, schema, before)
         editor = Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
         planned = await plan(content, asked.edit, editor)
         if not planned.writes:
@@ -245,8 +245,7 @@ class MemoryStore:
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
             return Edited(block=view_of(visible), note=asked_note(row, approval_id), is_changed=False)
-        change = DocumentChange(before=before, writes=planned.writes, plain=planned.plain, note=planned.note)
-        changed = self.blocks.change(visible, hot, change, by, work)
+        changed = self.blocks.change(visible, hot, before, planned, by, work)
         if isinstance(schema, LogSchema):
             archive(changed.block, schema, planned.moved, self._ids, work)
         return Edited(block=view_of(changed), note=planned.note, is_changed=True)
@@ -285,7 +284,7 @@ class MemoryStore:
         if settings.metadata is not None:
             visible = await self._reshaped(visible, hot, schema_of(settings.metadata), by, work)
         now = now_text(self._clock)
-        known = {name: value for name in _SETTINGS if (value := getattr(settings, name)) is not None}
+        known = {one.name: value for one in fields(settings) if (value := getattr(settings, one.name)) is not None}
         row = replace(visible.block, **known, updated_at=now)
         permission = visible.permission if visible.via is Via.ATTACHED else row.permission
         hot.visible = replace(visible, block=row, permission=permission)
@@ -302,11 +301,10 @@ class MemoryStore:
         if schema == old:
             return visible
         state = state_of(await self.blocks.document(hot, row))
-        content = Content(label=row.label, schema=old, value=value_of(state, old), limit=row.char_limit)
+        content = content_of(row, old, state)
         planned = plan_schema(content, schema, value_of(state, schema))
         if planned.writes:
-            change = DocumentChange(before=state, writes=planned.writes, plain=planned.plain, note=planned.note)
-            return self.blocks.change(visible, hot, change, by, work)
+            return self.blocks.change(visible, hot, state, planned, by, work)
         if planned.plain != row.content_preview:
             work.store(memory_blocks.update_content, row.id, planned.plain, row.frontier, now_text(self._clock))
         return replace(visible, block=replace(row, content_preview=planned.plain))
@@ -339,9 +337,6 @@ class MemoryStore:
             StorageFailed: the disk failed; the file must be opened again.
         """
         await self.blocks.run()
-
-
-_SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned", "metadata", "embedding_model")
 
 
 def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSettings:

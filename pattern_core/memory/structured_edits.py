@@ -17,7 +17,7 @@ from pattern_core.memory.content import (
     parse_editing,
     writes_between,
 )
-from pattern_core.memory.document import AddCount, SpliceItems, Write
+from pattern_core.memory.document import AddCount, SpliceItems, Write, same
 from pattern_core.memory.edits import (
     AppendEntry,
     AppendText,
@@ -58,7 +58,7 @@ from pattern_core.memory.schema import (
     Schema,
     TextSchema,
 )
-from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, same, typed
+from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, typed
 from pattern_db.columns import Json, to_json
 
 

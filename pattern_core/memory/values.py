@@ -83,11 +83,6 @@ def readable(value: Json, depth: int = 0) -> Json:
             return None
 
 
-def same(left: Json, right: Json) -> bool:
-    """Whether two canonical values are the same; unlike `==` it tells true from 1."""
-    return to_json(left) == to_json(right)
-
-
 def of_type(value: Json, kind: FieldType) -> Json:
     """`value` in canonical form, if a field of that kind can hold it.
 

@@ -17,7 +17,6 @@ from pattern_core.memory.document import BlockDocument, DocumentDamaged, UpdateT
 from pattern_core.memory.edits import AppendText
 from pattern_core.memory.opened import (
     LABELS_SHOWN_MAX,
-    DocumentChange,
     Hot,
     OpenBlocks,
     Pending,
@@ -26,6 +25,7 @@ from pattern_core.memory.opened import (
     resolve,
     told,
 )
+from pattern_core.memory.plan import Planned
 from pattern_core.memory.store import store_block, store_settings
 from pattern_core.testing.model import says
 from pattern_core.unit_of_work import UnitOfWork
@@ -287,8 +287,8 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
     hot = Hot(block_id="mem_1", document=BlockDocument(1), pending=Pending())
     work, by = UnitOfWork(), Attribution(author=author, cause={"turn": "turn_1"})
     visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
-    change = DocumentChange(before={}, writes=[UpdateText(text="hello")], plain="hello", note="Said hello")
-    changed = blocks.change(visible, hot, change, by, work)
+    said = Planned(value="hello", plain="hello", note="Said hello", writes=(UpdateText(text="hello"),))
+    changed = blocks.change(visible, hot, {}, said, by, work)
     assert (changed.block.last_seq, changed.block.content_preview, hot.seq) == (1, "hello", 1)
     assert hot.visible is changed
     assert hot.pending.count == 1
@@ -304,9 +304,9 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
 
 async def test_a_block_that_was_not_opened_cannot_be_changed(blocks: OpenBlocks) -> None:
     visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
-    change = DocumentChange(before={}, writes=[], plain="", note="")
+    nothing = Planned(value="", plain="", note="", writes=())
     with pytest.raises(RuntimeError, match="not opened"):
-        blocks.change(visible, Hot(block_id="mem_1"), change, USER_DOES, UnitOfWork())
+        blocks.change(visible, Hot(block_id="mem_1"), {}, nothing, USER_DOES, UnitOfWork())
 
 
 def row(label: str = "notes", owner: str = ADA, number: int = 1) -> BlockRow:

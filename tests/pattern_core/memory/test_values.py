@@ -5,6 +5,7 @@ import math
 import pytest
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.document import same
 from pattern_core.memory.values import (
     COUNT_MAX,
     DEPTH_MAX,
@@ -14,7 +15,6 @@ from pattern_core.memory.values import (
     excerpt,
     of_type,
     readable,
-    same,
     typed,
     whole,
 )
