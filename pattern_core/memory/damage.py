@@ -21,7 +21,7 @@ import trio
 
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import Clock, Randomness, now_text
-from pattern_core.memory.block import Operation, kind_of, schema_of
+from pattern_core.memory.block import Operation, schema_of
 from pattern_core.memory.changes import applied, writes_to
 from pattern_core.memory.checkpoint import pack, segment_of, unpack
 from pattern_core.memory.content import plain, value_of
@@ -283,7 +283,7 @@ def _last_known(connection: Connection, row: BlockRow, state: State, at: int) ->
     except HistoryDamaged:
         at = -1
     is_exact = at == row.last_seq
-    if kind_of(row.metadata) is SchemaKind.TEXT and row.content_preview is not None:
+    if schema_of(row.metadata).kind is SchemaKind.TEXT and row.content_preview is not None:
         is_exact = is_exact and state.get(TEXT, "") == row.content_preview
         rest = {name: value for name, value in state.items() if name != TEXT}
         state = {**rest, TEXT: row.content_preview} if row.content_preview else rest

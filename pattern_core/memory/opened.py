@@ -33,8 +33,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_versions import HistoryRow, Update, UpdateStats
+from pattern_db.tables.block_versions import HistoryRow, UpdateStats
 from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
 
 LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the answer to a wrong label
@@ -64,10 +63,10 @@ class Pending:
     base: int = 0
 
     @classmethod
-    def of(cls, stats: UpdateStats, base: int = 0) -> Pending:
-        """As storage counted it."""
+    def of(cls, stats: UpdateStats) -> Pending:
+        """As storage counted it, without the checkpoint."""
         oldest = None if stats.oldest_at is None else unix_ms(stats.oldest_at)
-        return cls(stats.count, stats.total_bytes, oldest, base)
+        return cls(stats.count, stats.total_bytes, oldest)
 
     def merged(self, count: int, size: int, now_ms: int) -> None:
         """Take off `count` updates of `size` bytes that are in a checkpoint now; those left are taken for new ones."""
@@ -225,13 +224,20 @@ class OpenBlocks:
             DocumentDamaged: what is stored cannot be opened; other blocks can.
         """
         if hot.document is None or hot.seq != row.last_seq:
-            checkpoint, updates, stats = await self._database.read(load, row.id)
+            checkpoint, updates = await self._database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
             try:
                 hot.document = open_document(checkpoint, updates, peer=self.peer)
             except DocumentDamaged as error:
                 raise _damaged(row.label, error) from error
-            base = 0 if checkpoint is None else len(checkpoint.snapshot)
-            hot.seq, hot.pending = row.last_seq, Pending.of(stats, base)
+            hot.seq, hot.pending = (
+                row.last_seq,
+                Pending(
+                    count=len(updates),
+                    size=sum(len(update.update_blob) for update in updates),
+                    oldest_ms=unix_ms(updates[0].created_at) if updates else None,
+                    base=0 if checkpoint is None else len(checkpoint.snapshot),
+                ),
+            )
         return hot.document
 
     def change(
@@ -305,8 +311,8 @@ class OpenBlocks:
         document = self.settled_document(block_id, version)
         try:
             if document is None:
-                checkpoint, updates, _stats = await self._database.read(load, block_id)
-                document = open_document(checkpoint, updates, peer=READER_PEER)
+                stored = await self._database.read(block_checkpoints.get_checkpoint_and_updates, block_id)
+                document = open_document(*stored, peer=READER_PEER)
             state = state_of(document)  # a part may be found damaged only when it is read
         except DocumentDamaged as error:
             raise _damaged(label, error) from error
@@ -381,13 +387,3 @@ def resolve(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
     there = distinct(memory_blocks.list_visible(connection, agent_id))
     labels = ", ".join([one.block.label for one in there[:LABELS_SHOWN_MAX]]) or "none"
     raise NotFound(f"there is no memory block {label!r}; there are: {labels}")
-
-
-def load(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list[Update], UpdateStats]:
-    """What a block's document is made of, and what its updates since the checkpoint come to.
-
-    Raises:
-        NotFound: (of storage) there is no such block.
-    """
-    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
-    return checkpoint, updates, block_versions.get_pending_update_stats(connection, block_id)

@@ -30,7 +30,6 @@ from pattern_core.memory.block import (
     check_limit,
     check_metadata,
     is_agent,
-    kind_of,
     schema_of,
     shaped,
     shown_schema,
@@ -352,7 +351,7 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
     if settings.metadata is None:
         return settings
     old = shown_schema(row.metadata)
-    if "schema" in settings.metadata and kind_of(settings.metadata) is not old.kind:
+    if "schema" in settings.metadata and schema_of(settings.metadata).kind is not old.kind:
         raise InvalidInput(f"{row.label} stays a {old.kind.value}; for another kind of schema make another block")
     if old == TextSchema() and "schema" not in settings.metadata:
         check_metadata(settings.metadata)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.block import kind_of, schema_of
+from pattern_core.memory.block import schema_of
 from pattern_core.memory.plan import check_size
 from pattern_core.memory.schema import (
     Field,
@@ -21,7 +21,7 @@ from pattern_core.memory.values import FieldType
 
 @pytest.mark.parametrize("metadata", [None, {}, {"schema": "Text"}, {"schema": "text"}, {"schema": {"Text": {}}}])
 def test_text_is_the_default_and_is_found_under_its_tag(metadata: dict[str, object] | None) -> None:
-    assert kind_of(metadata) is SchemaKind.TEXT
+    assert schema_of(metadata).kind is SchemaKind.TEXT
 
 
 FIELD = {"name": "mood", "field_type": "Text"}
