@@ -28,9 +28,9 @@ from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
-from pattern_core.memory.past.damage import Repairs
-from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.past.revising import Revisions
+from pattern_core.memory.damage import Repairs
+from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient

@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.edits.regex import PATTERN_CHARS_MAX
+from pattern_core.memory.text_edits import PATTERN_CHARS_MAX
 
 MATCH_TIMEOUT_S = 15.0  # of wall time; the child bounds its own processor time
 _CHILD = Path(__file__).with_name("grep_child.py")

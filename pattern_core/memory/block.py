@@ -14,10 +14,9 @@ from enum import StrEnum
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.limits import Limits
-from pattern_core.memory.shapes.schema import (
+from pattern_core.memory.schema import (
     LogSchema,
     Schema,
-    SchemaKind,
     TextSchema,
     parse_schema,
     to_metadata,
@@ -228,15 +227,6 @@ def schema_of(metadata: Mapping[str, object] | None) -> Schema:
     """
     stored = (metadata or {}).get("schema")
     return TextSchema() if stored is None else parse_schema(stored)
-
-
-def kind_of(metadata: Mapping[str, object] | None) -> SchemaKind:
-    """The kind of the schema that a block's metadata holds; text where it holds none.
-
-    Raises:
-        InvalidInput: as `schema_of`.
-    """
-    return schema_of(metadata).kind
 
 
 def shown_schema(metadata: Mapping[str, object] | None) -> Schema:

@@ -17,7 +17,7 @@ import zstandard
 from pattern_core.ids import Clock, now_text
 from pattern_core.memory.document import (
     READER_PEER,
-    Document,
+    BlockDocument,
     DocumentDamaged,
     has_whole_history,
     nothing,
@@ -89,14 +89,14 @@ def unpack(data: bytes, encoding: Encoding) -> bytes:
         raise DocumentDamaged(f"a stored snapshot cannot be unpacked ({error}); restore a backup") from None
 
 
-def open_document(checkpoint: Checkpoint | None, updates: list[Update], *, peer: int) -> Document:
+def open_document(checkpoint: Checkpoint | None, updates: list[Update], *, peer: int) -> BlockDocument:
     """The document that is stored as a checkpoint and the updates after it.
 
     Raises:
         DocumentDamaged: they do not fit together.
     """
     snapshot = None if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)
-    return Document.load(snapshot, [update.update_blob for update in updates], peer=peer)
+    return BlockDocument.load(snapshot, [update.update_blob for update in updates], peer=peer)
 
 
 class Consolidator:
@@ -178,7 +178,7 @@ def _merge(
 
 
 def segment_of(
-    block_id: str, document: Document, checkpoint: Checkpoint | None, version: bytes, last_seq: int, now: str
+    block_id: str, document: BlockDocument, checkpoint: Checkpoint | None, version: bytes, last_seq: int, now: str
 ) -> Segment:
     """What must be packed away before the document's state becomes the next checkpoint.
 
@@ -198,7 +198,7 @@ def segment_of(
     )
 
 
-def whole_document(connection: Connection, block_id: str) -> Document:
+def whole_document(connection: Connection, block_id: str) -> BlockDocument:
     """The block's document with all of its history: for handing it to somebody else. Slow where it is long.
 
     Raises:
@@ -210,7 +210,7 @@ def whole_document(connection: Connection, block_id: str) -> Document:
     parts = [unpack(segment.data, segment.encoding) for segment in segments]
     if not segments and checkpoint is not None:
         parts = [unpack(checkpoint.snapshot, checkpoint.encoding)]
-    document = Document.load(None, [*parts, *(update.update_blob for update in updates)], peer=READER_PEER)
+    document = BlockDocument.load(None, [*parts, *(update.update_blob for update in updates)], peer=READER_PEER)
     if not has_whole_history(document):
         raise DocumentDamaged("the beginning of the document's history is missing; its content is whole")
     return document

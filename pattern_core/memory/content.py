@@ -11,7 +11,7 @@ Four renderings, kept apart because each has its own reader:
 prompt    the model, between tags that say what it may do; made of the plain text, which is stored, and the schema
 plain     people, search and previews: every part begins a line, and its further lines are indented
 raw       programs: a JSON value
-editing   people in an editor; `parse_editing` reads what they save
+editing   people in an editor, who see `raw` as JSON; `parse_editing` reads what they save
 
 All of it is pure.
 """
@@ -25,8 +25,8 @@ from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import shown_schema
-from pattern_core.memory.document import AddCount, PutField, SpliceItems, SpliceText, State, UpdateText, Write
-from pattern_core.memory.shapes.schema import (
+from pattern_core.memory.document import AddCount, PutField, SpliceItems, SpliceText, State, UpdateText, Write, same
+from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,
     CompositeSchema,
@@ -38,7 +38,7 @@ from pattern_core.memory.shapes.schema import (
     TextSchema,
     Viewport,
 )
-from pattern_core.memory.shapes.values import FieldType, readable, same
+from pattern_core.memory.values import FieldType, readable
 from pattern_db.columns import TIME_CHARS, Json, to_json
 from pattern_db.tables.memory_blocks import VisibleBlock
 
@@ -96,7 +96,7 @@ def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") 
     """
     match schema:
         case TextSchema():
-            return _text_writes(f"{prefix}content", before, after)
+            return text_writes(f"{prefix}content", before, after)
         case MapSchema():
             return [
                 write
@@ -115,7 +115,8 @@ def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") 
             ]
 
 
-def _text_writes(container: str, before: str, after: str) -> list[Write]:
+def text_writes(container: str, before: str, after: str) -> list[Write]:
+    """The fewest changes that make the text `after` of `before`."""
     if before == after:
         return []
     if not before:  # nothing to compare with
@@ -254,13 +255,6 @@ def raw(value: Json, schema: Schema) -> Json:
             return {one.name: raw(value[one.name], one.schema) for one in schema.sections}
         case _:
             return value
-
-
-def editing(value: Json, schema: Schema) -> str:
-    """The content for an editor: a text as it is, all else as indented JSON. Saving it unchanged changes nothing."""
-    if isinstance(schema, TextSchema):
-        return str(value)
-    return json.dumps(raw(value, schema), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def parse_editing(text: str, schema: Schema) -> Json:

@@ -18,10 +18,10 @@ Source: loro 1.x encoding; containers as in the memory design, so that documents
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import zstandard
 from loro import (
@@ -33,6 +33,7 @@ from loro import (
     Frontiers,
     ListDiffItem,
     LoroDoc,
+    LoroText,
     TextDelta,
     VersionVector,
 )
@@ -69,7 +70,7 @@ class HistoryDamaged(PatternError):
 class SpliceText:
     """Replace `delete` code points of the text `container` from `at` on by `insert`."""
 
-    container: str
+    container: str = TEXT
     at: int
     delete: int
     insert: str
@@ -79,7 +80,7 @@ class SpliceText:
 class UpdateText:
     """Make the text `container` this one; the document finds the smallest difference."""
 
-    container: str
+    container: str = TEXT
     text: str
 
 
@@ -107,7 +108,7 @@ class AddCount:
     """Add `delta` to the counter `container`."""
 
     container: str
-    delta: int
+    delta: float
 
 
 Write = SpliceText | UpdateText | PutField | SpliceItems | AddCount
@@ -167,8 +168,8 @@ def new_peer(randomness: Randomness) -> int:
     return randomness.getrandbits(PEER_BITS)
 
 
-class Document:
-    """A document with its history. Not for use by two tasks at once; edits count from `commit` on."""
+class BlockDocument:
+    """A document with its history. Not for use by two tasks at once."""
 
     __slots__ = ("_doc",)
 
@@ -178,7 +179,7 @@ class Document:
             self._doc.peer_id = peer
 
     @classmethod
-    def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Document:
+    def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Self:
         """The document that `snapshot` (None: an empty one) and then `updates` make.
 
         Only for bytes that this program stored: those from outside go through `memory.foreign` first, because rare
@@ -200,31 +201,25 @@ class Document:
         with _translated("reading"):
             return self._doc.get_text(TEXT).to_string()
 
-    @property
-    def length(self) -> int:
-        """Code points of the text of a text document, without making it."""
-        return self._doc.get_text(TEXT).len_unicode
-
     def sign(
-        self,
-        before: State,
-        edit: Callable[[Document], None],
-        author: str,
-        cause: Mapping[str, str],
-        *,
-        now_ms: int,
+        self, before: State, writes: Iterable[Write], author: str, cause: Mapping[str, str], *, now_ms: int
     ) -> Signed:
-        """Let `edit` change the document, which holds `before` (`state_of`), and commit that as one change.
+        """Make the writes in the document, which holds `before` (`state_of`), and commit them as one change.
+
+        The document's history keeps the second, and `{"by": author, **cause}` as JSON.
 
         Raises:
-            DocumentDamaged: the change does not fit, or the library failed. Drop the document.
+            DocumentDamaged: they were made for another content, or the library failed. Drop the document.
         """
         events: list[DiffEvent] = []
+        message = json.dumps({"by": author, **cause}, ensure_ascii=False, separators=(",", ":"))
         with _translated("an edit"):
             version = self._doc.oplog_vv
             subscription = self._doc.subscribe_root(events.append)  # it may not raise, and appending does not
-            edit(self)
-            self.commit(author, cause, now_ms=now_ms)
+            self.apply(writes)
+            self._doc.set_next_commit_message(message)
+            self._doc.set_next_commit_timestamp(now_ms // 1000)
+            self._doc.commit()
             del subscription  # which ends it
             update = self._doc.export(ExportMode.Updates(version))
             frontier = self._doc.oplog_frontiers.encode()
@@ -233,110 +228,46 @@ class Document:
         return Signed(update=update, frontier=frontier, change=change)
 
     def apply(self, writes: Iterable[Write]) -> None:
-        """Make the changes, in their order.
+        """Make the writes, in their order; they count from `sign` on.
+
+        Of two who put a field at once one wins, on all copies; what others add to a counter at the same time counts.
 
         Raises:
             DocumentDamaged: they were made for another content. Drop the document.
         """
-        for write in writes:
-            match write:
-                case SpliceText():
-                    self.splice(write.at, write.delete, write.insert, write.container)
-                case UpdateText():
-                    self.set_text(write.text, write.container)
-                case PutField():
-                    self.put_field(write.container, write.key, write.value)
-                case SpliceItems():
-                    self.splice_items(write.container, write.at, write.delete, write.insert)
-                case AddCount():
-                    self.add(write.container, write.delta)
-
-    def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
-        """Replace `delete` code points from `at` on by `insert`.
-
-        Raises:
-            DocumentDamaged: the range is not within the text: the caller counted in another text.
-        """
         with _translated("an edit"):
-            text = self._doc.get_text(container)
-            if delete:
-                text.delete(at, delete)
-            if insert:
-                text.insert(at, insert)
-
-    def append(self, text: str) -> None:
-        """Add `text` at the end of a text document."""
-        self.splice(self.length, 0, text)
-
-    def set_text(self, text: str, container: str = TEXT) -> None:
-        """Make the text `text` by the fewest changes, so that what others change meanwhile survives the merge.
-
-        Where the fewest would take too long to find, whole lines are replaced, and at worst all that lies between
-        the common start and the common end.
-        """
-        with _translated("an edit"):
-            held = self._doc.get_text(container)
-            for update in (held.update, held.update_by_line):
-                try:
-                    update(text, timeout_ms=UPDATE_TIMEOUT_MS)
-                except ValueError:  # the wheel's word for a timeout; nothing was changed
-                    continue
-                return
-            before = held.to_string()
-        start, end, middle = _difference(before, text)
-        self.splice(start, end - start, middle, container)
-
-    def put_field(self, container: str, key: str, value: Json) -> None:
-        """Set `key` of the map `container`; None removes it. Of two who set it at once one wins, on all copies."""
-        with _translated("an edit"):
-            fields = self._doc.get_map(container)
-            if value is not None:
-                fields.insert(key, value)
-            elif fields.get(key) is not None:
-                fields.delete(key)
-
-    def splice_items(self, container: str, at: int, delete: int, insert: Sequence[Json]) -> None:
-        """Replace `delete` items of the list `container` from `at` on (from 0) by those of `insert`.
-
-        Raises:
-            DocumentDamaged: the range is not within the list.
-        """
-        with _translated("an edit"):
-            items = self._doc.get_list(container)
-            if delete:
-                items.delete(at, delete)
-            for offset, item in enumerate(insert):
-                items.insert(at + offset, item)
-
-    def add(self, container: str, delta: float) -> None:
-        """Add `delta` to the counter `container`; what others add at the same time counts as well."""
-        with _translated("an edit"):
-            self._doc.get_counter(container).increment(delta)
-
-    def commit(self, author: str, cause: Mapping[str, str], *, now_ms: int) -> None:
-        """End the edit; the document's history keeps the second, and `{"by": author, **cause}` as JSON."""
-        message = json.dumps({"by": author, **cause}, ensure_ascii=False, separators=(",", ":"))
-        with _translated("a commit"):
-            self._doc.set_next_commit_message(message)
-            self._doc.set_next_commit_timestamp(now_ms // 1000)
-            self._doc.commit()
+            for write in writes:
+                match write:
+                    case SpliceText():
+                        text = self._doc.get_text(write.container)
+                        if write.delete:
+                            text.delete(write.at, write.delete)
+                        if write.insert:
+                            text.insert(write.at, write.insert)
+                    case UpdateText():
+                        _update(self._doc.get_text(write.container), write.text)
+                    case PutField():
+                        fields = self._doc.get_map(write.container)
+                        if write.value is not None:
+                            fields.insert(write.key, write.value)
+                        elif fields.get(write.key) is not None:
+                            fields.delete(write.key)
+                    case SpliceItems():
+                        items = self._doc.get_list(write.container)
+                        if write.delete:
+                            items.delete(write.at, write.delete)
+                        for offset, item in enumerate(write.insert):
+                            items.insert(write.at + offset, item)
+                    case AddCount():
+                        self._doc.get_counter(write.container).increment(write.delta)
 
     def version(self) -> bytes:
-        """Everything that the document has seen, for `export_since` and `is_at`.
+        """Everything that the document has seen, for `export_since`.
 
         The same version may come as different bytes: the library writes its parts in no fixed order.
         """
         with _translated("a version"):
             return self._doc.oplog_vv.encode()
-
-    def is_at(self, version: bytes) -> bool:
-        """Whether the document has seen exactly what `version` says.
-
-        Raises:
-            DocumentDamaged: `version` is not a version.
-        """
-        with _translated("a version"):
-            return self._doc.oplog_vv == VersionVector.decode(version)
 
     def frontier(self) -> bytes:
         """The newest changes, which name this state of the document: a few bytes."""
@@ -344,7 +275,7 @@ class Document:
             return self._doc.oplog_frontiers.encode()
 
     def export_since(self, version: bytes) -> bytes:
-        """What came after `version`, as bytes for `import_update`. Never empty: ask `is_at` whether anything did.
+        """What came after `version`, as bytes for `import_update`. Never empty.
 
         Raises:
             DocumentDamaged: `version` is not a version.
@@ -367,6 +298,25 @@ class Document:
             status = self._doc.import_(update)
         if status.pending is not None:
             raise DocumentDamaged("an update builds on another one that is missing; restore the block from a backup")
+
+
+def _update(held: LoroText, text: str) -> None:
+    """Make the text `text` by the fewest changes, so that what others change meanwhile survives the merge.
+
+    Where the fewest would take too long to find, whole lines are replaced, and at worst all that lies between the
+    common start and the common end.
+    """
+    for update in (held.update, held.update_by_line):
+        try:
+            update(text, timeout_ms=UPDATE_TIMEOUT_MS)
+        except ValueError:  # the wheel's word for a timeout; nothing was changed
+            continue
+        return
+    start, end, middle = _difference(held.to_string(), text)
+    if end > start:
+        held.delete(start, end - start)
+    if middle:
+        held.insert(start, middle)
 
 
 def _difference(before: str, after: str) -> tuple[int, int, str]:
@@ -518,14 +468,14 @@ def _from_json(part: Json) -> Part:
     return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
 
 
-def state_of(document: Document) -> State:
+def state_of(document: BlockDocument) -> State:
     """What the document holds, by root container; those that are empty are left out."""
     with _translated("reading"):
         whole: Json = document._doc.get_deep_value()  # of a document always an object
     return {name: value for name, value in whole.items() if value}
 
 
-def document_at(document: Document, frontier: bytes) -> Document:
+def document_at(document: BlockDocument, frontier: bytes) -> BlockDocument:
     """The document as it was at `frontier`; slow where the history is long, and it holds the interpreter meanwhile.
 
     Raises:
@@ -533,16 +483,16 @@ def document_at(document: Document, frontier: bytes) -> Document:
     """
     with _translated("an earlier version"):
         earlier = document._doc.fork_at(Frontiers.decode(frontier)).export(ExportMode.Snapshot())
-    return Document.load(earlier, peer=READER_PEER)
+    return BlockDocument.load(earlier, peer=READER_PEER)
 
 
-def state_snapshot(document: Document) -> bytes:
+def state_snapshot(document: BlockDocument) -> bytes:
     """What the document holds now and enough of its version to go on from, without its history."""
     with _translated("a snapshot"):
         return document._doc.export(ExportMode.ShallowSnapshot(document._doc.oplog_frontiers))
 
 
-def has_whole_history(document: Document) -> bool:
+def has_whole_history(document: BlockDocument) -> bool:
     """Whether the document knows its operations from the very first on; `export_since(NOTHING)` then holds it all."""
     with _translated("reading"):
         return not document._doc.is_shallow()

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from pattern_core.memory.document import Document
+from pattern_core.memory.document import BlockDocument, UpdateText, same, state_of
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 
@@ -25,15 +25,12 @@ def merge_texts(base: str, mine: str, theirs: str) -> str:
         return theirs
     if theirs == base:
         return mine
-    common = Document(_MINE)
-    common.set_text(base)
-    common.commit("base", {}, now_ms=0)
-    snapshot, version = common.snapshot(), common.version()
-    other = Document.load(snapshot, peer=_THEIRS)
-    for document, text in ((common, mine), (other, theirs)):
-        document.set_text(text)
-        document.commit("side", {}, now_ms=0)
-    common.import_update(other.export_since(version))
+    common = BlockDocument(_MINE)
+    common.sign({}, [UpdateText(text=base)], "base", {}, now_ms=0)
+    other = BlockDocument.load(common.snapshot(), peer=_THEIRS)
+    signed = other.sign(state_of(other), [UpdateText(text=theirs)], "side", {}, now_ms=0)
+    common.sign(state_of(common), [UpdateText(text=mine)], "side", {}, now_ms=0)
+    common.import_update(signed.update)
     return common.text
 
 
@@ -43,9 +40,9 @@ def merge_values(base: Value, mine: Value, theirs: Value) -> Value:
     Where both changed a number, a truth value or a type, mine counts. A key that one side took away and the other
     changed stays.
     """
-    if _same(mine, base) or _same(mine, theirs):
+    if same(mine, base) or same(mine, theirs):
         return theirs
-    if _same(theirs, base):
+    if same(theirs, base):
         return mine
     match base, mine, theirs:
         case dict(), dict(), dict():
@@ -64,7 +61,7 @@ def _merged_objects(base: dict[str, Value], mine: dict[str, Value], theirs: dict
             merged[key] = merge_values(base.get(key), mine[key], theirs[key])
             continue
         kept = mine[key] if key in mine else theirs[key]
-        if key not in base or not _same(kept, base[key]):  # added by one, or changed by the one that kept it
+        if key not in base or not same(kept, base[key]):  # added by one, or changed by the one that kept it
             merged[key] = kept
     return merged
 
@@ -89,7 +86,3 @@ def _merged_lists(base: list[Value], mine: list[Value], theirs: list[Value]) -> 
 
 def _key(item: Value) -> str:
     return json.dumps(item, sort_keys=True)
-
-
-def _same(left: Value, right: Value) -> bool:
-    return _key(left) == _key(right)  # `==` alone takes 1, 1.0 and true for the same

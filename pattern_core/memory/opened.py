@@ -7,8 +7,7 @@ of the disk. A bounded number of documents stays open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,17 +17,24 @@ from pattern_core.errors import NotFound
 from pattern_core.ids import Clock, Randomness
 from pattern_core.memory.block import Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, open_document
-from pattern_core.memory.document import READER_PEER, Document, DocumentDamaged, State, new_peer, packed, state_of
+from pattern_core.memory.document import (
+    READER_PEER,
+    BlockDocument,
+    DocumentDamaged,
+    State,
+    new_peer,
+    packed,
+    state_of,
+)
+from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_db import errors as storage
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import HistoryKind, UpdateSource
-from pattern_db.tables import agents, block_checkpoints, block_versions, memory_blocks
-from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_versions import HistoryRow, Update, UpdateStats
-from pattern_db.tables.memory_blocks import Attribution, BlockRow, Via, VisibleBlock
+from pattern_db.enums import UpdateSource
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables.block_versions import HistoryRow, UpdateStats
+from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
 
 LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the answer to a wrong label
 SEEN_MAX = 1_024  # agents whose visible blocks are kept in memory
@@ -57,16 +63,10 @@ class Pending:
     base: int = 0
 
     @classmethod
-    def of(cls, stats: UpdateStats, base: int = 0) -> Pending:
-        """As storage counted it."""
+    def of(cls, stats: UpdateStats) -> Pending:
+        """As storage counted it, without the checkpoint."""
         oldest = None if stats.oldest_at is None else unix_ms(stats.oldest_at)
-        return cls(stats.count, stats.total_bytes, oldest, base)
-
-    def add(self, size: int, now_ms: int) -> None:
-        """Count one more update of `size` bytes."""
-        self.count += 1
-        self.size += size
-        self.oldest_ms = now_ms if self.oldest_ms is None else self.oldest_ms
+        return cls(stats.count, stats.total_bytes, oldest)
 
     def merged(self, count: int, size: int, now_ms: int) -> None:
         """Take off `count` updates of `size` bytes that are in a checkpoint now; those left are taken for new ones."""
@@ -88,9 +88,9 @@ class Pending:
 class Hot:
     """One block that is open or waited for.
 
-    `document` is None until it is loaded, `seq` the newest update in it. While `holder` has the block, `row` is the
-    block as it will be once the holder's work is committed, and `author` who changes it; `is_changed` tells that the
-    holder changed something.
+    `document` is None until it is loaded, `seq` the newest update in it, `pending` what its updates come to. While
+    `holder` has the block, `visible` is the block as the holder will see it once its work is committed (None if it did
+    not change it), and `author` who changes it; `is_changed` tells that the holder changed something.
     """
 
     block_id: str
@@ -98,27 +98,12 @@ class Hot:
     gate: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(1, max_value=1))
     users: int = 0
     holder: UnitOfWork | None = None
-    document: Document | None = None
+    document: BlockDocument | None = None
     seq: int = 0
-    pending: Pending | None = None
-    row: BlockRow | None = None
+    pending: Pending = field(default_factory=Pending)
+    visible: VisibleBlock | None = None
     author: str = ""
     is_changed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentChange:
-    """A change of an open document, which holds `before`: `edit` makes it and does not commit. `plain` is the plain
-    rendering after it; the rest is what its line of history says.
-    """
-
-    before: State
-    edit: Callable[[Document], None]
-    plain: str
-    note: str
-    kind: HistoryKind = HistoryKind.EDIT
-    stack: str | None = None
-    reverts: int | None = None
 
 
 class OpenBlocks:
@@ -162,15 +147,16 @@ class OpenBlocks:
         known = self._seen.get(agent_id)
         if known is None or known[0] != self.generation:
             generation = self.generation
-            known = (generation, *await self._database.read(with_owners, agent_id))
+            stored = await self._database.read(memory_blocks.list_visible, agent_id)
+            known = (generation, stored, {one.block.agent_id: one.lender for one in stored if one.lender is not None})
             if len(self._seen) >= SEEN_MAX:
                 self._seen.clear()  # rare, and filled again by those who are at work
             self._seen[agent_id] = known
         author, first = agent_author(agent_id), dict[str, VisibleBlock]()
         for visible in known[1]:
             hot = self._open.get(visible.block.id)
-            if hot is not None and hot.row is not None and hot.is_changed and hot.author == author:
-                visible = as_is(visible, hot.row)
+            if hot is not None and hot.visible is not None and hot.author == author:
+                visible = hot.visible
             if visible.block.is_active:
                 first.setdefault(visible.block.label, visible)
         return list(first.values()), known[2]
@@ -207,8 +193,8 @@ class OpenBlocks:
                     if hot.holder is not work:
                         hot.users -= 1
                 work.when_settled(partial(self._settled, hot))
-            if hot.row is not None:  # this unit of work changed it already, and no other did
-                return as_is(visible, hot.row), hot
+            if hot.visible is not None:  # this unit of work changed it already, and no other did
+                return hot.visible, hot
             if generation == self.generation:
                 return visible, hot
             # Something was stored while this one read and waited: read again, now that the block cannot change.
@@ -220,76 +206,97 @@ class OpenBlocks:
             if not committed:
                 # The document has seen what the disk has not. The numbers that its edits were given must not be given
                 # to others, so the next ones come from another peer.
-                hot.document, hot.pending = None, None
+                hot.document, hot.pending = None, Pending()
                 self.peer = new_peer(self._randomness)
-            elif hot.pending is not None and hot.pending.is_due(self._clock.now_ms()):
+            elif hot.pending.is_due(self._clock.now_ms()):
                 self.consolidator.ask(hot.block_id)
-        hot.holder, hot.row, hot.author, hot.is_changed = None, None, "", False
+        hot.holder, hot.visible, hot.author, hot.is_changed = None, None, "", False
         hot.users -= 1
         hot.gate.release()
         if (surplus := len(self._open) - self._open_max) > 0:
             for block_id in [one.block_id for one in self._open.values() if one.users == 0][:surplus]:
                 del self._open[block_id]
 
-    async def document(self, hot: Hot, row: BlockRow) -> Document:
+    async def document(self, hot: Hot, row: BlockRow) -> BlockDocument:
         """The open document of a block that is held, as it stands at `row`.
 
         Raises:
             DocumentDamaged: what is stored cannot be opened; other blocks can.
         """
         if hot.document is None or hot.seq != row.last_seq:
-            checkpoint, updates, stats = await self._database.read(load, row.id)
+            checkpoint, updates = await self._database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
             try:
                 hot.document = open_document(checkpoint, updates, peer=self.peer)
             except DocumentDamaged as error:
                 raise _damaged(row.label, error) from error
-            base = 0 if checkpoint is None else len(checkpoint.snapshot)
-            hot.seq, hot.pending = row.last_seq, Pending.of(stats, base)
+            hot.seq, hot.pending = (
+                row.last_seq,
+                Pending(
+                    count=len(updates),
+                    size=sum(len(update.update_blob) for update in updates),
+                    oldest_ms=unix_ms(updates[0].created_at) if updates else None,
+                    base=0 if checkpoint is None else len(checkpoint.snapshot),
+                ),
+            )
         return hot.document
 
     def change(
-        self, visible: VisibleBlock, hot: Hot, change: DocumentChange, by: Attribution, work: UnitOfWork
+        self, visible: VisibleBlock, hot: Hot, before: State, planned: Planned, by: Attribution, work: UnitOfWork
     ) -> VisibleBlock:
-        """Make the change in the held block's open document and have `work` store it; return the block as it is then.
+        """Make the change in the held block's open document, which holds `before`, and have `work` store it; return the
+        block as it is then.
 
         Nothing waits in here: the document and the unit of work change together.
 
         Raises:
-            DocumentDamaged: the change does not fit, or the library failed. The document is dropped.
+            DocumentDamaged: it does not fit, or the library failed. The document is dropped.
         """
         if hot.document is None:
             raise RuntimeError("the block was held but not opened")
         now_ms = self._clock.now_ms()
         hot.is_changed, hot.author = True, by.author  # first, so that a document that fails half way is dropped
-        signed = hot.document.sign(change.before, change.edit, by.author, by.cause or {}, now_ms=now_ms)
+        signed = hot.document.sign(before, planned.writes, by.author, by.cause or {}, now_ms=now_ms)
         row = replace(
             visible.block,
-            content_preview=change.plain,
+            content_preview=planned.plain,
             frontier=signed.frontier,
             last_seq=visible.block.last_seq + 1,
             updated_at=iso(now_ms),
         )
-        hot.row, hot.seq = row, row.last_seq
-        if hot.pending is not None:
-            hot.pending.add(len(signed.update), now_ms)
+        hot.visible, hot.seq = replace(visible, block=row), row.last_seq
+        pending = hot.pending
+        pending.count, pending.size = pending.count + 1, pending.size + len(signed.update)
+        pending.oldest_ms = now_ms if pending.oldest_ms is None else pending.oldest_ms
         line = HistoryRow(
             block_id=row.id,
             seq=row.last_seq,
             frontiers=signed.frontier.hex(),
             changed_by=by.author,
             timestamp=row.updated_at,
-            change_summary=change.note,
+            change_summary=planned.note,
             cause=by.cause,
-            kind=change.kind,
-            stack=change.stack,
-            reverts=change.reverts,
+            kind=planned.kind,
+            stack=planned.stack,
+            reverts=planned.reverts,
             change=packed(signed.change),
         )
-        work.store(store_edit, row, signed.update, line, by)
+        source = UpdateSource.AGENT if is_agent(by.author) else UpdateSource.MANUAL
+        work.store(
+            block_versions.store_update,
+            row.id,
+            signed.update,
+            source,
+            row.updated_at,
+            row.frontier,
+            by,
+            row.content_preview,
+            expected_seq=row.last_seq,  # others wait for the block, so no other writer can have been given that number
+        )
+        work.store(block_versions.append, line)
         work.event("memory.changed", told(row, by))
-        return replace(visible, block=row)
+        return hot.visible
 
-    def settled_document(self, block_id: str, version: int) -> Document | None:
+    def settled_document(self, block_id: str, version: int) -> BlockDocument | None:
         """The block's document if it is open, stored as it stands and at `version`. For reading, without waiting."""
         hot = self._open.get(block_id)
         return hot.document if hot is not None and hot.seq == version and not hot.is_changed else None
@@ -304,8 +311,8 @@ class OpenBlocks:
         document = self.settled_document(block_id, version)
         try:
             if document is None:
-                checkpoint, updates, _stats = await self._database.read(load, block_id)
-                document = open_document(checkpoint, updates, peer=READER_PEER)
+                stored = await self._database.read(block_checkpoints.get_checkpoint_and_updates, block_id)
+                document = open_document(*stored, peer=READER_PEER)
             state = state_of(document)  # a part may be found damaged only when it is read
         except DocumentDamaged as error:
             raise _damaged(label, error) from error
@@ -336,13 +343,8 @@ class OpenBlocks:
 
     def _on_merged(self, block_id: str, count: int, size: int) -> None:
         hot = self._open.get(block_id)
-        if hot is not None and hot.pending is not None:
+        if hot is not None:
             hot.pending.merged(count, size, self._clock.now_ms())
-
-
-def as_is(visible: VisibleBlock, row: BlockRow) -> VisibleBlock:
-    """The block as its holder left it, with the permission that follows."""
-    return replace(visible, block=row, permission=visible.permission if visible.via is Via.ATTACHED else row.permission)
 
 
 def told(row: BlockRow, by: Attribution) -> dict[str, object]:
@@ -374,16 +376,6 @@ def distinct(visible: Sequence[VisibleBlock]) -> Sequence[VisibleBlock]:
     return list(first.values())
 
 
-def with_owners(connection: Connection, agent_id: str) -> tuple[list[VisibleBlock], dict[str, str]]:
-    """What the agent sees, and the names of those who lent it blocks, by id; a group lends without a name."""
-    visible = memory_blocks.list_visible(connection, agent_id)
-    names: dict[str, str] = {}
-    for owner in {one.block.agent_id for one in visible if one.via is Via.ATTACHED}:
-        with suppress(storage.NotFound):
-            names[owner] = agents.get(connection, owner).name
-    return visible, names
-
-
 def resolve(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
     """The block that the agent means by the label: its own, else one lent to it, else the constellation's.
 
@@ -395,29 +387,3 @@ def resolve(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
     there = distinct(memory_blocks.list_visible(connection, agent_id))
     labels = ", ".join([one.block.label for one in there[:LABELS_SHOWN_MAX]]) or "none"
     raise NotFound(f"there is no memory block {label!r}; there are: {labels}")
-
-
-def load(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list[Update], UpdateStats]:
-    """What a block's document is made of, and what its updates since the checkpoint come to.
-
-    Raises:
-        NotFound: (of storage) there is no such block.
-    """
-    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
-    return checkpoint, updates, block_versions.get_pending_update_stats(connection, block_id)
-
-
-def store_edit(connection: Connection, row: BlockRow, update: bytes, line: HistoryRow, by: Attribution) -> None:
-    """Store what one edit writes: the update, the text for search and lists of the block after it, its line of history.
-
-    Raises:
-        NotFound: (of storage) the block has been deleted.
-        Conflict: (of storage) another writer was first.
-    """
-    source = UpdateSource.AGENT if is_agent(by.author) else UpdateSource.MANUAL
-    seq = block_versions.store_update(
-        connection, row.id, update, source, row.updated_at, row.frontier, by, row.content_preview
-    )
-    if seq != row.last_seq:  # others wait for the block, so no other writer may have given out that number
-        raise storage.Conflict(f"the block {row.label} was changed by another writer; read it again")
-    block_versions.append(connection, line)

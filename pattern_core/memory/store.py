@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from pattern_core.approvals import Approval, ApprovalAnswer, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
@@ -30,7 +30,6 @@ from pattern_core.memory.block import (
     check_limit,
     check_metadata,
     is_agent,
-    kind_of,
     schema_of,
     shaped,
     shown_schema,
@@ -38,14 +37,21 @@ from pattern_core.memory.block import (
     with_schema,
 )
 from pattern_core.memory.checkpoint import pack
-from pattern_core.memory.consent import Proposal, asked_note, needs_consent, proposal_of, question, subject_of
 from pattern_core.memory.content import entry_text, raw, value_of
-from pattern_core.memory.document import Document, Signed, packed, state_of
-from pattern_core.memory.edits.edit import BlockEdit
-from pattern_core.memory.edits.plan import Content, plan, plan_schema, plan_start
-from pattern_core.memory.edits.structured import Writer
-from pattern_core.memory.opened import DocumentChange, Hot, OpenBlocks, as_is, distinct, resolve, told
-from pattern_core.memory.shapes.schema import TIMESTAMP, LogSchema, Schema, TextSchema
+from pattern_core.memory.document import BlockDocument, Signed, packed, state_of
+from pattern_core.memory.edits import (
+    BlockEdit,
+    Editor,
+    Proposal,
+    asked_note,
+    needs_consent,
+    proposal_of,
+    question,
+    subject_of,
+)
+from pattern_core.memory.opened import Hot, OpenBlocks, distinct, resolve, told
+from pattern_core.memory.plan import content_of, plan, plan_schema, plan_start
+from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
 from pattern_db.columns import Json, canonical
@@ -100,11 +106,11 @@ class MemoryStore:
         label, limit = check_label(new.label), check_limit(new.char_limit, self._limits)
         new, schema = shaped(new)
         now = now_text(self._clock)
-        planned = plan_start(new, schema, limit, Writer(author=author, now=now, is_agent=False))
-        document, signed = Document(self.blocks.peer), None
+        planned = plan_start(new, schema, limit, Editor(author=author, now=now, is_agent=False))
+        document, signed = BlockDocument(self.blocks.peer), None
         if planned.writes:
             now_ms = self._clock.now_ms()
-            signed = document.sign({}, lambda one: one.apply(planned.writes), author, cause or {}, now_ms=now_ms)
+            signed = document.sign({}, planned.writes, author, cause or {}, now_ms=now_ms)
         row = BlockRow(
             id=self._ids.new("mem"),
             agent_id=owner,
@@ -143,15 +149,6 @@ class MemoryStore:
         """
         visible = await self._database.read(memory_blocks.list_visible, agent_id)
         return [view_of(one) for one in distinct(visible)]
-
-    async def value(self, agent_id: str, label: str) -> Json:
-        """The content of the block that `agent_id` means by `label`, as a JSON value; a string for text.
-
-        Raises:
-            NotFound: there is none; the message lists those that there are.
-            DocumentDamaged: the stored document cannot be opened.
-        """
-        return await self.value_of(await self.view(agent_id, label))
 
     async def value_of(self, view: BlockView) -> Json:
         """The content of the block in `view` as a JSON value. Text comes from the view, all else from its document.
@@ -238,19 +235,16 @@ class MemoryStore:
         row, by = visible.block, asked.by
         schema = schema_of(row.metadata)
         before = state_of(await self.blocks.document(hot, row))
-        content = Content(label=row.label, schema=schema, value=value_of(before, schema), limit=row.char_limit)
-        writer = Writer(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
-        planned = await plan(content, asked.edit, writer)
+        content = content_of(row, schema, before)
+        editor = Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
+        planned = await plan(content, asked.edit, editor)
         if not planned.writes:
             return Edited(block=view_of(visible), note=planned.note, is_changed=False)
         consent = self._consent
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
             return Edited(block=view_of(visible), note=asked_note(row, approval_id), is_changed=False)
-        change = DocumentChange(
-            before=before, edit=lambda one: one.apply(planned.writes), plain=planned.plain, note=planned.note
-        )
-        changed = self.blocks.change(visible, hot, change, by, work)
+        changed = self.blocks.change(visible, hot, before, planned, by, work)
         if isinstance(schema, LogSchema):
             archive(changed.block, schema, planned.moved, self._ids, work)
         return Edited(block=view_of(changed), note=planned.note, is_changed=True)
@@ -289,11 +283,14 @@ class MemoryStore:
         if settings.metadata is not None:
             visible = await self._reshaped(visible, hot, schema_of(settings.metadata), by, work)
         now = now_text(self._clock)
-        known = {name: value for name in _SETTINGS if (value := getattr(settings, name)) is not None}
-        hot.row, hot.author, hot.is_changed = replace(visible.block, **known, updated_at=now), by.author, True
+        known = {one.name: value for one in fields(settings) if (value := getattr(settings, one.name)) is not None}
+        row = replace(visible.block, **known, updated_at=now)
+        permission = visible.permission if visible.via is Via.ATTACHED else row.permission
+        hot.visible = replace(visible, block=row, permission=permission)
+        hot.author, hot.is_changed = by.author, True
         work.store(store_settings, visible.block.id, settings, now)
-        work.event("memory.changed", told(hot.row, by))
-        return view_of(as_is(visible, hot.row))
+        work.event("memory.changed", told(row, by))
+        return view_of(hot.visible)
 
     async def _reshaped(
         self, visible: VisibleBlock, hot: Hot, schema: Schema, by: Attribution, work: UnitOfWork
@@ -303,13 +300,10 @@ class MemoryStore:
         if schema == old:
             return visible
         state = state_of(await self.blocks.document(hot, row))
-        content = Content(label=row.label, schema=old, value=value_of(state, old), limit=row.char_limit)
+        content = content_of(row, old, state)
         planned = plan_schema(content, schema, value_of(state, schema))
         if planned.writes:
-            change = DocumentChange(
-                before=state, edit=lambda one: one.apply(planned.writes), plain=planned.plain, note=planned.note
-            )
-            return self.blocks.change(visible, hot, change, by, work)
+            return self.blocks.change(visible, hot, state, planned, by, work)
         if planned.plain != row.content_preview:
             work.store(memory_blocks.update_content, row.id, planned.plain, row.frontier, now_text(self._clock))
         return replace(visible, block=replace(row, content_preview=planned.plain))
@@ -326,9 +320,10 @@ class MemoryStore:
         by = Attribution(author=author, cause=cause)
         async with given_or_alone(work, self._commit) as unit:
             visible, hot = await self.blocks.hold(agent_id, label, by, Operation.DELETE, unit)
-            hot.row, hot.author, hot.is_changed = replace(visible.block, is_active=False), by.author, True
+            row = replace(visible.block, is_active=False)
+            hot.visible, hot.author, hot.is_changed = replace(visible, block=row), by.author, True
             unit.store(memory_blocks.deactivate, visible.block.id, now_text(self._clock))
-            unit.event("memory.changed", {**told(hot.row, by), "deleted": True})
+            unit.event("memory.changed", {**told(row, by), "deleted": True})
 
     def forget(self, owner: str) -> None:
         """Close what is open of an owner's blocks, and read again who it is: it was renamed or deleted."""
@@ -341,18 +336,6 @@ class MemoryStore:
             StorageFailed: the disk failed; the file must be opened again.
         """
         await self.blocks.run()
-
-    async def consolidate(self, block_id: str) -> bool:
-        """Merge a block's stored updates into a checkpoint, now; return whether there were any.
-
-        Raises:
-            NotFound: (of storage) there is no such block.
-            DocumentDamaged: the stored document cannot be opened; nothing is changed.
-        """
-        return await self.blocks.consolidator.consolidate(block_id)
-
-
-_SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned", "metadata", "embedding_model")
 
 
 def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSettings:
@@ -368,7 +351,7 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
     if settings.metadata is None:
         return settings
     old = shown_schema(row.metadata)
-    if "schema" in settings.metadata and kind_of(settings.metadata) is not old.kind:
+    if "schema" in settings.metadata and schema_of(settings.metadata).kind is not old.kind:
         raise InvalidInput(f"{row.label} stays a {old.kind.value}; for another kind of schema make another block")
     if old == TextSchema() and "schema" not in settings.metadata:
         check_metadata(settings.metadata)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.shapes.schema import (
+from pattern_core.memory.schema import (
     CompositeSchema,
     Field,
     ListSchema,
@@ -17,7 +17,7 @@ from pattern_core.memory.shapes.schema import (
     TextSchema,
     to_metadata,
 )
-from pattern_core.memory.shapes.values import FieldType
+from pattern_core.memory.values import FieldType
 from pattern_db.enums import BlockType
 
 _TASK = MapSchema(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pattern_core.errors import NotFound, PatternError
-from pattern_core.memory.past.history import BlockHistory
+from pattern_core.memory.history import BlockHistory
 from pattern_core.prompts.activity import noted_line, turn_line
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, time_words
 from pattern_core.prompts.parts import PLACES, Kind, LoggedPart, Place, PromptLog, check_of, read_log

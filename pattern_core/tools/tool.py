@@ -33,7 +33,7 @@ from pattern_db.enums import EffectClass
 
 if TYPE_CHECKING:
     from pattern_core.halt import Halt
-    from pattern_core.memory.past.revising import Revisions
+    from pattern_core.memory.revisions import Revisions
     from pattern_core.memory.sharing import Sharing
     from pattern_core.memory.store import Cause, MemoryStore
     from pattern_core.search import SearchRequest, SearchResult

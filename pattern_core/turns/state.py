@@ -14,7 +14,7 @@ from pattern_core.ids import Clock, Ids
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
-from pattern_core.memory.past.revising import Revisions
+from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import ToolResult

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import HistoryKind, UpdateSource
-from pattern_db.errors import NotFound
+from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables.memory_blocks import Attribution
 
 
@@ -86,6 +86,7 @@ def store_update(
     frontier: bytes | None = None,
     attribution: Attribution | None = None,
     content_preview: str | None = None,
+    expected_seq: int | None = None,
 ) -> int:
     """Store one update after the block's latest and return its number (1, 2, …); no number is given twice.
 
@@ -93,15 +94,19 @@ def store_update(
 
     Raises:
         NotFound: there is no such block, or it was deleted.
+        Conflict: its number is not `expected_seq`: another writer was first.
     """
-    seq: int | None = connection.execute(
+    found = connection.execute(
         "UPDATE memory_blocks SET last_seq = last_seq + 1, frontier = coalesce(?, frontier),"
         " content_preview = coalesce(?, content_preview), updated_at = ?"
-        " WHERE id = ? AND is_active = 1 RETURNING last_seq",
+        " WHERE id = ? AND is_active = 1 RETURNING last_seq, label",
         (frontier, content_preview, created_at, block_id),
-    ).get
-    if seq is None:
+    ).fetchone()
+    if found is None:
         raise NotFound(f"there is no memory block {block_id}")
+    seq, label = found
+    if expected_seq not in (None, seq):
+        raise Conflict(f"the block {label} was changed by another writer; read it again")
     connection.execute(
         "INSERT INTO memory_block_updates (block_id, seq, update_blob, byte_size, source, created_at, frontier,"
         " author, cause) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -117,7 +122,7 @@ def store_update(
             None if attribution is None or attribution.cause is None else to_json(attribution.cause),
         ),
     )
-    return seq
+    return int(seq)
 
 
 def get_updates_since(connection: Connection, block_id: str, after_seq: int) -> list[Update]:

@@ -75,11 +75,15 @@ class Via(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleBlock:
-    """A block as one agent sees it. `permission` is that of the attachment for a lent block, else the block's own."""
+    """A block as one agent sees it. `permission` is that of the attachment for a lent block, else the block's own.
+
+    `lender` is the name of the agent that lent it; a group lends without a name.
+    """
 
     block: BlockRow
     via: Via
     permission: Permission
+    lender: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +271,8 @@ def list_visible(connection: Connection, agent_id: str, *, label: str | None = N
     label. Of several with one label the agent means the first.
     """
     rows = connection.execute(
-        f"SELECT {_COLUMNS}, lent_with FROM memory_blocks LEFT JOIN"
+        f"SELECT {_COLUMNS}, lent_with, (SELECT name FROM agents WHERE agents.id = agent_id)"
+        " FROM memory_blocks LEFT JOIN"
         " (SELECT block_id, permission AS lent_with, attached_at FROM shared_block_agents WHERE agent_id = ?1)"
         " ON block_id = id WHERE is_active = 1 AND (?2 IS NULL OR label = ?2) AND id IN"
         " (SELECT id FROM memory_blocks WHERE agent_id IN (?1, ?3) AND is_active = 1"
@@ -277,11 +282,11 @@ def list_visible(connection: Connection, agent_id: str, *, label: str | None = N
     )
     seen = []
     for row in rows:
-        block, lent_with = _block(row), row[-1]
+        block, (lent_with, lender) = _block(row), row[-2:]
         if block.agent_id == agent_id:
             seen.append(VisibleBlock(block=block, via=Via.OWN, permission=block.permission))
         elif lent_with is not None:
-            seen.append(VisibleBlock(block=block, via=Via.ATTACHED, permission=Permission(lent_with)))
+            seen.append(VisibleBlock(block=block, via=Via.ATTACHED, permission=Permission(lent_with), lender=lender))
         else:
             seen.append(VisibleBlock(block=block, via=Via.CONSTELLATION, permission=block.permission))
     return seen

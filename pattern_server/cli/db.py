@@ -14,7 +14,7 @@ import trio
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import SystemClock, now_text
-from pattern_core.memory.past.damage import damaged_blocks
+from pattern_core.memory.damage import damaged_blocks
 from pattern_db import maintenance
 from pattern_db.backup import hot_backup
 from pattern_db.connection import Connection, open_connection

@@ -12,8 +12,8 @@ from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, with_schema
 from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.edits.edit import SetText, SetValue
-from pattern_core.memory.shapes.schema import parse_schema
+from pattern_core.memory.edits import SetText, SetValue
+from pattern_core.memory.schema import parse_schema
 from pattern_core.memory.templates import from_template
 from pattern_server.http.bodies import BlockAsked, BlockPatched, BlockPut
 
@@ -21,7 +21,7 @@ _SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BlockPlace:
     """Which block of which agent: as ids or names, and a label."""
 
     c: str
@@ -29,11 +29,11 @@ class Place:
     label: str
 
 
-async def _place_of(c: str, a: str, label: str) -> Place:
-    return Place(c, a, label)
+async def _place_of(c: str, a: str, label: str) -> BlockPlace:
+    return BlockPlace(c, a, label)
 
 
-At = Annotated[Place, Depends(_place_of)]
+At = Annotated[BlockPlace, Depends(_place_of)]
 
 
 async def find(constellation: Constellation, owner: str, label: str) -> BlockView | None:

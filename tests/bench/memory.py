@@ -8,17 +8,18 @@ from collections.abc import Callable
 import trio
 
 from pattern_core.ids import seeded_randomness
-from pattern_core.memory.checkpoint import Consolidator, open_document
-from pattern_core.memory.document import Document, state_of
+from pattern_core.memory.checkpoint import Consolidator
+from pattern_core.memory.document import state_of
+from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.opened import UPDATES_MAX
-from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.past.undo import plan_undo
+from pattern_core.memory.revisions import plan_undo
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
-from pattern_db.tables import block_checkpoints, block_versions
+from pattern_db.tables import block_versions
 from tests.bench.report import Figure
 from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import constellation
 
 EDITS = 100_000
@@ -66,9 +67,9 @@ async def measure(edits: int = EDITS) -> list[Figure]:
 
 
 def _opening(life: Life) -> list[Figure]:
-    def load() -> Document:
-        stored = block_checkpoints.get_checkpoint_and_updates(life.connection, life.block_id)
-        return open_document(*stored, peer=2)
+    def load() -> Pen:
+        life.reopen(2)
+        return life.document
 
     def edited() -> None:
         document = load()

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from pattern_core.events import TERMINAL, read
 from pattern_core.memory.checkpoint import open_document
-from pattern_core.memory.opened import load
 from pattern_core.turns.calls import IN_DOUBT
 from pattern_db.connection import Connection
+from pattern_db.tables import block_checkpoints
 from tests.crash.moments import line_of
 from tests.crash.state import Effect, Line, State, Turn, asked, words_of
 
@@ -127,7 +127,7 @@ def answers(connection: Connection, state: State) -> Iterator[str]:
 def documents(connection: Connection) -> Iterator[str]:
     """A block's text is what its document says."""
     for block_id, label, text in connection.execute("SELECT id, label, content_preview FROM memory_blocks").fetchall():
-        checkpoint, updates, _stats = load(connection, str(block_id))
+        checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, str(block_id))
         if open_document(checkpoint, updates, peer=1).text != (text or ""):
             yield f"divergent: the text of block {label} is not its document's"
 

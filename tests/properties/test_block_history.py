@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import PatternError
 from pattern_core.memory.checkpoint import Consolidator, Retention, open_document, whole_document
-from pattern_core.memory.document import Document, State, document_at, state_of
-from pattern_core.memory.past.history import BlockHistory
+from pattern_core.memory.document import State, UpdateText, document_at, state_of
+from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.tables import block_checkpoints, block_versions
 from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import constellation
 
 WRITERS = ("agent:agt_ada", "agent:agt_bob", "user:usr_1")
@@ -80,15 +81,15 @@ def _do(life: Life, past: list[State], step: Step, peer: int) -> None:
         except PatternError:
             return
     elif what == "merge":
-        life.merge(who, base, lambda document: document.set_text(past[base].get("content", "") + text))
+        life.merge(who, base, [UpdateText(text=past[base].get("content", "") + text)])
     elif what == "rollback":
         life.rollback(who, past[base], base)
     else:
         life.edit(who, _write(what, place, text))
 
 
-def _write(what: str, place: int, text: str) -> Callable[[Document], None]:
-    def write(document: Document) -> None:
+def _write(what: str, place: int, text: str) -> Callable[[Pen], None]:
+    def write(document: Pen) -> None:
         at = document.length * place // 1000
         match what:
             case "splice":

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.memory.document import Document, DocumentDamaged
+from pattern_core.memory.document import DocumentDamaged
+from tests.pattern_core.memory.pen import Pen
 
 Step = tuple[int, str, int, str]  # who, what, where (per mille of the length), text
 
@@ -21,7 +22,7 @@ steps = st.lists(
 )
 
 
-def edit(document: Document, what: str, place: int, text: str) -> None:
+def edit(document: Pen, what: str, place: int, text: str) -> None:
     at = document.length * place // 1000
     if what == "insert":
         document.splice(at, 0, text)
@@ -36,8 +37,8 @@ def edit(document: Document, what: str, place: int, text: str) -> None:
 
 @given(steps)
 def test_two_copies_converge_whatever_they_do_and_whenever_they_meet(plan: list[Step]) -> None:
-    first = Document(1)
-    copies = (first, Document.load(first.snapshot(), peer=2))
+    first = Pen(1)
+    copies = (first, Pen.load(first.snapshot(), peer=2))
     for who, what, place, text in plan:
         if what == "send":
             copies[1 - who].import_update(copies[who].export_since(copies[1 - who].version()))
@@ -51,7 +52,7 @@ def test_two_copies_converge_whatever_they_do_and_whenever_they_meet(plan: list[
 
 @given(steps)
 def test_stored_updates_make_the_document_again_and_so_does_a_snapshot_in_between(plan: list[Step]) -> None:
-    document = Document(1)
+    document = Pen(1)
     updates: list[bytes] = []
     snapshots: list[tuple[int, bytes]] = [(0, document.snapshot())]
     for _, what, place, text in plan:
@@ -60,15 +61,15 @@ def test_stored_updates_make_the_document_again_and_so_does_a_snapshot_in_betwee
         if not document.is_at(version):
             updates.append(document.export_since(version))
             snapshots.append((len(updates), document.snapshot()))
-    assert Document.load(None, updates, peer=3).text == document.text
+    assert Pen.load(None, updates, peer=3).text == document.text
     for count, snapshot in snapshots:
-        assert Document.load(snapshot, updates[count:], peer=3).text == document.text
-        assert Document.load(snapshot, updates, peer=3).frontier() == document.frontier()
+        assert Pen.load(snapshot, updates[count:], peer=3).text == document.text
+        assert Pen.load(snapshot, updates, peer=3).frontier() == document.frontier()
 
 
 @given(st.text(), st.text())
 def test_set_text_sets_the_text(before: str, after: str) -> None:
-    document = Document(1)
+    document = Pen(1)
     document.append(before)
     document.set_text(after)
     assert document.text == after
@@ -76,7 +77,7 @@ def test_set_text_sets_the_text(before: str, after: str) -> None:
 
 
 def _sample() -> bytes:
-    document = Document(1)
+    document = Pen(1)
     for word in ("one ", "two ", "three "):
         document.append(word)
         document.commit(f"user:{word}", {}, now_ms=0)
@@ -89,7 +90,7 @@ SAMPLE = _sample()
 @given(st.binary(max_size=200))
 def test_garbage_never_raises_anything_but_damage(data: bytes) -> None:
     with pytest.raises(DocumentDamaged):
-        Document.load(data, peer=1)
+        Pen.load(data, peer=1)
 
 
 @given(st.integers(0, len(SAMPLE) - 1), st.integers(1, 255))
@@ -97,7 +98,7 @@ def test_a_flipped_byte_is_damage_or_of_no_consequence(at: int, by: int) -> None
     flipped = bytearray(SAMPLE)
     flipped[at] ^= by
     try:
-        loaded = Document.load(bytes(flipped), peer=1)
+        loaded = Pen.load(bytes(flipped), peer=1)
     except DocumentDamaged as damage:
         assert damage.message
     else:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import PatternError
 from pattern_core.memory.checkpoint import open_document
-from pattern_core.memory.edits.edit import AppendText, BlockEdit, EditRange, ReplaceText, SetText
+from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.errors import Busy
@@ -58,7 +58,7 @@ async def _do(rig: Rig, what: str, wanted: list[tuple[str, BlockEdit]], before: 
     """Do one step; return what each block should hold after it."""
     if what == "consolidate":
         for label in LABELS:
-            await rig.store.consolidate((await rig.store.view(ADA, label)).id)
+            await rig.store.blocks.consolidator.consolidate((await rig.store.view(ADA, label)).id)
         return before
     after = dict(before)
     if what in ("edit", "fail"):

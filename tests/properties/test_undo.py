@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.document import Document, State, state_of
+from pattern_core.memory.document import State, state_of
 from pattern_db.columns import to_json
 from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import constellation
 
 Step = tuple[str, int, int, str]  # who, where (per mille), how much goes, what comes
@@ -20,7 +21,7 @@ edits = st.lists(
 
 
 def edit(life: Life, who: str, place: int, delete: int, text: str) -> bool:
-    def write(document: Document) -> None:
+    def write(document: Pen) -> None:
         at = document.length * place // 1000
         document.splice(at, min(delete, document.length - at), text)
         if place % 5 == 0:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, assert_never
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, shown_schema, with_schema
-from pattern_core.memory.shapes.schema import (
+from pattern_core.memory.schema import (
     CompositeSchema,
     Field,
     ListSchema,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pattern_core.memory.block import Attribution
-from pattern_core.memory.edits.edit import (
+from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
     DeleteItem,
@@ -22,7 +22,7 @@ from pattern_core.memory.edits.edit import (
     SetItem,
     parse_range,
 )
-from pattern_core.memory.shapes.fields import Written
+from pattern_core.memory.fields import Written
 from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import EffectClass
 

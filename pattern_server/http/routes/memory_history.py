@@ -9,8 +9,8 @@ from pydantic import Field
 
 from pattern_core.constellation import Constellation
 from pattern_core.memory.block import Attribution
-from pattern_core.memory.past.history import Version
-from pattern_core.memory.past.revising import Revised
+from pattern_core.memory.history import Version
+from pattern_core.memory.revisions import Revised
 from pattern_server.http.blocks import At, told
 from pattern_server.http.bodies import Asked, BlockTold, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
 from pattern_server.http.owners import owner_of

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.checkpoint import open_document
-from pattern_core.memory.document import Document, packed, state_of
-from pattern_core.memory.past.changes import apply_change
-from pattern_core.memory.past.undo import UNDO_REACH, Plan, plan_merge, plan_redo, plan_rollback, plan_undo
+from pattern_core.memory.changes import writes_of
+from pattern_core.memory.checkpoint import unpack
+from pattern_core.memory.document import UpdateText, Write, packed, state_of
+from pattern_core.memory.revisions import UNDO_REACH, Revision, plan_merge, plan_redo, plan_rollback, plan_undo
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import ADA, NOW
-
-Write = Callable[[Document], None]
 
 
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
-    document = Document(1)
-    signed = document.sign({}, lambda one: one.append(content), "user:maker", {}, now_ms=0)
+    document = Pen(1)
+    signed = document.sign({}, [UpdateText(text=content)], "user:maker", {}, now_ms=0)
     row = BlockRow(
         id=block_id,
         agent_id=ADA,
@@ -58,8 +57,9 @@ class Life:
         self.reopen(peer)
 
     def reopen(self, peer: int) -> None:
-        stored = block_checkpoints.get_checkpoint_and_updates(self.connection, self.block_id)
-        self.document = open_document(*stored, peer=peer)
+        checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(self.connection, self.block_id)
+        snapshot = None if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)
+        self.document = Pen.load(snapshot, [update.update_blob for update in updates], peer=peer)
 
     @property
     def version(self) -> int:
@@ -69,11 +69,13 @@ class Life:
     def text(self) -> str:
         return self.document.text
 
-    def edit(self, author: str, write: Write, *, note: str = "Edited", plan: Plan | None = None) -> bool:
+    def edit(
+        self, author: str, write: Callable[[Pen], None], *, note: str = "Edited", plan: Revision | None = None
+    ) -> bool:
         """Change the document and store it; return whether anything changed. `write` does not commit."""
-        before = self.document.version()
-        signed = self.document.sign(state_of(self.document), write, author, {}, now_ms=0)
-        if self.document.is_at(before):
+        version, before = self.document.version(), state_of(self.document)
+        signed = self.document.sign(before, self.document.doing(write), author, {}, now_ms=0)
+        if self.document.is_at(version):
             return False
         assert signed.change is not None
         frontier, cause = signed.frontier, {"message": f"msg_{self.version + 1}"}
@@ -88,7 +90,7 @@ class Life:
             changed_by=author,
             timestamp=NOW,
             seq=seq,
-            change_summary=note if plan is None else plan.note,
+            change_summary="Edited" if plan is None else plan.note,
             cause=cause,
             kind=HistoryKind.EDIT if plan is None else plan.kind,
             stack=None if plan is None else plan.stack,
@@ -98,8 +100,8 @@ class Life:
         block_versions.append(self.connection, line)
         return True
 
-    def carry_out(self, author: str, plan: Plan) -> Plan:
-        self.edit(author, lambda document: apply_change(document, plan.change), plan=plan)
+    def carry_out(self, author: str, plan: Revision) -> Revision:
+        self.edit(author, lambda document: document.apply(writes_of(plan.change)), plan=plan)
         return plan
 
     def put(self, author: str, text: str) -> None:
@@ -112,17 +114,17 @@ class Life:
         after = max(self.version - UNDO_REACH, -1) if after is None else after
         return block_versions.between(self.connection, self.block_id, after, self.version, limit=UNDO_REACH)
 
-    def undo(self, author: str, by: str | None = None) -> Plan:
+    def undo(self, author: str, by: str | None = None) -> Revision:
         return self.carry_out(by or author, plan_undo(self.lines(), author))
 
-    def redo(self, author: str) -> Plan:
+    def redo(self, author: str) -> Revision:
         return self.carry_out(author, plan_redo(self.lines(), author))
 
     def rollback(self, author: str, then: Mapping[str, object], version: int) -> None:
         with suppress(InvalidInput):
             self.carry_out(author, plan_rollback(state_of(self.document), dict(then), version))
 
-    def merge(self, author: str, base: int, write: Write) -> None:
-        plan = plan_merge(self.lines(base), state_of(self.document), write, base=base, note="Merged")
+    def merge(self, author: str, base: int, writes: Sequence[Write]) -> None:
+        plan = plan_merge(self.lines(base), state_of(self.document), writes, base=base, note="Merged")
         if plan.change:
             self.carry_out(author, plan)

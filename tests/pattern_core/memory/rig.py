@@ -9,12 +9,13 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock, with_schema
 from pattern_core.memory.content import prompt
-from pattern_core.memory.shapes.schema import Schema
+from pattern_core.memory.schema import Schema
 from pattern_core.memory.store import MemoryStore
 from pattern_core.prompts.collect import block_parts
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import template
+from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
@@ -92,6 +93,10 @@ class Rig:
         """Make a block and return its id."""
         new = NewBlock(label=label, content=content, **fields)  # type: ignore[arg-type]  # the tests know the fields
         return (await self.store.create(owner, new, author=BY_USER)).id
+
+    async def value(self, label: str = "notes") -> Json:
+        """What ADA's block holds, as JSON."""
+        return await self.store.value_of(await self.store.view(ADA, label))
 
     async def content(self, owner: str = ADA, label: str = "notes") -> str:
         """What the store shows."""

@@ -13,7 +13,6 @@ from pattern_core.memory.block import (
     check_limit,
     check_metadata,
     is_agent,
-    kind_of,
     require,
     schema_of,
     short_name,
@@ -21,7 +20,7 @@ from pattern_core.memory.block import (
     view_of,
     with_schema,
 )
-from pattern_core.memory.shapes.schema import ListSchema, SchemaKind, TextSchema
+from pattern_core.memory.schema import ListSchema, SchemaKind, TextSchema
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables.memory_blocks import BlockRow, Via, VisibleBlock
 from tests.pattern_core.memory.rig import NOW
@@ -97,7 +96,7 @@ def test_the_schema_that_metadata_holds() -> None:
     stored = with_schema({"colour": "red"}, ListSchema())
     assert stored == {"colour": "red", "schema": {"List": {}}}
     assert schema_of(stored) == shown_schema(stored) == ListSchema()
-    assert kind_of(stored) is SchemaKind.LIST
+    assert schema_of(stored).kind is SchemaKind.LIST
     assert shown_schema({"schema": "Table"}) == schema_of(None) == TextSchema()
 
 

@@ -24,8 +24,8 @@ from pattern_core.memory.checkpoint import (
     unpack,
     whole_document,
 )
-from pattern_core.memory.document import Document, DocumentDamaged, has_whole_history, state_snapshot
-from pattern_core.memory.edits.edit import AppendText
+from pattern_core.memory.document import DocumentDamaged, has_whole_history, state_snapshot
+from pattern_core.memory.edits import AppendText
 from pattern_core.memory.opened import INTERVAL_MS, Pending
 from pattern_db.enums import Encoding
 from pattern_db.errors import NotFound
@@ -33,6 +33,7 @@ from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
 from pattern_db.tables.block_versions import Update, UpdateStats
 from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import ADA, BY_ADA, NOW, Rig, constellation
 
 HOUR_MS = 3_600_000
@@ -68,35 +69,24 @@ def test_a_frame_that_claims_too_much_is_not_unpacked(monkeypatch: pytest.Monkey
 
 
 def test_due_by_number() -> None:
-    pending = Pending()
-    for _ in range(99):
-        pending.add(1, now_ms=0)
-    assert not pending.is_due(0)
-    pending.add(1, now_ms=0)
-    assert pending.is_due(0)
+    assert not Pending(count=99, size=99, oldest_ms=0).is_due(0)
+    assert Pending(count=100, size=100, oldest_ms=0).is_due(0)
 
 
 def test_due_by_bytes() -> None:
-    pending = Pending()
-    pending.add(50 * 1024 - 1, now_ms=0)
-    assert not pending.is_due(0)
-    pending.add(1, now_ms=0)
-    assert pending.is_due(0)
+    assert not Pending(count=1, size=50 * 1024 - 1, oldest_ms=0).is_due(0)
+    assert Pending(count=2, size=50 * 1024, oldest_ms=0).is_due(0)
 
 
 def test_due_by_age_of_the_oldest() -> None:
-    pending = Pending()
-    assert not pending.is_due(10 * HOUR_MS)
-    pending.add(1, now_ms=0)
-    pending.add(1, now_ms=HOUR_MS - 1)
+    assert not Pending().is_due(10 * HOUR_MS)
+    pending = Pending(count=2, size=2, oldest_ms=0)
     assert not pending.is_due(HOUR_MS - 1)
     assert pending.is_due(HOUR_MS)
 
 
 def test_what_was_merged_no_longer_counts() -> None:
-    pending = Pending()
-    for _ in range(120):
-        pending.add(10, now_ms=0)
+    pending = Pending(count=120, size=1_200, oldest_ms=0)
     pending.merged(100, 1_000, now_ms=HOUR_MS)
     assert (pending.count, pending.size, pending.oldest_ms) == (20, 200, HOUR_MS)
     pending.merged(100, 1_000, now_ms=HOUR_MS)
@@ -149,7 +139,7 @@ def test_pending_as_storage_counted_it() -> None:
 
 
 def test_a_document_opens_from_checkpoint_and_updates() -> None:
-    document = Document(1)
+    document = Pen(1)
     document.append("x" * 20_000)
     document.commit("user:1", {}, now_ms=0)
     snapshot, encoding = pack(document.snapshot())

@@ -10,7 +10,7 @@ import pytest
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import Edited, NewBlock
-from pattern_core.memory.edits.edit import AppendText, BlockEdit, ReplaceText, SetText
+from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetText
 from pattern_core.testing.model import Answer, calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import ApprovalStatus, Permission

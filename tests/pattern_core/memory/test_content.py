@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.content import (
     COMPARED_MAX,
-    editing,
     entry_text,
     field_writes,
     fitted,
@@ -24,7 +24,6 @@ from pattern_core.memory.content import (
 )
 from pattern_core.memory.document import (
     AddCount,
-    Document,
     DocumentDamaged,
     PutField,
     SpliceItems,
@@ -32,9 +31,10 @@ from pattern_core.memory.document import (
     UpdateText,
     state_of,
 )
-from pattern_core.memory.shapes.fields import empty_value
-from pattern_core.memory.shapes.schema import Field, LogSchema, parse_schema
-from pattern_core.memory.shapes.values import FieldType
+from pattern_core.memory.fields import empty_value
+from pattern_core.memory.schema import Field, LogSchema, parse_schema
+from pattern_core.memory.values import FieldType
+from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import shown_block
 
 KEPT = [
@@ -57,7 +57,7 @@ WHOLE = parse_schema(
 )
 
 
-def raw_containers(document: Document) -> object:
+def raw_containers(document: Pen) -> object:
     """What stands in the document by container, whoever knows the schema or not."""
     found = document._doc.get_deep_value()
     assert isinstance(found, dict)
@@ -65,7 +65,7 @@ def raw_containers(document: Document) -> object:
 
 
 def test_each_part_has_its_container_as_the_format_says() -> None:
-    document = Document(1)
+    document = Pen(1)
     after = {"mood": "fine", "size": 4, "tags": ["a"], "count": 2}
     document.apply(writes_between(KEPT_MAP, empty_value(KEPT_MAP), after))
     assert raw_containers(document) == {
@@ -74,13 +74,13 @@ def test_each_part_has_its_container_as_the_format_says() -> None:
         "counter_count": 2.0,
     }
     for kind, container in (("List", "items"), ("Log", "entries")):
-        document = Document(1)
+        document = Pen(1)
         document.apply(writes_between(parse_schema(kind), [], [1, {"b": 2}]))
         assert raw_containers(document) == {container: [1, {"b": 2}]}
 
 
 def test_sections_have_containers_of_their_own() -> None:
-    document = Document(1)
+    document = Pen(1)
     facts = {"mood": "fine", "size": None, "tags": ["a"], "count": 2}
     document.apply(writes_between(WHOLE, empty_value(WHOLE), {"notes": "hi", "facts": facts, "todo": ["x"]}))
     assert raw_containers(document) == {
@@ -105,7 +105,7 @@ def test_an_empty_document_reads_as_empty_with_defaults() -> None:
 
 
 def test_what_other_programs_left_is_read_as_far_as_it_goes() -> None:
-    document = Document(1)
+    document = Pen(1)
     document.put_field("fields", "mood", float("nan"))
     document.put_field("fields", "unknown", "x")
     document.put_field("fields", "size", "not a number")
@@ -136,7 +136,7 @@ def test_items_that_stay_are_not_touched() -> None:
         (3, 0, ("new",)),
         (1, 1, ("B",)),
     ]
-    document = Document(1)
+    document = Pen(1)
     document.apply(item_writes("items", [], before))
     document.apply(writes)
     assert state_of(document)["items"] == after
@@ -165,7 +165,7 @@ def test_changes_made_for_another_content_are_damage() -> None:
         SpliceText(container="content", at=3, delete=0, insert="x"),
     ):
         with pytest.raises(DocumentDamaged):
-            Document(1).apply([write])
+            Pen(1).apply([write])
 
 
 # How blocks are shown.
@@ -235,9 +235,9 @@ on: yes"""
 STAMP = {"timestamp": "2026-11-21T22:24:40.123Z", "agent_id": "agt_ada"}
 
 
-def test_plain_raw_and_editing_give_a_text_as_it_is() -> None:
+def test_plain_and_raw_give_a_text_as_it_is() -> None:
     text = "</block:human> <b> & ünï"
-    assert plain(text, TEXT) == raw(text, TEXT) == editing(text, TEXT) == text
+    assert plain(text, TEXT) == raw(text, TEXT) == text
     assert parse_editing(text, TEXT) == text
 
 
@@ -325,9 +325,9 @@ def test_tags_are_disarmed_in_every_shape() -> None:
 
 
 def test_editing_is_json_in_the_order_of_the_schema_and_is_read_back() -> None:
-    text = editing(dict(reversed(FACTS.items())), MAP)
-    assert text.startswith('{\n  "name": "Ada",\n  "notes":')
-    assert parse_editing(text, MAP) == FACTS
+    shown = raw(dict(reversed(FACTS.items())), MAP)
+    assert list(shown)[:2] == ["name", "notes"]
+    assert parse_editing(json.dumps(shown), MAP) == FACTS
     tasks = parse_schema({"List": {"item_schema": {"Map": {"fields": [{"name": "what"}, {"name": "a"}]}}}})
     assert list(raw([{"a": "1", "what": "2"}], tasks)[0]) == ["what", "a"]
     assert list(raw([{"text": "x"} | STAMP], parse_schema("Log"))[0]) == ["timestamp", "agent_id", "text"]
@@ -345,7 +345,7 @@ def test_whatever_other_programs_stored_can_be_shown(kind: str) -> None:
     odd = [None, 3, True, [1, [2]], {"a": {"b": 1}}, "x"]
     value = dict.fromkeys(("name", "notes", "tags", "visits"), odd) if kind == "Map" else odd
     assert plain(value, schema)
-    assert editing(value, schema)
+    assert json.dumps(raw(value, schema))
 
 
 LOG = LogSchema(has_timestamp=False, has_agent=False)

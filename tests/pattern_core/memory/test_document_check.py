@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from pattern_core.memory import document_check
-from pattern_core.memory.document import Document, DocumentDamaged
+from pattern_core.memory.document import DocumentDamaged
+from tests.pattern_core.memory.pen import Pen
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def snapshot(text: str) -> bytes:
-    made = Document(5)
+    made = Pen(5)
     made.append(text)
     made.commit("user:ada", {}, now_ms=0)
     return made.snapshot()
@@ -25,7 +26,7 @@ def run(code: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
 
 
 def test_clean_snapshot_holds_the_same_document() -> None:
-    assert Document.load(document_check.clean_snapshot(snapshot("hello")), peer=1).text == "hello"
+    assert Pen.load(document_check.clean_snapshot(snapshot("hello")), peer=1).text == "hello"
     with pytest.raises(DocumentDamaged):
         document_check.clean_snapshot(b"junk")
 
@@ -33,7 +34,7 @@ def test_clean_snapshot_holds_the_same_document() -> None:
 def test_the_process_answers_with_a_snapshot_or_refuses() -> None:
     done = run("-m pattern_core.memory.document_check", snapshot("hello"))
     assert done.returncode == 0
-    assert Document.load(done.stdout, peer=1).text == "hello"
+    assert Pen.load(done.stdout, peer=1).text == "hello"
     done = run("-m pattern_core.memory.document_check", b"junk")
     assert done.returncode == document_check.REFUSED
     assert b"refused an import" in done.stderr

@@ -4,13 +4,13 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory import foreign
-from pattern_core.memory.document import Document
-from pattern_core.memory.foreign import validate_foreign
+from pattern_core.memory import damage
+from pattern_core.memory.damage import validate_foreign
+from tests.pattern_core.memory.pen import Pen
 
 
 def snapshot(text: str) -> bytes:
-    made = Document(5)
+    made = Pen(5)
     made.append(text)
     made.commit("user:ada", {}, now_ms=0)
     return made.snapshot()
@@ -18,7 +18,7 @@ def snapshot(text: str) -> bytes:
 
 async def test_a_document_comes_back_clean() -> None:
     clean = await validate_foreign(snapshot("from elsewhere 🌍"))
-    assert Document.load(clean, peer=1).text == "from elsewhere 🌍"
+    assert Pen.load(clean, peer=1).text == "from elsewhere 🌍"
 
 
 @pytest.mark.parametrize("data", [b"", b"junk", snapshot("hello")[:-1]])
@@ -29,25 +29,25 @@ async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None
 
 async def test_too_many_bytes_never_reach_a_process() -> None:
     with pytest.raises(InvalidInput, match="at most 8388608 are taken"):
-        await validate_foreign(bytes(foreign.FOREIGN_BYTES_MAX + 1))
+        await validate_foreign(bytes(damage.FOREIGN_BYTES_MAX + 1))
 
 
 async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "_CHECK", "os")  # a module that ends at once, then one that is not there
+    monkeypatch.setattr(damage, "_CHECK", "os")  # a module that ends at once, then one that is not there
     assert await validate_foreign(b"x") == b""
-    monkeypatch.setattr(foreign, "_CHECK", "no_such_module")
+    monkeypatch.setattr(damage, "_CHECK", "no_such_module")
     with pytest.raises(InvalidInput, match="ended that process"):
         await validate_foreign(b"x")
 
 
 async def test_what_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "CHECK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(damage, "FOREIGN_TIMEOUT_S", 0.01)
     with pytest.raises(InvalidInput, match="took longer"):
         await validate_foreign(snapshot("x"))
 
 
 async def test_what_unfolds_too_far_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "SNAPSHOT_BYTES_MAX", 100)
+    monkeypatch.setattr(damage, "SNAPSHOT_BYTES_MAX", 100)
     with pytest.raises(InvalidInput, match="unfolds to"):
         await validate_foreign(snapshot("x" * 1000))
 
@@ -69,13 +69,13 @@ async def test_the_loop_goes_on_meanwhile() -> None:
 
 
 async def test_a_hundred_megabytes_are_refused_before_anything_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "_CHECK", "no_such_module")  # a child would say something else
+    monkeypatch.setattr(damage, "_CHECK", "no_such_module")  # a child would say something else
     with pytest.raises(InvalidInput, match="the document has 104857600 bytes"):
         await validate_foreign(bytes(100 * 1024 * 1024))
 
 
 async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
-    made = Document(5)
+    made = Pen(5)
     made.append("one")
     made.commit("user:ada", {}, now_ms=0)
     version = made.version()

@@ -13,28 +13,25 @@ from pattern_core.errors import NotFound, PermissionDenied
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory import opened
 from pattern_core.memory.block import NewBlock, Operation
-from pattern_core.memory.document import Document, DocumentDamaged
-from pattern_core.memory.edits.edit import AppendText
+from pattern_core.memory.document import BlockDocument, DocumentDamaged, UpdateText
+from pattern_core.memory.edits import AppendText
 from pattern_core.memory.opened import (
     LABELS_SHOWN_MAX,
-    DocumentChange,
     Hot,
     OpenBlocks,
     Pending,
     distinct,
-    load,
     resolve,
-    store_edit,
     told,
-    with_owners,
 )
+from pattern_core.memory.plan import Planned
 from pattern_core.memory.store import store_block, store_settings
 from pattern_core.testing.model import says
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
-from pattern_db.tables import block_versions, memory_blocks
+from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attachment, Attribution, BlockChanges, BlockRow, Via, VisibleBlock
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_USER, NOW, Rig, constellation, prompt_blocks
@@ -200,10 +197,11 @@ async def test_only_its_own_agent_sees_what_is_not_stored(rig: Rig, blocks: Open
     await rig.block("old", owner=ALL)
     blocks.stored(True)
     assert [one.block for one in (await blocks.seen_by(ADA))[0]] == [visible.block]
-    hot.row, hot.author, hot.is_changed = replace(visible.block, content_preview="new"), BY_ADA, True
-    assert [one.block for one in (await blocks.seen_by(ADA))[0]] == [hot.row]
+    hot.visible = replace(visible, block=replace(visible.block, content_preview="new"))
+    hot.author, hot.is_changed = BY_ADA, True
+    assert (await blocks.seen_by(ADA))[0] == [hot.visible]
     assert [one.block.content_preview for one in (await blocks.seen_by(BOB))[0]] == ["old"]
-    hot.row = replace(visible.block, is_active=False)
+    hot.visible = replace(visible, block=replace(visible.block, is_active=False))
     assert [one.block.content_preview for one in (await blocks.seen_by(ADA))[0]] == ["old"]
     hot.author = BY_USER
     assert [one.block for one in (await blocks.seen_by(ADA))[0]] == [visible.block]
@@ -280,34 +278,34 @@ def db() -> Iterator[Connection]:
     connection.close()
 
 
+@pytest.mark.parametrize(("author", "source"), [(BY_ADA, UpdateSource.AGENT), (BY_USER, UpdateSource.MANUAL)])
 async def test_a_change_is_recorded_with_its_text_version_and_event(
-    rig: Rig, blocks: OpenBlocks, db: Connection
+    blocks: OpenBlocks, db: Connection, author: str, source: UpdateSource
 ) -> None:
     memory_blocks.create(db, ROW)
-    hot = Hot(block_id="mem_1", document=Document(1), pending=Pending())
-    work, by = UnitOfWork(), Attribution(author=BY_ADA, cause={"turn": "turn_1"})
+    hot = Hot(block_id="mem_1", document=BlockDocument(1), pending=Pending())
+    work, by = UnitOfWork(), Attribution(author=author, cause={"turn": "turn_1"})
     visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
-    change = DocumentChange(before={}, edit=lambda one: one.append("hello"), plain="hello", note="Said hello")
-    changed = blocks.change(visible, hot, change, by, work)
+    said = Planned(value="hello", plain="hello", note="Said hello", writes=(UpdateText(text="hello"),))
+    changed = blocks.change(visible, hot, {}, said, by, work)
     assert (changed.block.last_seq, changed.block.content_preview, hot.seq) == (1, "hello", 1)
-    assert hot.row is changed.block
-    assert hot.pending is not None
+    assert hot.visible is changed
     assert hot.pending.count == 1
     work.run(db)
     assert memory_blocks.get(db, "mem_1") == changed.block
     [update] = block_versions.get_updates_since(db, "mem_1", 0)
-    assert (update.source, update.cause) == (UpdateSource.AGENT, {"turn": "turn_1"})
-    assert Document.load(None, [update.update_blob], peer=2).text == "hello"  # others can take it
+    assert (update.source, update.cause) == (source, {"turn": "turn_1"})
+    assert BlockDocument.load(None, [update.update_blob], peer=2).text == "hello"  # others can take it
     [line] = block_versions.recent(db, "mem_1", 5)
-    assert (line.change_summary, line.changed_by, line.cause) == ("Said hello", BY_ADA, {"turn": "turn_1"})
+    assert (line.change_summary, line.changed_by, line.cause) == ("Said hello", author, {"turn": "turn_1"})
     assert [draft.data for draft in work.drafts] == [told(changed.block, by)]
 
 
 async def test_a_block_that_was_not_opened_cannot_be_changed(blocks: OpenBlocks) -> None:
     visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
-    change = DocumentChange(before={}, edit=lambda _: None, plain="", note="")
+    nothing = Planned(value="", plain="", note="", writes=())
     with pytest.raises(RuntimeError, match="not opened"):
-        blocks.change(visible, Hot(block_id="mem_1"), change, USER_DOES, UnitOfWork())
+        blocks.change(visible, Hot(block_id="mem_1"), {}, nothing, USER_DOES, UnitOfWork())
 
 
 def row(label: str = "notes", owner: str = ADA, number: int = 1) -> BlockRow:
@@ -336,20 +334,6 @@ def begun(block: BlockRow) -> HistoryRow:
     )
 
 
-def edit(connection: Connection, block: BlockRow, author: str, cause: dict[str, str] | None = None) -> None:
-    """Store an edit that makes a block what it is given as."""
-    line = HistoryRow(
-        block_id=block.id,
-        seq=block.last_seq,
-        frontiers=None,
-        changed_by=author,
-        timestamp=NOW,
-        change_summary="n",
-        cause=cause,
-    )
-    store_edit(connection, block, b"bytes", line, Attribution(author=author, cause=cause))
-
-
 def test_a_block_and_its_label(db: Connection) -> None:
     store_block(db, row(), b"", begun(row()))
     with pytest.raises(storage.Conflict, match="there is a block 'notes' already"):
@@ -365,32 +349,9 @@ def test_a_block_and_its_label(db: Connection) -> None:
 
 def test_a_long_snapshot_is_stored_compressed(db: Connection) -> None:
     store_block(db, row(), b"x" * 20_000, begun(row()))
-    checkpoint, updates, stats = load(db, row().id)
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, row().id)
     assert checkpoint is not None
-    assert (checkpoint.encoding, updates, stats.count) == (Encoding.ZSTD, [], 0)
-
-
-@pytest.mark.parametrize(("author", "source"), [("agent:agt_ada", UpdateSource.AGENT), ("user:1", UpdateSource.MANUAL)])
-def test_an_edit_stores_update_text_and_history(db: Connection, author: str, source: UpdateSource) -> None:
-    store_block(db, row(), b"", begun(row()))
-    document = Document(1)
-    changed = replace(row(), content_preview="hello", frontier=document.frontier(), last_seq=1)
-    edit(db, changed, author, {"turn": "t"})
-    assert resolve(db, ADA, "notes").block == changed
-    _checkpoint, [update], stats = load(db, row().id)
-    assert (update.update_blob, update.source, update.cause, stats.total_bytes) == (b"bytes", source, {"turn": "t"}, 5)
-    line, first = block_versions.recent(db, row().id, 5)
-    assert first == begun(row())
-    assert (line.change_summary, line.changed_by, line.cause) == ("n", author, {"turn": "t"})
-    with pytest.raises(storage.Conflict, match="changed by another writer"):
-        edit(db, changed, author, {"turn": "t"})
-
-
-def test_an_edit_of_a_deleted_block_is_refused(db: Connection) -> None:
-    store_block(db, row(), b"", begun(row()))
-    memory_blocks.deactivate(db, row().id, NOW)
-    with pytest.raises(storage.NotFound):
-        edit(db, row(), "user:1")
+    assert (checkpoint.encoding, updates) == (Encoding.ZSTD, [])
 
 
 def test_a_wrong_label_is_answered_with_some_right_ones(db: Connection) -> None:
@@ -411,7 +372,7 @@ def test_lenders_have_names_and_labels_one_meaning(db: Connection) -> None:
                 block_id=row(label, owner).id, agent_id=ADA, permission=Permission.APPEND, attached_at=NOW
             )
             memory_blocks.attach(db, lent)
-    visible, names = with_owners(db, ADA)
-    assert names == {BOB: "bob"}
+    visible = memory_blocks.list_visible(db, ADA)
+    assert [one.lender for one in visible] == [None, "bob", None]
     assert [(one.block.agent_id, one.block.label) for one in distinct(visible)] == [("grp_1", "log"), (BOB, "plan")]
-    assert with_owners(db, BOB)[1] == {}
+    assert [one.lender for one in memory_blocks.list_visible(db, BOB)] == [None, None]

@@ -9,7 +9,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.edits.edit import AppendText, SetText
+from pattern_core.memory.edits import AppendText, SetText
 from pattern_core.memory.sharing import Loan
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
 from tests.pattern_core.memory.rig import prompt_blocks

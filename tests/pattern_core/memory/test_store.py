@@ -11,7 +11,7 @@ import trio.testing
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import BlockSettings, NewBlock
 from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.edits.edit import AppendText, BlockEdit, EditRange, Patch, ReplaceText, SetText
+from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, Patch, ReplaceText, SetText
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
@@ -384,9 +384,9 @@ async def test_consolidation_by_hand_keeps_text_version_and_the_previous_checkpo
         for number in range(3):
             await rig.store.edit(ADA, "notes", AppendText(text=f" {round_}.{number}"), author=BY_ADA)
         before = await rig.store.view(ADA, "notes")
-        assert await rig.store.consolidate(block_id)
+        assert await rig.store.blocks.consolidator.consolidate(block_id)
         assert await rig.store.view(ADA, "notes") == before
-    assert not await rig.store.consolidate(block_id)
+    assert not await rig.store.blocks.consolidator.consolidate(block_id)
     assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
     checkpoints = await rig.database.read(block_checkpoints.list_checkpoints, block_id)
     assert [one.up_to_seq for one in checkpoints] == [21, 18, 15, 12, 9, 6, 3]

@@ -10,9 +10,8 @@ import trio
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.memory.block import BlockSettings, NewBlock
-from pattern_core.memory.content import editing
 from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.edits.edit import (
+from pattern_core.memory.edits import (
     AppendEntry,
     AppendText,
     Increment,
@@ -23,7 +22,7 @@ from pattern_core.memory.edits.edit import (
     SetText,
     SetValue,
 )
-from pattern_core.memory.shapes.schema import LogSchema, parse_schema
+from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType, Permission
@@ -72,9 +71,9 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
     edited = await rig.store.edit(ADA, "notes", SetField(field="name", value="Bob"), author=BY_BOB)
     assert edited.block == await rig.store.view(ADA, "notes")
     value = {"name": "Bob", "tags": ["x"], "visits": 3, "tier": "gold"}
-    for store in (rig.store, (await reopened(rig)).store):
-        assert await store.value(ADA, "notes") == value
-        assert list(await store.value(ADA, "notes")) == list(value)
+    for one in (rig, await reopened(rig)):
+        assert await one.value() == value
+        assert list(await one.value()) == list(value)
     [shown] = await prompt_blocks(rig.store, ADA)
     assert "\nname: Bob\ntags:\n  - x\nvisits: 3\ntier [read-only]: gold\n" in shown
     found = await rig.database.read(
@@ -85,7 +84,7 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
 
 async def test_text_has_its_text_as_its_value(rig: Rig) -> None:
     await rig.block("hi")
-    assert await rig.store.value(ADA, "notes") == "hi"
+    assert await rig.value() == "hi"
     assert (await rig.store.view(ADA, "notes")).schema == "Text"
     assert (await rig.store.view(ADA, "notes")).metadata == {}
 
@@ -117,12 +116,12 @@ async def test_read_only_fields_and_sections_bind_agents_not_people(rig: Rig) ->
 
 async def test_what_an_editor_saves_changes_only_what_was_changed(rig: Rig) -> None:
     await rig.block(schema=PROFILE, content='{"tags": ["a", "b"], "visits": 3}')
-    shown = editing(await rig.store.value(ADA, "notes"), parse_schema(PROFILE))
+    shown = json.dumps(await rig.value())
     assert not (await rig.store.edit(ADA, "notes", SetText(text=shown), author=BY_USER)).is_changed
     value = json.loads(shown) | {"tags": ["a", "c", "b"]}
     edited = await rig.store.edit(ADA, "notes", SetText(text=json.dumps(value)), author=BY_USER)
     assert (edited.is_changed, edited.block.version) == (True, 1)
-    assert await rig.store.value(ADA, "notes") == value
+    assert await rig.value() == value
     with pytest.raises(InvalidInput, match="a Map is written as JSON; at line 1, column 1"):
         await rig.store.edit(ADA, "notes", SetText(text="tags: a"), author=BY_USER)
 
@@ -134,7 +133,7 @@ async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig
         rig.clock.advance(60_000)
         notes.append((await rig.store.edit(ADA, "diary", AppendText(text=f"event {number}"), author=BY_ADA)).note)
     assert notes[2:4] == ["Added an entry", "Added an entry; moved the oldest entry to the archive"]
-    entries = await rig.store.value(ADA, "diary")
+    entries = await rig.value("diary")
     assert [entry["text"] for entry in entries] == ["event 2", "event 3", "event 4"]
     assert {entry["agent_id"] for entry in entries} == {ADA}
     [shown] = await prompt_blocks(rig.store, ADA)
@@ -186,13 +185,13 @@ async def test_nothing_is_archived_by_a_unit_that_is_given_up(rig: Rig) -> None:
     assert "moved the oldest" in edited.note
     work.settle(committed=False)
     assert await rig.database.read(archival.count, ADA) == 0
-    assert [entry["text"] for entry in await rig.store.value(ADA, "diary")] == ["one"]
+    assert [entry["text"] for entry in await rig.value("diary")] == ["one"]
 
 
 async def test_a_log_begins_with_more_than_it_holds(rig: Rig) -> None:
     entries = [{"text": f"event {number}", "timestamp": NOW} for number in range(9)]
     await rig.block(label="diary", owner=ALL, block_type=BlockType.LOG, char_limit=100, value=entries)
-    assert len(await rig.store.value(ADA, "diary")) + await rig.database.read(archival.count, ALL) == 9
+    assert len(await rig.value("diary")) + await rig.database.read(archival.count, ALL) == 9
     rows = await rig.database.read(archival.list_for_agent, ALL, 10)
     assert {row.created_at for row in rows} == {NOW}
 
@@ -223,13 +222,13 @@ async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
     assert (changed.content, changed.version) == ("n: 4\nmood: fine", 1)
     await rig.store.edit(ADA, "notes", Increment(field="n"), author=BY_ADA)
     other = await reopened(rig)
-    assert await other.store.value(ADA, "notes") == {"n": 5, "mood": "fine"}
+    assert await other.value() == {"n": 5, "mood": "fine"}
     shorter = {"Map": {"fields": [{"name": "mood"}]}}
     with pytest.raises(InvalidInput, match='does not fit the new schema: the block has no field "n"'):
         await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": shorter}), author=BY_USER)
     with pytest.raises(InvalidInput, match="notes stays a Map; for another kind of schema make another block"):
         await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), author=BY_USER)
-    assert await other.store.value(ADA, "notes") == {"n": 5, "mood": "fine"}
+    assert await other.value() == {"n": 5, "mood": "fine"}
 
 
 async def test_other_metadata_leaves_the_schema_and_a_schema_alone_only_the_look(rig: Rig) -> None:
@@ -270,7 +269,7 @@ async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
     await rig.block(label="other", schema="List", value=["fine"])
     await rig.database.write(block_versions.store_update, block_id, b"junk", None, NOW)
     for ask in (
-        rig.store.value(ADA, "notes"),
+        rig.value(),
         rig.store.edit(ADA, "notes", SetField(field="name", value="x"), author=BY_USER),
     ):
         with pytest.raises(DocumentDamaged):
@@ -278,7 +277,7 @@ async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
     assert [view.label for view in await rig.store.list(ADA)] == ["notes", "other"]
     assert await rig.content() == "name: ?\ntags:\nvisits: 0\ntier:"
     assert len(await prompt_blocks(rig.store, ADA)) == 2
-    assert await rig.store.value(ADA, "other") == ["fine"]
+    assert await rig.value("other") == ["fine"]
 
 
 async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Rig) -> None:
@@ -288,7 +287,7 @@ async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Ri
     )
     rig.store.forget(ADA)
     assert "text" in (await prompt_blocks(rig.store, ADA))[0]
-    assert await rig.store.value(ADA, "notes") == "text"
+    assert await rig.value() == "text"
     with pytest.raises(InvalidInput, match='no block schema "Tree"'):
         await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER)
 
@@ -306,7 +305,7 @@ async def test_on_a_file_tasks_that_edit_different_parts_at_once_keep_all(file_r
     async with trio.open_nursery() as nursery:
         for name in "abcd":
             nursery.start_soon(write, name)
-    value = await (await reopened(file_rig)).store.value(ADA, "notes")
+    value = await (await reopened(file_rig)).value()
     assert value["profile"]["visits"] == 20
     assert sorted(value["profile"]["tags"]) == sorted(value["notes"]) == sorted("abcd" * 5)
 
@@ -317,7 +316,7 @@ async def test_consolidation_keeps_the_value(rig: Rig) -> None:
         await rig.store.edit(ADA, "notes", SetField(field="name", value=str(number), section="profile"), author=BY_ADA)
         await rig.store.edit(ADA, "notes", AppendText(text=str(number), section="notes"), author=BY_ADA)
     await rig.store.edit(ADA, "notes", ReplaceText(old="012", new="", section="notes"), author=BY_ADA)
-    before = await rig.store.value(ADA, "notes")
-    assert await rig.store.consolidate(block_id)
-    assert await (await reopened(rig)).store.value(ADA, "notes") == before
+    before = await rig.value()
+    assert await rig.store.blocks.consolidator.consolidate(block_id)
+    assert await (await reopened(rig)).value() == before
     assert before["notes"] == "3456789"

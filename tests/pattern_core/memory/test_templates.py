@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.edits.edit import PushItem, SetField
-from pattern_core.memory.shapes.fields import Written
+from pattern_core.memory.edits import PushItem, SetField
+from pattern_core.memory.fields import Written
 from pattern_core.memory.templates import TEMPLATES, from_template
 from pattern_db.enums import BlockType
 from tests.pattern_core.memory.rig import ADA, BY_ADA, Rig, prompt_blocks
@@ -23,7 +23,7 @@ def test_the_templates() -> None:
 async def test_every_template_makes_a_block(rig: Rig, name: str) -> None:
     made = await rig.store.create(ADA, from_template(name), author=BY_ADA)
     assert made == await rig.store.view(ADA, made.label)
-    await rig.store.value(ADA, made.label)
+    await rig.value(made.label)
     assert len(await prompt_blocks(rig.store, ADA)) == 1
 
 

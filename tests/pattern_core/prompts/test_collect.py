@@ -17,7 +17,7 @@ from pattern_core.agents import AgentSpec
 from pattern_core.conversation.history import History
 from pattern_core.conversation.imports import PastMessage
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.edits.edit import AppendText
+from pattern_core.memory.edits import AppendText
 from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelRequest, Usage
 from pattern_core.models.providers import claude, openai_chat

@@ -6,7 +6,7 @@ import pytest
 
 from pattern_core.errors import NotFound
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.edits.edit import AppendText, SetText
+from pattern_core.memory.edits import AppendText, SetText
 from pattern_core.models.model import Usage
 from pattern_core.prompts.explain import CHANGED, GONE, TEXT_CHARS_MAX, PartShown, TurnExplained, explain
 from pattern_core.testing import calls, says

@@ -8,7 +8,7 @@ import pytest
 
 from pattern_db.connection import Connection, transaction
 from pattern_db.enums import HistoryKind, UpdateSource
-from pattern_db.errors import NotFound
+from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
@@ -43,6 +43,12 @@ def test_numbers_rise_by_one_for_all_writers_of_a_block(db: Connection, make_blo
     )
     row = memory_blocks.get(db, shared)
     assert (row.last_seq, row.frontier, row.updated_at) == (3, b"v3", LATER)
+
+
+def test_an_update_that_expects_another_number_lost_a_race(db: Connection, block: str) -> None:
+    assert block_versions.store_update(db, block, b"a", None, LATER, expected_seq=1) == 1
+    with pytest.raises(Conflict, match="changed by another writer"):
+        block_versions.store_update(db, block, b"b", None, LATER, expected_seq=1)
 
 
 def test_updates_since_returns_only_what_is_newer(db: Connection, block: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockView
-from pattern_core.memory.edits.edit import SetText, SetValue
+from pattern_core.memory.edits import SetText, SetValue
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables.memory_blocks import Via
 from pattern_server.http.blocks import content_edit, new_block, settings_of

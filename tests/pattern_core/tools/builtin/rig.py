@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pattern_core.errors import NotFound
 from pattern_core.ids import Ids, message_id, seeded_randomness
 from pattern_core.memory.block import agent_author
-from pattern_core.memory.past.history import BlockHistory
-from pattern_core.memory.past.revising import Revisions
+from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.tools.results import Results

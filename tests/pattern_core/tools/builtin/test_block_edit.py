@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
-from pattern_core.memory.edits.edit import ReplaceText
+from pattern_core.memory.edits import ReplaceText
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import block_versions
@@ -135,7 +135,7 @@ async def test_fields_are_set_counted_and_filled(tools: ToolRig) -> None:
         ({"op": "set_field", "field": "age", "value": "null"}, "Set age"),
     ):
         assert (await tools.call(block_edit, label="notes", **arguments))["message"] == message
-    assert await tools.rig.store.value(ADA, "notes") == {
+    assert await tools.rig.value() == {
         "name": "Ada",
         "age": None,
         "likes": ["7"],
@@ -178,10 +178,10 @@ async def test_lists_and_logs(tools: ToolRig) -> None:
     await tools.call(block_edit, op="delete_item", label="notes", number=1)
     with pytest.raises(InvalidInput, match="there is no item 2; items are counted from 1 to 1"):
         await tools.call(block_edit, op="delete_item", label="notes", number=2)
-    assert await tools.rig.store.value(ADA, "notes") == ["eggs"]
+    assert await tools.rig.value() == ["eggs"]
     await tools.rig.block(label="diary", block_type=BlockType.LOG)
     await tools.call(block_edit, op="append", label="diary", content="Woke up")
-    [entry] = await tools.rig.store.value(ADA, "diary")
+    [entry] = await tools.rig.value("diary")
     assert (entry["text"], entry["agent_id"]) == ("Woke up", ADA)
     with pytest.raises(InvalidInput, match="is a Log, whose entries stay; use append"):
         await tools.call(block_edit, op="replace", label="diary", old="up", new="down")
@@ -194,7 +194,7 @@ async def test_sections_are_edited_by_name(tools: ToolRig) -> None:
     await tools.call(block_edit, op="replace", label="notes", section="notes", old="b", new="c")
     await tools.call(block_edit, op="edit_range", label="notes", section="notes", content="1: x\ny")
     await tools.call(block_edit, op="set_field", label="notes", section="profile", field="name", value="Ada")
-    value = await tools.rig.store.value(ADA, "notes")
+    value = await tools.rig.value()
     assert (value["notes"], value["profile"]["name"]) == ("x\ny", "Ada")
     with pytest.raises(InvalidInput, match="no section 'note'; there are: notes, profile"):
         await tools.call(block_edit, op="append", label="notes", section="note", content="x")

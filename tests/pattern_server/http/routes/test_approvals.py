@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pattern_core.memory.edits.edit import AppendText
+from pattern_core.memory.edits import AppendText
 from pattern_core.messages import ToolResult
 from pattern_core.testing.model import ScriptedProvider, calls, says
 from tests.pattern_server.place import Place

@@ -1,0 +1,313 @@
+"""Edits: what can be asked for, and asking a person first: the edit waits as JSON and is made, once, when somebody
+agrees; the agent goes on meanwhile. Pure.
+
+Positions are Unicode code points. Lines end with a line feed; a carriage return before it belongs to the ending. Lines
+and items are counted from 1. What an edit comes to in a block is said by `memory.plan`.
+
+Every edit may name a section of a composite; without one it means the whole block. Where a value is asked for,
+`fields.Written` stands for one that was written down as text.
+
+As JSON an edit is `{"edit": "ReplaceText", "old": …, "new": …, …}`: the class and its fields. A `Written` stands under
+the field's name with a tilde: `"~value"`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from typing import ClassVar, Literal, get_args
+
+from pattern_core.approvals import ApprovalQuestion
+from pattern_core.consent_grants import Subject
+from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.memory.block import Attribution, Operation, short_name
+from pattern_core.memory.document import Write
+from pattern_core.memory.fields import Written
+from pattern_db.columns import Json, to_json
+from pattern_db.enums import ApprovalKind
+from pattern_db.tables.memory_blocks import BlockRow
+
+ReplaceMode = Literal["first", "all", "nth", "regex"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Editor:
+    """Who edits, and when: `author` as it is stored, `now` a stored time. Not `is_agent`: nothing is read-only."""
+
+    author: str
+    now: str
+    is_agent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EditOutcome:
+    """What an edit comes to: the value after it, words about it, and the changes in the document, if any."""
+
+    after: Json
+    note: str
+    writes: tuple[Write, ...]
+
+
+class _Adding:
+    operation: ClassVar = Operation.APPEND  # what the edit does, as permissions see it
+    __slots__ = ()
+
+
+class _Overwriting:
+    operation: ClassVar = Operation.OVERWRITE
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendText(_Adding):
+    """Add at the end, as it is: no line end is added. In a list it is a new item, in a log a new entry."""
+
+    text: str
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceText(_Overwriting):
+    r"""Replace `old` by `new`.
+
+    `first`, `all`: as plain text. `nth`: `old` is `"N: text"` (or `"N text"`), N from 1. `regex`: `old` is a pattern
+    of Python's `re`, `new` may refer to its groups by `\1` or `\g<name>`; the first match is replaced.
+    """
+
+    old: str
+    new: str
+    mode: ReplaceMode = "first"
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetText(_Overwriting):
+    """Make the whole text this one, by the fewest changes; for other shapes it is what an editor shows (JSON)."""
+
+    text: str
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditRange(_Overwriting):
+    """Replace lines `first` to `last` (from 1, inclusive) by `text`; an empty text deletes them."""
+
+    first: int
+    last: int
+    text: str
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch(_Overwriting):
+    """Apply a unified diff."""
+
+    patch: str
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetField(_Overwriting):
+    """Set a field of a map; None takes its value away."""
+
+    field: str
+    value: Json
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListAppend(_Adding):
+    """Add an item at the end of a list field."""
+
+    field: str
+    value: Json
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListRemove(_Overwriting):
+    """Remove the first item of a list field that is `value`."""
+
+    field: str
+    value: Json
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Increment(_Overwriting):
+    """Add to a counter field; below 0 takes away."""
+
+    field: str
+    delta: Json = 1
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushItem(_Adding):
+    """Add an item at the end of a list."""
+
+    value: Json
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertItem(_Adding):
+    """Put an item into a list, so that it becomes number `number`."""
+
+    number: int
+    value: Json
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetItem(_Overwriting):
+    """Replace item `number` of a list."""
+
+    number: int
+    value: Json
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteItem(_Overwriting):
+    """Remove item `number` of a list."""
+
+    number: int
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendEntry(_Adding):
+    """Add an entry to a log; the system stamps it."""
+
+    value: Json
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetValue(_Overwriting):
+    """Make the whole content, or that of a section, this value, by the fewest changes."""
+
+    value: Json
+    section: str | None = None
+
+
+TextEdit = AppendText | ReplaceText | SetText | EditRange | Patch
+FieldEdit = SetField | ListAppend | ListRemove | Increment
+ItemEdit = PushItem | InsertItem | SetItem | DeleteItem
+BlockEdit = TextEdit | FieldEdit | ItemEdit | AppendEntry | SetValue
+_EDITS: Mapping[str, type[BlockEdit]] = {edit.__name__: edit for edit in get_args(BlockEdit)}
+_WRITTEN = "~"
+
+
+_RANGE = re.compile(r"\s*(\d{1,9})(?:\s*(?:-|\.\.)\s*(\d{1,9}))?[ \t]*(?:\r?\n|:(?:[ \t]*\r?\n| )?)(.*)", re.DOTALL)
+
+
+def parse_range(content: str) -> EditRange:
+    r"""Read `"START-END: text"`, `"START..END: text"` or the numbers on a line of their own above the text.
+
+    One space after the colon separates; all further indentation belongs to the text.
+
+    Raises:
+        InvalidInput: it begins otherwise.
+    """
+    found = _RANGE.fullmatch(content)
+    if found is None:
+        raise InvalidInput("begin with the lines to replace, as in `2-4: new text` (from 1, both included)")
+    first = int(found[1])
+    return EditRange(first=first, last=int(found[2] or first), text=found[3])
+
+
+def to_json_value(edit: BlockEdit) -> dict[str, Json]:
+    """The edit as a JSON object, for `from_json_value`."""
+    found: dict[str, Json] = {"edit": type(edit).__name__}
+    for field in fields(edit):
+        value = getattr(edit, field.name)
+        if isinstance(value, Written):
+            found[_WRITTEN + field.name] = value.text
+        elif value != field.default:
+            found[field.name] = value
+    return found
+
+
+def from_json_value(stored: Mapping[str, Json]) -> BlockEdit:
+    """The edit that `to_json_value` wrote.
+
+    Raises:
+        KeyError: it is of a kind that this version does not know.
+        TypeError: it lacks a field, or has one too many.
+    """
+    given: dict[str, Json] = {}
+    for name, value in stored.items():
+        if name.startswith(_WRITTEN):
+            given[name.removeprefix(_WRITTEN)] = Written(value)
+        elif name != "edit":
+            given[name] = value
+    return _EDITS[stored["edit"]](**given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """An edit as it is asked for, and as it waits for consent: whose label, which block, what, and on whose behalf."""
+
+    agent_id: str
+    label: str
+    block_id: str
+    edit: BlockEdit
+    by: Attribution
+
+
+def needs_consent(refusal: PermissionDenied) -> bool:
+    """Whether the operation was refused only because a person must agree first."""
+    return "consent" in refusal.details
+
+
+def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
+    """What to ask the person whom the block's permission names."""
+    cause = dict(proposal.by.cause or {})
+    request = {
+        "agent_id": proposal.agent_id,
+        "agent": short_name(proposal.by.author),
+        "label": proposal.label,
+        "block_id": proposal.block_id,
+        "operation": proposal.edit.operation.value,
+        "edit": to_json_value(proposal.edit),
+        "author": proposal.by.author,
+        "cause": cause,
+        "subject": subject_of(proposal).name,
+        "digest": subject_of(proposal).args_hash.hex(),
+    }
+    return ApprovalQuestion(
+        kind=ApprovalKind.MEMORY,
+        request=request,
+        audience=str(refusal.details["consent"]),
+        turn_id=cause.get("turn"),
+    )
+
+
+def subject_of(proposal: Proposal) -> Subject:
+    """What standing consent for such an edit is about: this label of this agent, and exactly this edit."""
+    digest = blake2b(to_json(to_json_value(proposal.edit)).encode(), digest_size=16).digest()
+    return Subject(agent_id=proposal.agent_id, name=f"block:{proposal.label}", args_hash=digest)
+
+
+def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:
+    """The edit that an approval asks for; `agreed` is who said yes, and stays in the edit's cause."""
+    cause = {**request["cause"], "approval": approval_id, "approved_by": agreed}
+    return Proposal(
+        agent_id=request["agent_id"],
+        label=request["label"],
+        block_id=request["block_id"],
+        edit=from_json_value(request["edit"]),
+        by=Attribution(author=request["author"], cause=cause),
+    )
+
+
+def asked_note(row: BlockRow, approval_id: str) -> str:
+    """What the agent is told instead of a result."""
+    return (
+        f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
+        f" ({approval_id}). It will be changed when they agree; go on without it"
+    )

@@ -1,1 +1,0 @@
-"""What can be asked to change in a block, and what comes of it."""

@@ -1,0 +1,235 @@
+"""Whether values fit a schema: types, required fields, items, entries. Pure; what fits comes back canonical."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.schema import (
+    AGENT_ID,
+    TIMESTAMP,
+    CompositeSchema,
+    Field,
+    ListSchema,
+    LogSchema,
+    MapSchema,
+    Schema,
+    Section,
+    TextSchema,
+)
+from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, typed
+from pattern_core.messages import check_text
+from pattern_db.columns import Json
+
+_EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value as somebody wrote it down: how it is read depends on what stands there. JSON, or just words."""
+
+    text: str
+
+
+def empty_value(schema: Schema) -> Json:
+    """What a document without any content holds, but for defaults."""
+    match schema:
+        case TextSchema():
+            return ""
+        case MapSchema():
+            return {field.name: _EMPTY.get(field.field_type) for field in schema.fields}
+        case ListSchema() | LogSchema():
+            return []
+        case CompositeSchema():
+            return {one.name: empty_value(one.schema) for one in schema.sections}
+
+
+def fit(schema: Schema, value: Json) -> Json:
+    """The whole content `value` in canonical form, with defaults where it says nothing.
+
+    Raises:
+        InvalidInput: it does not fit; the message names the field, item or section and what it takes.
+    """
+    match schema:
+        case TextSchema():
+            if not isinstance(value, str):
+                raise InvalidInput(f"the block is text, not {excerpt(value)}")
+            return check_text(value)
+        case MapSchema():
+            return fit_fields(schema.fields, value, what="the block")
+        case ListSchema():
+            return fit_items(schema, value)
+        case LogSchema():
+            return [_entry(schema, one, f"entry {number}") for number, one in enumerate(_sequence(value, "a log"), 1)]
+        case CompositeSchema():
+            names = [section.name for section in schema.sections]
+            given = _members(value, names, "section", what="the block")
+            return {section.name: _fit_section(section, given.get(section.name)) for section in schema.sections}
+
+
+def _fit_section(section: Section, value: Json) -> Json:
+    try:
+        return fit(section.schema, empty_value(section.schema) if value is None else value)
+    except InvalidInput as error:
+        raise InvalidInput(f"in the section {section.name}: {error.message}") from None
+
+
+def fit_fields(fields: Sequence[Field], value: Json, *, what: str) -> dict[str, Json]:
+    """The object `value` with every field, in the order of the schema.
+
+    Raises:
+        InvalidInput: it is no object, has other fields, or a field does not fit.
+    """
+    given = _members(value, [field.name for field in fields], "field", what=what)
+    return {field.name: fit_field(field, given.get(field.name)) for field in fields}
+
+
+def fit_field(field: Field, value: Json) -> Json:
+    """The value of one field; None, and words that mean it, become the default.
+
+    Raises:
+        InvalidInput: it does not fit, or there is none and the field is required.
+    """
+    try:
+        if isinstance(value, Written):
+            value = typed(value.text, field.field_type)
+        if value is not None:
+            return of_type(value, field.field_type)
+    except InvalidInput as error:
+        raise InvalidInput(f"the field {field.name} will not do: {error.message}") from None
+    if field.default is not None:
+        return field.default
+    if field.required:
+        raise InvalidInput(f"the field {field.name} is required; give it a value")
+    return empty_value(MapSchema(fields=(field,)))[field.name]
+
+
+def fit_items(schema: ListSchema, value: Json) -> list[Json]:
+    """The list `value`, each item canonical.
+
+    Raises:
+        InvalidInput: it is no list, too long, or an item does not fit.
+    """
+    items = [fit_item(schema, one, number) for number, one in enumerate(_sequence(value, "a list"), 1)]
+    check_count(schema, len(items))
+    return items
+
+
+def check_count(schema: ListSchema, count: int) -> None:
+    """Pass if a list may have `count` items.
+
+    Raises:
+        InvalidInput: it may not.
+    """
+    if schema.max_items is not None and count > schema.max_items:
+        raise InvalidInput(f"the list holds at most {schema.max_items} items, not {count}; delete one first")
+
+
+def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
+    """One item; `number` is its place, from 1.
+
+    Raises:
+        InvalidInput: it does not fit.
+    """
+    what = f"item {number}"
+    match schema.item_schema:
+        case TextSchema():
+            text = value.text if isinstance(value, Written) else value
+            if not isinstance(text, str):
+                raise InvalidInput(f"{what} is text, not {excerpt(text)}")
+            return check_text(text)
+        case MapSchema(fields=fields):
+            return canonical(_object(fields, value, what))
+        case None:
+            return canonical(guessed(value) if isinstance(value, Written) else value)
+
+
+def fit_entry(schema: LogSchema, value: Json, *, now: str, agent: str) -> Json:
+    """A new entry, stamped with the time `now` and the id `agent` as far as the schema wants that.
+
+    Raises:
+        InvalidInput: it does not fit, or brings stamps of its own.
+    """
+    stamps: dict[str, Json] = {}
+    if schema.has_timestamp:
+        stamps[TIMESTAMP] = now
+    if schema.has_agent:
+        stamps[AGENT_ID] = agent
+    return canonical(stamps | _object(schema.fields, value, "the entry"))
+
+
+def _entry(schema: LogSchema, value: Json, what: str) -> Json:
+    """An entry that has its stamps already, or has none."""
+    if not isinstance(value, Mapping):
+        return canonical(_object(schema.fields, value, what))
+    stamps = {name: value[name] for name in (TIMESTAMP, AGENT_ID) if value.get(name) is not None}
+    if not all(isinstance(one, str) for one in stamps.values()):
+        raise InvalidInput(f"the stamps of {what} are text, not {excerpt(stamps)}")
+    rest = {name: one for name, one in value.items() if name not in (TIMESTAMP, AGENT_ID)}
+    return canonical(stamps | _object(schema.fields, rest, what))
+
+
+def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
+    """An item or entry with these fields, without those that have no value; words fill the first one."""
+    if isinstance(value, Written):
+        value = guessed(value)
+    if isinstance(value, str):
+        value = {fields[0].name: Written(value)}
+    try:
+        found = fit_fields(fields, value, what=what)
+    except InvalidInput as error:
+        raise InvalidInput(error.message if what in error.message else f"{what}: {error.message}") from None
+    return {name: one for name, one in found.items() if one is not None and one != []}
+
+
+def guessed(written: Written) -> Json:
+    """What somebody means who writes this where anything may stand: an object or a list if it is one, else words."""
+    if written.text.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            return json.loads(written.text)
+    return written.text
+
+
+def _members(value: Json, names: Sequence[str], kind: str, *, what: str) -> Mapping[str, Json]:
+    known = ", ".join(names)
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{what} is an object with the {kind}s {known}, not {excerpt(value)}")
+    for name in value:
+        if name not in names:
+            raise InvalidInput(f"{what} has no {kind} {excerpt(name)}; there are: {known}")
+    return value
+
+
+def _sequence(value: Json, what: str) -> Sequence[Json]:
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(f"the block is {what}; give it as [ … ], not {excerpt(value)}")
+    return value
+
+
+def field_named(fields: Sequence[Field], name: str, *, what: str) -> Field:
+    """The field of that name.
+
+    Raises:
+        InvalidInput: there is none; the message lists the fields.
+    """
+    for field in fields:
+        if field.name == name:
+            return field
+    raise InvalidInput(f"{what} has no field {name!r}; there are: {', '.join(field.name for field in fields)}")
+
+
+def section_named(schema: CompositeSchema, name: str) -> Section:
+    """The section of that name.
+
+    Raises:
+        InvalidInput: there is none; the message lists the sections.
+    """
+    for section in schema.sections:
+        if section.name == name:
+            return section
+    raise InvalidInput(
+        f"the block has no section {name!r}; there are: {', '.join(section.name for section in schema.sections)}"
+    )

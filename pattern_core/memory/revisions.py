@@ -1,0 +1,366 @@
+"""Changes that come from a block's own past: undo, redo, rollback, and writing against an older version.
+
+They take the same path as edits: the block is held, permission, schema and limit are looked at, and one transaction
+stores the change with its line of history.
+
+Each author has a stack. What is taken back is the inverse of the author's newest edit, carried past everything that
+others did since; edits of others stay, also within text that goes, and a key that somebody else set later stays theirs.
+An undo made earlier does not count as somebody's edit: it and what it took back cancel out, so that a text that came
+back is the same text, and goes again with the edit that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.ids import Clock, now_text
+from pattern_core.memory.block import BlockView, Operation, is_agent, schema_of, view_of
+from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse, writes_of
+from pattern_core.memory.content import plain, value_of, writes_between
+from pattern_core.memory.document import Change, State, Write, state_of, unpacked
+from pattern_core.memory.edits import Editor, SetText, SetValue
+from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.opened import Hot, OpenBlocks
+from pattern_core.memory.plan import Planned, check_size, content_of, plan
+from pattern_core.memory.schema import LogSchema
+from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_db.connection import Connection
+from pattern_db.database import Database
+from pattern_db.enums import HistoryKind
+from pattern_db.tables import block_versions
+from pattern_db.tables.block_versions import HistoryRow
+from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
+
+UNDO_REACH = 1_000  # versions that are looked at; what is older can be rolled back to
+_EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revised:
+    """The block after a change from its past, words about it, and what its author can still undo and redo."""
+
+    block: BlockView
+    note: str
+    undo_remaining: int
+    redo_remaining: int
+
+
+class Revisions:
+    """Undo, redo, rollback and merging, over the blocks that a `MemoryStore` works on."""
+
+    def __init__(
+        self, *, database: Database, clock: Clock, blocks: OpenBlocks, history: BlockHistory, commit: Commit
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._blocks = blocks
+        self._history = history
+        self._commit = commit
+
+    async def undo(
+        self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
+    ) -> Revised:
+        """Take back the newest edit by `of` (an author; by default whoever asks). What others wrote since stays.
+
+        Raises:
+            NotFound: there is no such block.
+            PermissionDenied: the permission does not let an agent overwrite.
+            InvalidInput: there is nothing to undo, or the block would not fit its limit or schema.
+            Conflict: it was changed within the same unit of work.
+        """
+        return await self._revised(agent_id, label, by, lambda rows: plan_undo(rows, of or by.author), work)
+
+    async def redo(
+        self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
+    ) -> Revised:
+        """Bring the edit by `of` again that was taken back last, unless its author has edited since.
+
+        Raises:
+            InvalidInput: there is nothing to redo; else as `undo`.
+        """
+        return await self._revised(agent_id, label, by, lambda rows: plan_redo(rows, of or by.author), work)
+
+    async def rollback(
+        self, agent_id: str, label: str, by: Attribution, *, version: int, work: UnitOfWork | None = None
+    ) -> Revised:
+        """Make the block what it was at `version`, by a new change; its whole history stays.
+
+        Raises:
+            NotFound: there is no such block or version.
+            InvalidInput: it is so already; else as `undo`.
+        """
+        async with given_or_alone(work, self._commit) as unit:
+            visible, hot, now = await self._opened(agent_id, label, by, unit)
+            then = await self._history.state_at(visible.block.id, version)
+            return await self._carried_out(visible, hot, now, plan_rollback(now, then, version), by, unit)
+
+    async def merge(
+        self,
+        agent_id: str,
+        label: str,
+        by: Attribution,
+        edit: SetText | SetValue,
+        *,
+        base: int,
+        work: UnitOfWork | None = None,
+    ) -> Revised:
+        """Write content that was made from version `base`: what others did since stays, where both did not.
+
+        Raises:
+            NotFound: there is no such block or version.
+            Conflict: `base` is too old, or greater than the block's version.
+            InvalidInput: the content does not fit; else as `undo`.
+        """
+        async with given_or_alone(work, self._commit) as unit:
+            visible, hot, now = await self._opened(agent_id, label, by, unit)
+            row = visible.block
+            if not 0 <= base <= row.last_seq:
+                raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
+            then = await self._history.state_at(row.id, base)
+            written = await plan(content_of(row, schema_of(row.metadata), then), edit, self._editor(by))
+            rows = await self._database.read(lines_since, row.id, base, row.last_seq)
+            planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
+            if not planned.change:
+                return Revised(block=view_of(visible), note="Nothing changed", undo_remaining=0, redo_remaining=0)
+            return await self._carried_out(visible, hot, now, planned, by, unit)
+
+    async def _revised(
+        self,
+        agent_id: str,
+        label: str,
+        by: Attribution,
+        make_plan: Callable[[Sequence[HistoryRow]], Revision],
+        work: UnitOfWork | None,
+    ) -> Revised:
+        async with given_or_alone(work, self._commit) as unit:
+            visible, hot, now = await self._opened(agent_id, label, by, unit)
+            rows = await self._database.read(newest_lines, visible.block.id, visible.block.last_seq)
+            return await self._carried_out(visible, hot, now, make_plan(rows), by, unit)
+
+    async def _opened(
+        self, agent_id: str, label: str, by: Attribution, work: UnitOfWork
+    ) -> tuple[VisibleBlock, Hot, State]:
+        """The block, held and opened, and what its document holds."""
+        visible, hot = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
+        return visible, hot, state_of(await self._blocks.document(hot, visible.block))
+
+    async def _carried_out(
+        self, visible: VisibleBlock, hot: Hot, now: State, planned: Revision, by: Attribution, work: UnitOfWork
+    ) -> Revised:
+        """Check what would come of the revision, then make it."""
+        change = await self._planned(visible.block, now, planned, by)
+        changed = self._blocks.change(visible, hot, now, change, by, work)
+        return Revised(
+            block=view_of(changed),
+            note=planned.note,
+            undo_remaining=planned.undo_remaining,
+            redo_remaining=planned.redo_remaining,
+        )
+
+    async def _planned(self, row: BlockRow, now: State, revision: Revision, by: Attribution) -> Planned:
+        """The revision as an edit.
+
+        Raises:
+            InvalidInput: the block would not fit its schema or limit any more.
+            PermissionDenied: an agent would change what is read-only.
+        """
+        schema = schema_of(row.metadata)
+        content, value = content_of(row, schema, now), value_of(applied(now, revision.change), schema)
+        shown = row.content_preview or ""
+        if writes_between(schema, content.value, value):
+            if isinstance(schema, LogSchema):  # entries keep their stamps, which writing them again would not
+                text = plain(value, schema)
+                check_size(row.label, size=len(text), before=len(shown), limit=row.char_limit)
+                shown = text
+            else:
+                shown = (await plan(content, SetValue(value=value), self._editor(by))).plain
+        return Planned(
+            value=value,
+            plain=shown,
+            note=revision.note,
+            writes=tuple(writes_of(revision.change)),
+            kind=revision.kind,
+            stack=revision.stack,
+            reverts=revision.reverts,
+        )
+
+    def _editor(self, by: Attribution) -> Editor:
+        return Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A change for the document as it stands, and what its line of history says.
+
+    `stack` is whose edits it is about, `reverts` the version that it takes back. The remaining counts are those after
+    it, of `stack`'s author.
+    """
+
+    change: Change
+    kind: HistoryKind
+    note: str
+    stack: str | None = None
+    reverts: int | None = None
+    undo_remaining: int = 0
+    redo_remaining: int = 0
+
+
+def plan_undo(rows: Sequence[HistoryRow], author: str) -> Revision:
+    """Take back the author's newest edit that is not taken back yet and that something is left of.
+
+    `rows` are the block's newest versions (`UNDO_REACH` of them are enough), oldest first, without a gap.
+
+    Raises:
+        InvalidInput: there is none.
+        HistoryDamaged: a recorded change cannot be read.
+    """
+    known = _known(rows)
+    targets = _undoable(known, author)
+    for left, target in reversed(list(enumerate(targets))):
+        change = _piled(known, target, author).get(target.seq or 0, {})
+        if change:
+            return Revision(
+                change=change,
+                kind=HistoryKind.UNDO,
+                note=_note("Undid", target),
+                stack=author,
+                reverts=target.seq,
+                undo_remaining=left,
+                redo_remaining=len(_redoable(known, author)) + 1,
+            )
+    raise InvalidInput(f"there is nothing to undo: {author} has no edit here that is not undone already")
+
+
+def plan_redo(rows: Sequence[HistoryRow], author: str) -> Revision:
+    """Bring the author's edit again that was taken back last, unless the author has edited since.
+
+    Raises:
+        InvalidInput: there is none.
+        HistoryDamaged: a recorded change cannot be read.
+    """
+    known = _known(rows)
+    targets = _redoable(known, author)
+    for left, target in reversed(list(enumerate(targets))):
+        change = _piled(known, target, author).get(target.seq or 0, {})
+        if change:
+            edit = next((row for row in known if row.seq == target.reverts), target)
+            return Revision(
+                change=change,
+                kind=HistoryKind.REDO,
+                note=_note("Redid", edit),
+                stack=author,
+                reverts=target.seq,
+                undo_remaining=len(_undoable(known, author)) + 1,
+                redo_remaining=left,
+            )
+    raise InvalidInput(f"there is nothing to redo: {author} has undone nothing here since the last edit")
+
+
+def plan_rollback(now: State, then: State, version: int) -> Revision:
+    """A new change after which the document holds what it held at `version`. Nothing of the history goes.
+
+    Raises:
+        InvalidInput: it holds that already.
+    """
+    change = change_to(now, then)
+    if not change:
+        raise InvalidInput(f"the block is as it was at version {version} already; there is nothing to roll back")
+    return Revision(change=change, kind=HistoryKind.ROLLBACK, note=f"Rolled back to version {version}")
+
+
+def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Sequence[Write], *, base: int, note: str) -> Revision:
+    """What `writes` do to the block as it was at version `base`, carried past what was done since.
+
+    `rows` are all versions after `base`, oldest first. Where both wrote a key, what is written now counts. The change
+    is empty if nothing is left to do.
+
+    Raises:
+        Conflict: what was done since `base` is not recorded.
+        HistoryDamaged: it is, but cannot be read.
+    """
+    changes = [unpacked(row.change) for row in rows if row.change is not None]
+    if len(changes) < len(rows):
+        raise Conflict(f"version {base} is too old to be merged with; read the block again and write against that")
+    state = now
+    for change in reversed(changes):
+        state = applied(state, inverse(change))
+    mine = change_by(state, writes)
+    for change in changes:
+        mine = carried(mine, change, wins=True)
+    return Revision(change=mine, kind=HistoryKind.MERGE if changes else HistoryKind.EDIT, note=note)
+
+
+def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
+    """The newest rows whose changes are recorded, without a gap: nothing is carried past what nobody knows."""
+    for number in range(len(rows) - 1, -1, -1):
+        has_gap = number + 1 < len(rows) and (rows[number].seq or 0) + 1 != rows[number + 1].seq
+        if rows[number].change is None or has_gap:
+            return rows[number + 1 :]
+    return rows
+
+
+def _undoable(known: Sequence[HistoryRow], author: str) -> list[HistoryRow]:
+    return [row for row in known if row.stack == author and row.kind in _EDITS and not row.is_undone]
+
+
+def _redoable(known: Sequence[HistoryRow], author: str) -> list[HistoryRow]:
+    mine = [row for row in known if row.stack == author]
+    edited = max([row.seq or 0 for row in mine if row.kind in _EDITS], default=-1)
+    return [row for row in mine if row.kind is HistoryKind.UNDO and not row.is_undone and (row.seq or 0) > edited]
+
+
+def _piled(known: Sequence[HistoryRow], target: HistoryRow, author: str) -> dict[int, Change]:
+    """What takes each version back that stands from `target` on, by version, for the document as it stands.
+
+    The last entry fits the document, the one before it the document after that, and so on. Of `target`'s kind only:
+    edits, by their inverse; or undos, by theirs, which is what brings edits again.
+    """
+    pile: dict[int, Change] = {}
+    by_seq = {row.seq: row for row in known}
+    undoing = target.kind is not HistoryKind.UNDO
+    for row in known[known.index(target) :]:
+        change = unpacked(row.change or b"{}")
+        if row.stack != author or row.kind in (HistoryKind.CREATE, HistoryKind.REPAIR):
+            for seq in reversed(list(pile)):
+                change, pile[seq] = carried(change, pile[seq], wins=True), carried(pile[seq], change, wins=False)
+            continue
+        reverted = by_seq.get(row.reverts)
+        match row.kind:
+            case HistoryKind.UNDO if undoing:
+                pile.pop(row.reverts or 0, None)
+            case HistoryKind.REDO if undoing and reverted is not None:
+                pile[reverted.reverts or 0] = inverse(change)
+            case HistoryKind.REDO if undoing is False:
+                pile.pop(row.reverts or 0, None)
+            case _:
+                pile[row.seq or 0] = inverse(change)
+    return pile
+
+
+def _note(what: str, row: HistoryRow) -> str:
+    return f"{what} version {row.seq}" + (f" ({row.change_summary})" if row.change_summary else "")
+
+
+def newest_lines(connection: Connection, block_id: str, version: int) -> list[HistoryRow]:
+    """The lines up to `version`, which must be the newest, for `plan_undo` and `plan_redo`: oldest first.
+
+    Raises:
+        Conflict: storage holds another newest version: somebody, or the caller's own unit of work, changed the block.
+    """
+    return lines_since(connection, block_id, max(version - UNDO_REACH, -1), version)
+
+
+def lines_since(connection: Connection, block_id: str, base: int, version: int) -> list[HistoryRow]:
+    """The lines of the versions after `base` up to `version`, for `plan_merge`: oldest first, `UNDO_REACH` at most.
+
+    Raises:
+        Conflict: `version` is not stored, or `base` too far back.
+    """
+    rows = block_versions.between(connection, block_id, base, version, limit=UNDO_REACH)
+    if version > max(base, 0) and (not rows or rows[-1].seq != version):
+        raise Conflict(f"version {version} of the block is not stored yet; do this in a call of its own")
+    if version - base > UNDO_REACH:
+        raise Conflict(f"version {base} is more than {UNDO_REACH} versions back; read the block again")
+    return rows

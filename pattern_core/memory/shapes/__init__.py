@@ -1,1 +1,0 @@
-"""What a block can hold: schemas, values that fit them, their containers in a document, and how they are shown."""

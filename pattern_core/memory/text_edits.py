@@ -1,0 +1,304 @@
+"""The places in a text that an edit means: words, lines, a diff's hunks, a match. Pure, but for the regular
+expression's own process.
+
+Unified diffs are applied strictly: every context and removed line must be there, or nothing is changed. Only the place
+may be off, because models miscount lines: a hunk whose lines stand elsewhere is applied at the nearest such place and
+the answer says how far it moved. The text's own line endings, and whether its last line has one, stay.
+Source: GNU diffutils manual, "Detailed Description of Unified Format".
+
+Regular expressions from a model run in a process of their own. Python's matcher can take exponential time, holds the
+interpreter all the while and cannot be interrupted, so neither a thread nor a timeout helps; and no check of the
+pattern finds all slow ones (`(a|a)*b` nests no quantifier in sight of a simple rule, `a*a*a*b` nests none at all). A
+child with bounded processor time costs some 20 ms and always ends.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import trio
+
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.edits import (
+    EditRange,
+    ReplaceText,
+)
+from pattern_core.messages import check_text
+
+Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and apart, and what replaces it
+HUNKS_MAX = 200
+
+_HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+PATTERN_CHARS_MAX = 1_000
+MATCH_TIMEOUT_S = 10.0  # of wall time; the child bounds its own processor time
+_CHILD = Path(__file__).with_name("regex_child.py")
+
+
+async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
+    """What the edit replaces in `text`, and words about it.
+
+    Raises:
+        InvalidInput: it is not there; the message says what to do.
+    """
+    check_text(edit.new)
+    if not edit.old:
+        raise InvalidInput("say in `old` which text to replace")
+    if edit.mode == "regex":
+        match = await replace_first_match(edit.old, edit.new, text)
+        if match is None:
+            raise InvalidInput(f"the pattern {edit.old!r} matches nothing in the block")
+        return [(match.start, match.end, check_text(match.text))], "Replaced the first match"
+    number, old = _numbered(edit.old) if edit.mode == "nth" else (1, edit.old)
+    places = _occurrences(text, old)
+    if not places:
+        raise InvalidInput(f"{_quoted(old)} is not in the block; load it and copy the text exactly")
+    if edit.mode == "all":
+        chosen, note = places, f"Replaced {len(places)} occurrence{'s' if len(places) > 1 else ''}"
+    elif number <= len(places):
+        chosen = [places[number - 1]]
+        note = f"Replaced occurrence #{number} of {len(places)}" if len(places) > 1 else "Replaced the one occurrence"
+    else:
+        raise InvalidInput(f"{_quoted(old)} is in the block {len(places)} times, so there is no #{number}")
+    return [(at, at + len(old), edit.new) for at in chosen], note
+
+
+def _numbered(old: str) -> tuple[int, str]:
+    found = re.fullmatch(r"\s*(\d{1,9})(?::[ ]?|\s)(.+)", old, re.DOTALL)
+    if found is None or int(found[1]) < 1:
+        raise InvalidInput("for mode nth write `old` as `N: text`, with N from 1, as in `2: foo`")
+    return int(found[1]), found[2]
+
+
+def _occurrences(text: str, old: str) -> list[int]:
+    places, at = [], text.find(old)
+    while at >= 0:
+        places.append(at)
+        at = text.find(old, at + len(old))
+    return places
+
+
+def line_range(text: str, edit: EditRange) -> tuple[Ranges, str]:
+    """Where the lines to replace stand in `text` with what comes there, and words about it.
+
+    Raises:
+        InvalidInput: there are no such lines.
+    """
+    lines = lines_of(text) or [""]
+    if not 1 <= edit.first <= edit.last:
+        raise InvalidInput(f"the lines {edit.first}-{edit.last} are no range: count from 1, the smaller number first")
+    if edit.first > len(lines):
+        raise InvalidInput(
+            f"the block has {len(lines)} line{'s' if len(lines) > 1 else ''}; line {edit.first} is past the end"
+        )
+    last = min(edit.last, len(lines))
+    start = sum(len(line) for line in lines[: edit.first - 1])
+    end = start + sum(len(line) for line in lines[edit.first - 1 : last])
+    new = with_endings(check_text(edit.text), like=lines[edit.first - 1 : last])
+    note = f"Replaced lines {edit.first}-{last}" if last > edit.first else f"Replaced line {last}"
+    return [(start, end, new)], note if new else note.replace("Replaced", "Deleted")
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:80] + "…")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Where the pattern matched (code points) and what shall stand there instead."""
+
+    start: int
+    end: int
+    text: str
+
+
+async def replace_first_match(pattern: str, template: str, text: str) -> Match | None:
+    r"""The first match of `pattern` (syntax of Python's `re`) in `text`, with `template` expanded (`\1`, `\g<name>`).
+
+    None if nothing matches.
+
+    Raises:
+        InvalidInput: the pattern or template is malformed or too long, or matching takes too long.
+    """
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise InvalidInput(f"the pattern has {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken")
+    question = json.dumps({"pattern": pattern, "template": template, "text": text}).encode()
+    with trio.move_on_after(MATCH_TIMEOUT_S):  # cancelling kills the child
+        done = await trio.run_process(
+            # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
+            [sys.executable, "-I", "-S", str(_CHILD)],
+            stdin=question,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return _answer(done.stdout, pattern)
+    raise InvalidInput(f"the pattern {pattern!r} takes too long to match; make it simpler or replace plain text")
+
+
+def _answer(data: bytes, pattern: str) -> Match | None:
+    answer = json.loads(data)
+    if answer is None:
+        return None
+    if "error" in answer:
+        raise InvalidInput(f"the pattern {pattern!r} or its replacement is malformed: {answer['error']}")
+    return Match(start=answer["start"], end=answer["end"], text=answer["text"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hunk:
+    """`at` is the index of the first old line, from 0; `body` holds ' ', '-' or '+' and the bare line."""
+
+    at: int
+    body: tuple[tuple[str, str], ...]
+
+    @property
+    def old(self) -> list[str]:
+        return [line for mark, line in self.body if mark != "+"]
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of `text` with their endings; only a line feed ends a line, so that offsets stay right."""
+    return _LINE.findall(text)
+
+
+def with_endings(text: str, *, like: list[str]) -> str:
+    """`text` with the line endings of the lines that it replaces, the last line's included; an empty text stays so."""
+    if not text:
+        return text
+    bare = text.replace("\r\n", "\n") if like[0].endswith("\r\n") else text
+    ending = _ending(like[-1])
+    if ending and not bare.endswith("\n"):
+        bare += "\n"
+    elif not ending:
+        bare = bare.removesuffix("\n")
+    return bare.replace("\n", "\r\n") if like[0].endswith("\r\n") else bare
+
+
+def apply_patch(text: str, patch: str) -> tuple[str, str]:
+    """The text after the patch, and words about it: `Applied 2 hunks (hunk 2 found 3 lines further down)`.
+
+    Raises:
+        InvalidInput: the patch is malformed, or the lines of a hunk are not in the text; nothing is changed.
+    """
+    hunks = _parse(patch)
+    lines = lines_of(text)
+    bare = [line.removesuffix("\n").removesuffix("\r") for line in lines]
+    crlf = bool(lines) and lines[0].endswith("\r\n")
+    moved: list[str] = []
+    result: list[str] = []
+    done = shift = 0
+    for number, hunk in enumerate(hunks, 1):
+        at = _place(bare, hunk, number, expected=hunk.at + shift, earliest=done)
+        if at != hunk.at + shift:
+            off = at - hunk.at - shift
+            way = "down" if off > 0 else "up"
+            moved.append(f"hunk {number} found {abs(off)} line{'s' if abs(off) > 1 else ''} further {way}")
+            shift += off
+        result += lines[done:at]
+        done = at
+        for mark, line in hunk.body:
+            if mark == "+":
+                result.append(line + ("\r\n" if crlf else "\n"))
+                continue
+            if mark == " ":
+                result.append(lines[done])
+            done += 1
+    result += lines[done:]
+    note = f"Applied {len(hunks)} hunk{'s' if len(hunks) > 1 else ''}" + (f" ({'; '.join(moved)})" if moved else "")
+    return _joined(result, lines, crlf=crlf), note
+
+
+def _parse(patch: str) -> list[_Hunk]:
+    lines = patch.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    first = next((index for index, line in enumerate(lines) if line.startswith("@@")), None)
+    if first is None:
+        raise InvalidInput("this is no unified diff: it has no hunk header such as `@@ -1,3 +1,3 @@`")
+    hunks: list[_Hunk] = []
+    index = first
+    while index < len(lines):
+        if not lines[index].strip():
+            index += 1
+            continue
+        if len(hunks) >= HUNKS_MAX:
+            raise InvalidInput(f"the patch has more than {HUNKS_MAX} hunks; set the whole text instead")
+        hunk, index = _parse_hunk(lines, index, len(hunks) + 1)
+        hunks.append(hunk)
+    return hunks
+
+
+def _parse_hunk(lines: list[str], index: int, number: int) -> tuple[_Hunk, int]:
+    header = _HEADER.fullmatch(lines[index])
+    if header is None:
+        raise InvalidInput(f"hunk {number} begins with {lines[index]!r}, not with a header such as `@@ -1,3 +1,3 @@`")
+    start, old_wanted, new_wanted = int(header[1]), _count(header[2]), _count(header[4])
+    body: list[tuple[str, str]] = []
+    old = new = 0
+    index += 1
+    while index < len(lines) and (old, new) != (old_wanted, new_wanted):
+        mark, line = lines[index][:1] or " ", lines[index][1:]
+        if mark not in " +-\\":
+            break
+        if mark != "\\":
+            body.append((mark, line))
+            old += mark != "+"
+            new += mark != "-"
+        index += 1
+    while index < len(lines) and lines[index].startswith("\\"):
+        index += 1
+    if (old, new) != (old_wanted, new_wanted):
+        raise InvalidInput(
+            f"hunk {number} says {old_wanted} old and {new_wanted} new lines but has {old} and {new}; "
+            "each line begins with a space, - or +"
+        )
+    # Without old lines the number is that of the line before.
+    return _Hunk(at=start if old_wanted == 0 else max(start - 1, 0), body=tuple(body)), index
+
+
+def _count(digits: str | None) -> int:
+    return 1 if digits is None else int(digits)
+
+
+def _place(bare: list[str], hunk: _Hunk, number: int, *, expected: int, earliest: int) -> int:
+    """The index at which the hunk's old lines stand, nearest to `expected` and not before `earliest`."""
+    old = hunk.old
+    last = len(bare) - len(old)
+    if not old:
+        if not earliest <= expected <= len(bare):
+            raise InvalidInput(f"hunk {number} inserts after line {expected}, but the block has {len(bare)} lines")
+        return expected
+    found = [at for at in range(earliest, last + 1) if bare[at] == old[0] and bare[at : at + len(old)] == old]
+    found.sort(key=lambda at: abs(at - expected))
+    if not found:
+        raise InvalidInput(_mismatch(bare, old, number, expected))
+    if len(found) > 1 and abs(found[0] - expected) == abs(found[1] - expected):
+        raise InvalidInput(f"the lines of hunk {number} stand at lines {found[0] + 1} and {found[1] + 1}; add context")
+    return found[0]
+
+
+def _mismatch(bare: list[str], old: list[str], number: int, expected: int) -> str:
+    for offset, line in enumerate(old):
+        at = expected + offset
+        here = bare[at] if 0 <= at < len(bare) else None
+        if here != line:
+            stands = "the block ends before it" if here is None else f"there is {here[:120]!r}"
+            return f"hunk {number} does not match: it expects {line[:120]!r} at line {at + 1}, {stands}"
+    return f"hunk {number} overlaps the hunk before it"
+
+
+def _joined(result: list[str], before: list[str], *, crlf: bool) -> str:
+    """The lines as one text: each inner one with an ending, the last one ending as the old last line did."""
+    ending = "\r\n" if crlf else "\n"
+    whole = [line if line.endswith("\n") else line + ending for line in result]
+    text = "".join(whole)
+    return text if not before or before[-1].endswith("\n") else text.removesuffix("\n").removesuffix("\r")
+
+
+def _ending(line: str) -> str:
+    return "\n" if line.endswith("\n") else ""

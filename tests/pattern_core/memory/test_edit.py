@@ -1,0 +1,207 @@
+"""Edits as the tools and the API ask for them; the examples are those of the memory design."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import MISSING, fields
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import Operation
+from pattern_core.memory.document import UpdateText, Write
+from pattern_core.memory.edits import (
+    AppendText,
+    BlockEdit,
+    EditOutcome,
+    EditRange,
+    Patch,
+    PushItem,
+    ReplaceText,
+    SetField,
+    SetText,
+    SetValue,
+    TextEdit,
+    from_json_value,
+    parse_range,
+    to_json_value,
+)
+from pattern_core.memory.fields import Written
+from pattern_core.memory.plan import SPLICES_MAX, text_outcome
+from tests.pattern_core.memory.pen import Pen
+
+
+def written(text: str, writes: Iterable[Write]) -> str:
+    """What a document makes of the text by the writes."""
+    document = Pen(1)
+    document.append(text)
+    document.apply(writes)
+    return document.text
+
+
+async def after(text: str, edit: TextEdit) -> str:
+    outcome = await text_outcome(text, edit)
+    assert written(text, outcome.writes) == outcome.after
+    return str(outcome.after)
+
+
+async def test_append() -> None:
+    assert await after("Hello", AppendText(text=", world!")) == "Hello, world!"
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "result"),
+    [
+        ("Hello 🌍 world", "world", "universe", "Hello 🌍 universe"),
+        ("你好世界", "世界", "朋友", "你好朋友"),
+        ("Hello 🌍 world", "🌍", "🌎🌏", "Hello 🌎🌏 world"),
+        ("a a a", "a", "", " a a"),
+    ],
+)
+async def test_replace_first_counts_code_points(text: str, old: str, new: str, result: str) -> None:
+    assert await after(text, ReplaceText(old=old, new=new)) == result
+
+
+async def test_replace_all_tells_how_many() -> None:
+    change = await text_outcome("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
+    assert (change.after, change.note) == ("qux bar qux baz qux", "Replaced 3 occurrences")
+
+
+@pytest.mark.parametrize("old", ["2: foo", "2 foo", "2:foo"])
+async def test_replace_nth(old: str) -> None:
+    change = await text_outcome("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
+    assert (change.after, change.note) == ("foo bar second baz foo", "Replaced occurrence #2 of 3")
+
+
+async def test_replace_regex() -> None:
+    edit = ReplaceText(old=r"\b[bB]\w+", new="blue", mode="regex")
+    assert await after("The quick brown fox", edit) == "The quick blue fox"
+    with pytest.raises(InvalidInput, match="matches nothing"):
+        await text_outcome("quick", edit)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (ReplaceText(old="zzz", new=""), "'zzz' is not in the block"),
+        (ReplaceText(old="", new="x"), "say in `old`"),
+        (ReplaceText(old="foo", new="x", mode="nth"), "write `old` as `N: text`"),
+        (ReplaceText(old="0: foo", new="x", mode="nth"), "with N from 1"),
+        (ReplaceText(old="9: foo", new="x", mode="nth"), "3 times, so there is no #9"),
+        (ReplaceText(old="foo", new="\udc00"), "surrogate"),
+        (AppendText(text="\udc00"), "surrogate"),
+        (SetText(text="\udc00"), "surrogate"),
+        (EditRange(first=1, last=1, text="\udc00"), "surrogate"),
+        (EditRange(first=2, last=2, text="x"), "the block has 1 line; line 2 is past the end"),
+        (EditRange(first=0, last=1, text="x"), "no range"),
+        (EditRange(first=3, last=2, text="x"), "no range"),
+    ],
+)
+async def test_edits_that_do_not_fit_say_what_does(edit: TextEdit, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        await text_outcome("foo bar foo baz foo", edit)
+
+
+async def test_very_many_replacements_are_left_to_the_document() -> None:
+    change = await text_outcome("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
+    after = "b" * (SPLICES_MAX + 1)
+    update = UpdateText(container="content", text=after)
+    assert change == EditOutcome(after, f"Replaced {SPLICES_MAX + 1} occurrences", (update,))
+
+
+async def test_set_and_patch_leave_the_difference_to_the_document() -> None:
+    update = UpdateText(container="content", text="b")
+    assert await text_outcome("a", SetText(text="b")) == EditOutcome("b", "Set the text to 1 characters", (update,))
+    patched = await text_outcome("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n"))
+    assert patched == EditOutcome("b\n", "Applied 1 hunk", (UpdateText(container="content", text="b\n"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "result"),
+    [
+        ("1\n2\n3\n4\n5", "2-4: replaced line A\nreplaced line B", "1\nreplaced line A\nreplaced line B\n5"),
+        ("A\nB\nC\nD", "1..2: X\nY", "X\nY\nC\nD"),
+        ("A\nB\nC", "2\nX", "A\nX\nC"),
+        ("A\nB\nC", "2-9: X", "A\nX"),
+        ("A\nB\n", "2: X", "A\nX\n"),
+        ("A\nB\nC", "2-2:    indented", "A\n   indented\nC"),
+        ("A\nB\nC", "2-2:\n    indented\n", "A\n    indented\nC"),
+        ("A\nB\nC", "2-2\n\tindented", "A\n\tindented\nC"),
+        ("A\r\nB\r\nC\r\n", "2: X\nY", "A\r\nX\r\nY\r\nC\r\n"),
+        ("A\nB\nC", "2: ", "A\nC"),
+        ("", "1: X", "X"),
+    ],
+)
+async def test_ranges(text: str, content: str, result: str) -> None:
+    assert await after(text, parse_range(content)) == result
+
+
+async def test_what_a_range_edit_tells() -> None:
+    assert (await text_outcome("a\nb\nc", parse_range("1-2: x"))).note == "Replaced lines 1-2"
+    assert (await text_outcome("a\nb\nc", parse_range("2:"))).note == "Deleted line 2"
+
+
+@pytest.mark.parametrize("content", ["", "x", "two: x", "-1: x", "1- x: y"])
+def test_ranges_that_cannot_be_read(content: str) -> None:
+    with pytest.raises(InvalidInput, match="begin with the lines"):
+        parse_range(content)
+
+
+def test_only_appending_is_appending() -> None:
+    assert AppendText(text="").operation is Operation.APPEND
+    for edit in (SetText(text=""), ReplaceText(old="", new=""), EditRange(first=1, last=1, text=""), Patch(patch="")):
+        assert edit.operation is Operation.OVERWRITE
+
+
+@given(
+    st.text(alphabet="ab🌍\r\n"), st.text(alphabet="ab🌍", min_size=1, max_size=2), st.text(alphabet="ab", max_size=3)
+)
+async def test_splices_do_what_str_replace_does(text: str, old: str, new: str) -> None:
+    if old not in text:
+        with pytest.raises(InvalidInput):
+            await after(text, ReplaceText(old=old, new=new))
+        text += old
+    assert await after(text, ReplaceText(old=old, new=new, mode="all")) == text.replace(old, new)
+    assert await after(text, ReplaceText(old=old, new=new)) == text.replace(old, new, 1)
+
+
+# Every edit survives being written down as JSON.
+
+EDITS: tuple[type[BlockEdit], ...] = get_args(BlockEdit)
+
+
+def example(kind: type[BlockEdit]) -> BlockEdit:
+    """An edit of a kind, with something in every field that needs something."""
+    values: dict[str, Any] = {
+        field.name: 3 if field.type == "int" else "3" for field in fields(kind) if field.default is MISSING
+    }
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_every_kind_reads_back(kind: type[BlockEdit]) -> None:
+    edit = example(kind)
+    assert from_json_value(json.loads(json.dumps(to_json_value(edit)))) == edit
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        SetField(field="age", value=Written("41"), section="profile"),
+        SetField(field="age", value="41"),
+        SetField(field="age", value=None),
+        PushItem(value={"written": "a field of that name", "done": False}),
+        SetValue(value={"a": [1, None, "é"]}),
+    ],
+)
+def test_values_read_back(edit: BlockEdit) -> None:
+    assert from_json_value(json.loads(json.dumps(to_json_value(edit)))) == edit
+
+
+def test_an_unknown_edit_is_an_error() -> None:
+    with pytest.raises(KeyError, match="Explode"):
+        from_json_value({"edit": "Explode"})

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.text_edits import PATTERN_CHARS_MAX, Match, replace_first_match
+
+
+async def test_the_first_match_with_its_groups() -> None:
+    assert await replace_first_match(r"(b\w+) (\w+)", r"\2 \1", "a big 🌍 blue sky") == Match(
+        start=8, end=16, text="sky blue"
+    )
+
+
+async def test_no_match_is_none() -> None:
+    assert await replace_first_match("x", "y", "abc") is None
+
+
+@pytest.mark.parametrize(("pattern", "template"), [("(", ""), ("a", r"\9"), ("a", r"\g<none>")])
+async def test_malformed_patterns_and_templates_are_told(pattern: str, template: str) -> None:
+    with pytest.raises(InvalidInput, match="malformed"):
+        await replace_first_match(pattern, template, "a")
+
+
+async def test_a_long_pattern_is_refused_and_one_at_the_bound_is_not() -> None:
+    assert await replace_first_match("a" * PATTERN_CHARS_MAX, "b", "a") is None
+    with pytest.raises(InvalidInput, match="at most 1000"):
+        await replace_first_match("a" * (PATTERN_CHARS_MAX + 1), "b", "a")
+
+
+@pytest.mark.slow
+async def test_a_pattern_that_never_ends_is_ended() -> None:
+    with pytest.raises(InvalidInput, match="takes too long"):
+        await replace_first_match(r"(a|a)*b", "", "a" * 60)
