@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import trio
+from trio.lowlevel import ParkingLot
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, Purpose, TextsRefused, unavailable
-from pattern_core.embeddings.local.turns import Turns
-from pattern_core.embeddings.local.weights import Plan
-from pattern_core.embeddings.local.worker import Worker, WorkerFailed, WorkerHung, child_command
-from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, unavailable
+from pattern_core.embeddings.local.worker import ChildAnswer, Worker, WorkerFailed, WorkerHung, child_command
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 BATCH_TEXTS_MAX = 8  # in one question to the child; between two of them a query may go first
 BATCH_CHARS_MAX = 4_096  # some 1,000 tokens: half a second on a slow core
 TEXT_CHARS_MAX = 32_768  # of one text; far more than any of these models reads
 ATTEMPTS_MAX = 2
+WAITING_MAX = 1_000
+_BUSY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +44,9 @@ class LocalEmbedder:
     def __init__(
         self, settings: EmbedderSettings, *, limits: LocalLimits | None = None, command: Sequence[str] | None = None
     ) -> None:
-        plan = Plan(
-            model=settings.model,
-            runtime=settings.runtime,
-            dimension=settings.dimensions or 0,
-            allow_download=settings.allow_download,
-            query_prefix=settings.query_prefix,
-            passage_prefix=settings.passage_prefix,
-            idle_s=settings.idle_unload_s,
-            threads=settings.threads,
-        )
         self._limits = limits or LocalLimits()
         self._first_s = self._limits.download_s if settings.allow_download else self._limits.start_s
-        ours = child_command(plan.to_json(), allow_download=settings.allow_download)
+        ours = child_command(settings)
         self._worker = Worker(command or ours)
         self._turns = Turns()
         self._info: EmbedderInfo | None = None
@@ -119,7 +111,7 @@ class LocalEmbedder:
         self._is_closed = True
         await self._worker.aclose()
 
-    async def _ask(self, question: Mapping[str, object]) -> tuple[dict[str, object], bytes]:
+    async def _ask(self, question: Mapping[str, object]) -> ChildAnswer:
         """The child's answer; it is asked again once if it died, which may be no fault of the question."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             if self._is_closed:
@@ -162,6 +154,47 @@ class LocalEmbedder:
 
     def _refusal(self, message: str, *, is_lasting: bool) -> EmbedderUnavailable:
         return unavailable(message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time())
+
+
+class Turns:
+    """Like a lock that lets those go first who ask for a query."""
+
+    def __init__(self, *, waiting_max: int = WAITING_MAX) -> None:
+        self._waiting_max = waiting_max
+        self._is_taken = False
+        self._queries = ParkingLot()
+        self._passages = ParkingLot()
+
+    @asynccontextmanager
+    async def taken(self, purpose: Purpose) -> AsyncIterator[None]:
+        """Wait for a turn and hold it for as long as the context lasts.
+
+        Raises:
+            EmbedderUnavailable: too many wait already.
+        """
+        await self._take(self._queries if purpose == "query" else self._passages)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _take(self, lot: ParkingLot) -> None:
+        if not self._is_taken:
+            self._is_taken = True
+            return
+        if len(self._queries) + len(self._passages) >= self._waiting_max:
+            raise unavailable(
+                f"The embedding model is busy: {self._waiting_max} callers wait for it. Ask again later.",
+                retry_after_s=_BUSY_S,
+            )
+        await lot.park()  # whoever passes the turn on has left it taken
+
+    def _pass_on(self) -> None:
+        for lot in (self._queries, self._passages):
+            if lot:
+                lot.unpark()
+                return
+        self._is_taken = False
 
 
 def _portions(texts: Sequence[str]) -> Iterator[list[int]]:
