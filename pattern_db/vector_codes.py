@@ -63,6 +63,7 @@ class Codes:
         self._numbers = numbers
         # Word by word: the same word of all codes side by side is compared ten times as fast.
         self._words: NDArray[Any] = self._in_words(codes[order])
+        self._has_gone = False
 
     @property
     def size(self) -> int:
@@ -87,11 +88,12 @@ class Codes:
 
     def forget(self, ids: Sequence[int]) -> None:
         """Leave out embeddings that were removed."""
+        self._has_gone = True
         self._owners[self._ids.searchsorted(self._np.array(ids, "<i8"))] = _GONE
 
     def count(self, scopes: Sequence[str] | None) -> int:
         """Return how many belong to these owners; None for all."""
-        return int(self._allowed(scopes).sum())
+        return int(self._allowed(scopes).sum()) if scopes is not None or self._has_gone else len(self._ids)
 
     def nearest(self, query: bytes, scopes: Sequence[str] | None, count: int) -> list[int]:
         """Return the ids of the `count` embeddings of these owners (None: of anybody) that seem nearest to a vector.
@@ -101,7 +103,8 @@ class Codes:
         np = self._np
         numbers = np.frombuffer(query, "<f4")
         differing = self._differing(numbers)
-        differing[~self._allowed(scopes)] = len(numbers) + 1  # more bits than there are
+        if scopes is not None or self._has_gone:
+            differing[~self._allowed(scopes)] = len(numbers) + 1  # more bits than there are
         within = np.bincount(differing, minlength=len(numbers) + 2)[: len(numbers) + 1].cumsum()
         if count >= within[-1]:
             chosen = (differing <= len(numbers)).nonzero()[0]

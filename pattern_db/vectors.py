@@ -117,12 +117,8 @@ def _may_be_many(connection: Connection, index: IndexRow, kind: SearchKind) -> b
     if not (vector_codes.is_possible() and index.has_bits):
         return False
     # Other indexes' rows count too: it need not be exact, and so it reads nothing but the index by scope.
-    counted = fetch_all(
-        connection,
-        "SELECT count(*) FROM (SELECT 1 FROM embeddings WHERE kind = ? LIMIT ?)",
-        (kind, EXACT_ROWS_MAX + 1),
-    )
-    return int(counted[0][0]) > EXACT_ROWS_MAX
+    sql = "SELECT 1 FROM embeddings WHERE kind = ? LIMIT 1 OFFSET ?"
+    return bool(fetch_all(connection, sql, (kind, EXACT_ROWS_MAX)))
 
 
 @dataclass(frozen=True, slots=True)
