@@ -6,7 +6,7 @@ compare by the dot product. Vectors of different fingerprints mean different thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
@@ -92,6 +92,23 @@ async def checked_vectors(
                 retry_after_s=WRONG_RETRY_S,
             )
     return vectors
+
+
+def portions(texts: Sequence[str], order: Iterable[int], *, texts_max: int, chars_max: int) -> Iterator[list[int]]:
+    """Yield the indexes of texts, in this order, in portions of so many texts and characters at most.
+
+    A text of more characters stands alone.
+    """
+    portion: list[int] = []
+    chars = 0
+    for index in order:
+        if portion and (len(portion) >= texts_max or chars + len(texts[index]) > chars_max):
+            yield portion
+            portion, chars = [], 0
+        portion.append(index)
+        chars += len(texts[index])
+    if portion:
+        yield portion
 
 
 class AbsentEmbedder:

@@ -157,7 +157,10 @@ def pieces_of(source: EmbeddingSource) -> list[TextPiece]:
         texts = [_named(source.speaker, text) for text in texts]
         before = source.previous
         if texts and before is not None and before.text.strip():
-            texts[0] = f"{_named(before.speaker, _end_of(before.text.strip()))}\n{texts[0]}"
+            said = before.text.strip()
+            if len(said) > PREVIOUS_CHARS:  # its last words are what an answer answers
+                said = "…" + said[-PREVIOUS_CHARS:].split(" ", 1)[-1]
+            texts[0] = f"{_named(before.speaker, said)}\n{texts[0]}"
     elif source.title is not None:
         texts = [f"{source.title}\n{text}" for text in texts]
     hashes = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for text in texts]
@@ -186,14 +189,6 @@ def _end(text: str, begin: int) -> int:
         if places:
             return places[-1]
     return limit
-
-
-def _end_of(text: str) -> str:
-    """Return the last words of what was said before: they are what an answer answers."""
-    if len(text) <= PREVIOUS_CHARS:
-        return text
-    end = text[-PREVIOUS_CHARS:]
-    return "…" + end[end.find(" ") + 1 :]
 
 
 def _named(speaker: str | None, text: str) -> str:

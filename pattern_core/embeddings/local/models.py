@@ -158,11 +158,14 @@ def _in_folder(settings: EmbedderSettings, name: str, folder: Path) -> FoundMode
     }
     if not any(file.endswith((".safetensors", ".bin")) for file in digests):
         raise ModelUnusable(f"The folder {folder} holds no weights (*.safetensors); is it a whole model?")
+    dimension = _dimension(folder) or settings.dimensions
+    if dimension is None:
+        raise ModelUnusable(f"{folder} does not say how long its vectors are; set [embeddings] dimensions.")
     return FoundModel(
         runtime="sentence-transformers",
         model=name,
         path=folder,
-        dimension=_dimension(folder) or settings.dimensions or _no_dimension(folder),
+        dimension=dimension,
         prefixes=prefixes,
         fingerprint=_digest({"files": digests, "prefixes": asdict(prefixes), "normalised": True}),
         threads=settings.threads,
@@ -210,10 +213,6 @@ def _dimension(folder: Path) -> int | None:
                 return int(str(described[key]))
     config = _json(folder / "config.json")
     return next((int(str(config[key])) for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
-
-
-def _no_dimension(folder: Path) -> int:
-    raise ModelUnusable(f"{folder} does not say how long its vectors are; set [embeddings] dimensions.")
 
 
 def _from_hub(name: str, *, allow_download: bool) -> Path:

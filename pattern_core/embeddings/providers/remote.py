@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, unavailable
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, portions, unavailable
 from pattern_core.embeddings.settings import Purpose
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import (
@@ -228,9 +228,10 @@ class RemoteEmbedder:
         """
         info = await self.info()
         self._refuse_while_resting()
+        cut = [text[:TEXT_CHARS_MAX] for text in texts]
         vectors = []
-        for portion in _portions([text[:TEXT_CHARS_MAX] for text in texts]):
-            vectors += await self._embed(portion, purpose, info.dimension)
+        for indexes in portions(cut, range(len(cut)), texts_max=BATCH_TEXTS_MAX, chars_max=BATCH_CHARS_MAX):
+            vectors += await self._embed([cut[index] for index in indexes], purpose, info.dimension)
         return vectors
 
     async def aclose(self) -> None:
@@ -352,19 +353,6 @@ class RemoteEmbedder:
         if not isinstance(error, _MAYBE_OF_A_TEXT) or error.status in _OF_THE_WAY:
             return failure
         return TextsRefused(failure.message, **failure.details)
-
-
-def _portions(texts: Sequence[str]) -> list[list[str]]:
-    """Texts in order, in portions of `BATCH_TEXTS_MAX` texts and `BATCH_CHARS_MAX` characters at most."""
-    portions: list[list[str]] = []
-    chars = 0
-    for text in texts:
-        if not portions or chars + len(text) > BATCH_CHARS_MAX or len(portions[-1]) >= BATCH_TEXTS_MAX:
-            portions.append([])
-            chars = 0
-        portions[-1].append(text)
-        chars += len(text)
-    return portions
 
 
 def _json(body: bytes) -> object:

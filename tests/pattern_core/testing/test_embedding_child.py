@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pattern_core.embeddings.local.models import ModelUnusable
-from pattern_core.embeddings.local.worker import take_answer
 from pattern_core.embeddings.providers.deterministic import hashed_words
+from pattern_core.embeddings.providers.local import take_answer
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.testing.embedding_child import DIMENSION, played, stand_in_command
 

@@ -15,8 +15,8 @@ import pytest
 
 from pattern_core.embeddings.local.child import Answering, serve
 from pattern_core.embeddings.local.models import FoundModel, ModelUnusable
-from pattern_core.embeddings.local.worker import ChildAnswer, take_answer
 from pattern_core.embeddings.providers.deterministic import hashed_words
+from pattern_core.embeddings.providers.local import ChildAnswer, take_answer
 from pattern_core.embeddings.settings import EmbedderSettings, Prefixes
 from pattern_core.testing.embedding_child import DIMENSION, played
 

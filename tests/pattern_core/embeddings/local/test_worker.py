@@ -13,7 +13,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.embeddings.local.worker import Worker, WorkerFailed, WorkerHung, child_command, take_answer
+from pattern_core.embeddings.providers.local import Worker, WorkerFailed, WorkerHung, child_command, take_answer
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.testing.embedding_child import stand_in_command
 
@@ -76,7 +76,7 @@ def test_the_child_gets_no_network_unless_that_is_allowed() -> None:
 async def test_the_child_ends_with_its_parent() -> None:
     script = (
         "import trio, sys\n"
-        "from pattern_core.embeddings.local.worker import Worker\n"
+        "from pattern_core.embeddings.providers.local import Worker\n"
         "from pattern_core.testing.embedding_child import stand_in_command\n"
         "async def main():\n"
         "    worker = Worker(stand_in_command())\n"
