@@ -99,7 +99,6 @@ class EmbeddingQueue:
         self._state: State = "idle"
         self._reason: str | None = None
         self._failures = 0  # in a row
-        self._purged_to: dict[int, tuple[str, str]] = {}
         self._woken = trio.Event()  # there may be something to do
         self._told = trio.Event()  # somebody decided something: do not wait any longer
 
@@ -213,9 +212,10 @@ class EmbeddingQueue:
     async def _work(self) -> bool:
         """Do one piece of work; False if there is none."""
         live, retired, is_behind = await self._database.read(_situation)
-        if retired:
-            await self._purge(retired[0])
-            return True
+        for index in retired:
+            after: tuple[str, str] | None = ("", "")
+            while after is not None:
+                after = await self._database.write(embeddings.purge, index, after, PURGED_AT_ONCE)
         if not is_behind:
             self._rests("idle")
             return False
@@ -243,14 +243,6 @@ class EmbeddingQueue:
             _log.warning("a text is left out of search by meaning, because the model refuses it: %s", reason)
         self._failures = 0
         return True
-
-    async def _purge(self, index: IndexRow) -> None:
-        after = self._purged_to.get(index.id, ("", ""))
-        after_that = await self._database.write(embeddings.purge, index, after, PURGED_AT_ONCE)
-        if after_that is None:
-            self._purged_to.pop(index.id, None)
-        else:
-            self._purged_to[index.id] = after_that
 
     async def _back_off(self, error: EmbedderUnavailable) -> None:
         asked_s = error.retry_after_s

@@ -64,14 +64,13 @@ class LocalEmbedder:
     ) -> None:
         self._limits = limits or LocalLimits()
         self._first_s = self._limits.download_s if settings.allow_download else self._limits.start_s
-        ours = child_command(settings)
-        self._worker = Worker(command or ours)
+        self._worker = Worker(command or child_command(settings))
         self._turns = Turns()
         self._info: EmbedderInfo | None = None
         self._warm_pid: int | None = None  # the child that has embedded something, so that its model is loaded
         self._failures = 0  # since the last answer
         self._rests_until = -math.inf  # on trio's clock
-        self._failure: tuple[str, bool] | None = None  # message, whether it lasts until something is installed
+        self._failure = "", False  # message, whether it lasts until something is installed
         self._is_closed = False
 
     @property
@@ -135,9 +134,8 @@ class LocalEmbedder:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             if self._is_closed:
                 raise unavailable("The server is stopping.")
-            if self._failure is not None and trio.current_time() < self._rests_until:
-                message, is_lasting = self._failure
-                raise self._refusal(message, is_lasting=is_lasting)
+            if trio.current_time() < self._rests_until:
+                raise self._refusal()
             try:
                 head, payload = await self._worker.ask(question, timeout_s=self._timeout_s())
             except WorkerFailed as error:
@@ -146,8 +144,8 @@ class LocalEmbedder:
                     raise TextsRefused(failure.message, **failure.details) from error
                 continue
             if "error" in head:
-                raise self._unusable(str(head["error"]))
-            self._failures, self._failure = 0, None
+                raise self._resting(str(head["error"]), self._limits.unusable_s, is_lasting=True)
+            self._failures, self._rests_until = 0, -math.inf
             if question["do"] == "embed":
                 self._warm_pid = self._worker.pid
             return head, payload
@@ -163,15 +161,13 @@ class LocalEmbedder:
         rest_s = min(self._limits.rest_max_s, self._limits.rest_s * 2.0 ** min(self._failures - 1, 30))
         return self._resting(f"The process of the embedding model failed: {why}. It is started again.", rest_s)
 
-    def _unusable(self, why: str) -> EmbedderUnavailable:
-        return self._resting(why, self._limits.unusable_s, is_lasting=True)
-
     def _resting(self, message: str, rest_s: float, *, is_lasting: bool = False) -> EmbedderUnavailable:
         self._rests_until = trio.current_time() + rest_s
         self._failure = message, is_lasting
-        return self._refusal(message, is_lasting=is_lasting)
+        return self._refusal()
 
-    def _refusal(self, message: str, *, is_lasting: bool) -> EmbedderUnavailable:
+    def _refusal(self) -> EmbedderUnavailable:
+        message, is_lasting = self._failure
         return unavailable(message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time())
 
 
