@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_core.embeddings import work
 from pattern_db.connection import Connection
-from pattern_db.enums import IndexState
-from pattern_db.tables import embedding_indexes as indexes
-from pattern_db.tables import folders
+from pattern_db.tables import embedding_indexes, folders
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.tables.folders import FolderRow
 
@@ -28,8 +25,7 @@ class Condition:
 
 def condition(connection: Connection) -> Condition:
     """Look at the file; reads a handful of rows."""
-    active = next(iter(indexes.in_state(connection, IndexState.ACTIVE)), None)
-    total = sum(indexes.newest_rows(connection).values())
-    coverage = work.Coverage(0, total) if active is None else work.coverage(connection, active)
+    active = embedding_indexes.active(connection)
+    coverage = embedding_indexes.coverage(connection, active)
     unavailable = [folder for folder in folders.list_all(connection) if folder.status != "ready"]
     return Condition(index=active, done=coverage.done, total=coverage.total, unavailable=unavailable)

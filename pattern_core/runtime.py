@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pattern_core.budgets.budget import Budget
-from pattern_core.embeddings.providers.absent import AbsentEmbedder
-from pattern_core.embeddings.shelf import EmbedderShelf
+from pattern_core.embeddings.embedder import AbsentEmbedder
+from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.ids import Clock, Randomness, SystemClock, system_randomness
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.models.model import Usage

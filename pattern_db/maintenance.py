@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from pattern_db import search, vector_tables
+from pattern_db import search
 from pattern_db.backup import check_integrity, ordinary_tables
 from pattern_db.connection import Connection, fetch_all, transaction
 from pattern_db.enums import EMBEDDED
@@ -94,7 +94,7 @@ def vacuum(connection: Connection) -> int:
         with transaction(connection):
             search.rebuild(connection)
             search.optimize(connection)
-            vector_tables.rebuild(connection)
+            embedding_indexes.rebuild_tables(connection)
     for sql in ("PRAGMA optimize", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
         connection.execute(sql).fetchall()
     return before - _size(connection)
@@ -109,7 +109,7 @@ def _check_vectors(connection: Connection) -> list[str]:
     problems: list[str] = []
     for index in embedding_indexes.live(connection):
         for kind in EMBEDDED:
-            table = vector_tables.name(index, kind)
+            table = index.table(kind)
             try:
                 missing, extra = fetch_all(
                     connection,

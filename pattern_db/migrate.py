@@ -16,7 +16,6 @@ from typing import Literal
 
 import apsw
 
-from pattern_db import vector_tables
 from pattern_db.backup import content_digest, hot_backup
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, transaction
 from pattern_db.errors import (
@@ -29,6 +28,7 @@ from pattern_db.errors import (
     translate,
     translated,
 )
+from pattern_db.tables import embedding_indexes
 
 Kind = Literal["constellation", "global"]
 _NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
@@ -269,7 +269,7 @@ def _compare(connection: Connection, backup: Path) -> None:
 def _ensure_vectors(connection: Connection) -> None:
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'embedding_indexes'").fetchone() is not None:
         with translated(), transaction(connection):
-            vector_tables.ensure(connection)
+            embedding_indexes.ensure_tables(connection)
 
 
 def _name_of(connection: Connection) -> str:

@@ -15,7 +15,7 @@ from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search_terms import Term
-from pattern_db.vectors import Condition
+from pattern_db.vectors import SqlCondition
 
 SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)
 _CJK_INDEX = "cjk_fts"
@@ -358,11 +358,11 @@ def surroundings(connection: Connection, numbers: Sequence[int], reach: int) -> 
     }
 
 
-def condition(kind: SearchKind, filters: Filters) -> Condition:
+def condition(kind: SearchKind, filters: Filters) -> SqlCondition:
     """The filters for a search among vectors."""
     place = _PLACES[kind]
     allowed, values = _allowed(kind, filters)
-    return Condition(
+    return SqlCondition(
         sql=f"EXISTS (SELECT 1 FROM {place.tables} WHERE {place.ref} = e.ref AND {allowed})", values=values
     )
 

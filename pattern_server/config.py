@@ -33,6 +33,7 @@ from pattern_server.web_config import WebConfig
 BOOTSTRAP_TOKEN_CHARS_MIN = 32
 FILE_NAME = "pattern.toml"
 MEGABYTE = 1024 * 1024
+OPENAI_ACCOUNT = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
 DESCRIPTORS_WANTED = 65_536
 
 
@@ -139,6 +140,7 @@ def embedder_settings(config: Config, former: EmbedderConfig | None = None) -> E
         dimensions=section.dimensions,
         base_url=section.base_url or (None if named is None else named.base_url),
         api_key=None if key is None else Secret(key.get_secret_value()),
+        account={header: os.environ[name] for header, name in OPENAI_ACCOUNT.items() if name in os.environ},
         timeout_s=section.timeout_s,
         runtime=section.runtime,
         allow_download=section.allow_download,

@@ -13,8 +13,8 @@ from pathlib import PurePath
 
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo
 from pattern_core.embeddings.providers import make_embedder
+from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import EmbedderSettings
-from pattern_core.embeddings.shelf import EmbedderShelf
 from pattern_core.models.providers.settings import Secret
 from pattern_server.config import Config, embedder_settings
 
@@ -92,6 +92,7 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
             model=wanted.model,
             base_url=base_url,
             api_key=key,
+            account=configured.account,
             # First as long as the model makes them; then shortened, which not every service can be told.
             dimensions=dimensions,
             timeout_s=configured.timeout_s,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core.embeddings.shelf import EmbedderShelf
+from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.errors import Unavailable
 from pattern_core.ids import now_text
 from pattern_core.models.client import ModelClient

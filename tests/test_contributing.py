@@ -90,7 +90,7 @@ else:
 EMBEDDING_PROVIDER = Addition(
     files={
         "pattern_core/embeddings/providers/dummy.py": """
-from pattern_core.embeddings.providers.absent import AbsentEmbedder
+from pattern_core.embeddings.embedder import AbsentEmbedder
 from pattern_core.embeddings.settings import EmbedderSettings
 
 def make_dummy(settings: EmbedderSettings) -> AbsentEmbedder:

@@ -52,7 +52,7 @@ RULES = (
     Rule(("markdownify",), ("pattern_core/web/page_child.py",), "pages are read in a child process"),
     Rule(
         ("openai",),
-        ("pattern_core/models/providers/openai.py", "pattern_core/embeddings/providers/openai.py"),
+        ("pattern_core/models/providers/openai.py",),
         "a vendor's library is known to its provider alone",
     ),
     Rule(
@@ -75,7 +75,7 @@ RULES = (
     ),
     Rule(
         ("numpy",),
-        ("pattern_db/vector_scan.py", "pattern_core/search/postings.py", "pattern_core/embeddings/local/"),
+        ("pattern_db/vector_codes.py", "pattern_core/search/postings.py", "pattern_core/embeddings/local/"),
         "many numbers at once are the business of the scan, of common words and of the models",
     ),
     Rule(

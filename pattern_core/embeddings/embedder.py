@@ -6,24 +6,18 @@ compare by the dot product. Vectors of different fingerprints mean different thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.errors import PatternError
+from pattern_db.tables.embedding_indexes import EmbedderInfo as EmbedderInfo  # an index remembers it
 
-Purpose = Literal["query", "passage"]
-"""What a text is for: some models want to be told, and a question that somebody waits for goes first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderInfo:
-    """What the vectors are: who makes them, from which model, and how long they are."""
-
-    provider: str
-    model: str
-    dimension: int
-    fingerprint: str  # hex digest of weights and settings: what two vectors must share to be compared
+WRONG_RETRY_S = 60.0  # after vectors that cannot be used
+SWITCHED_OFF = (
+    "Embeddings are switched off, so search goes by words alone. "
+    'Set [embeddings] provider = "local" in pattern.toml to search by meaning too.'
+)
 
 
 class EmbedderUnavailable(PatternError):
@@ -34,13 +28,19 @@ class EmbedderUnavailable(PatternError):
 
     code = "embedder_unavailable"
 
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds until asking again makes sense."""
+        value = self.details.get("retry_after_s")
+        return float(value) if isinstance(value, int | float) else None
+
 
 class TextsRefused(EmbedderUnavailable):
     """There are no vectors of these texts; one of them may be the reason, so that others can still be embedded."""
 
 
 def unavailable(message: str, *, retry_after_s: float | None = None) -> EmbedderUnavailable:
-    """The error with its one detail: seconds until asking again makes sense, None for not by itself."""
+    """Return the error with its one detail: seconds until asking again makes sense, None for not by itself."""
     return EmbedderUnavailable(message, retry_after_s=retry_after_s)
 
 
@@ -48,7 +48,7 @@ class Embedder(Protocol):
     """Makes vectors. One per server, shared by any number of tasks of all constellations."""
 
     async def info(self) -> EmbedderInfo:
-        """What its vectors are; loads the model if that is needed to know.
+        """Return what its vectors are; loads the model if that is needed to know.
 
         Raises:
             EmbedderUnavailable: there is no model, or it does not answer.
@@ -56,7 +56,7 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """One unit vector per text, in order; queries go before passages.
+        """Return one unit vector per text, in order; queries go before passages.
 
         Raises:
             TextsRefused: it fails in a way that may come from one of these texts.
@@ -67,3 +67,76 @@ class Embedder(Protocol):
     async def aclose(self) -> None:
         """Give back processes and connections. Nothing may be asked afterwards."""
         ...
+
+
+async def checked_vectors(
+    embedder: Embedder, texts: Sequence[str], info: EmbedderInfo, *, purpose: Purpose
+) -> list[bytes]:
+    """Return what `Embedder.embed` gives, if it fits what the embedder says of itself: else it must not be stored.
+
+    Raises:
+        TextsRefused: as `Embedder.embed`.
+        EmbedderUnavailable: also if there are too few vectors or too many, or one has another length.
+    """
+    vectors = await embedder.embed(texts, purpose=purpose)
+    if len(vectors) != len(texts):
+        raise unavailable(
+            f"the embedding model {info.model} gave {len(vectors)} vectors for {len(texts)} texts",
+            retry_after_s=WRONG_RETRY_S,
+        )
+    for vector in vectors:
+        if len(vector) != 4 * info.dimension:
+            raise unavailable(
+                f"the embedding model {info.model} gave {len(vector) // 4} numbers instead of {info.dimension};"
+                " check [embeddings] dimensions, or use another model",
+                retry_after_s=WRONG_RETRY_S,
+            )
+    return vectors
+
+
+def portions(texts: Sequence[str], order: Iterable[int], *, texts_max: int, chars_max: int) -> Iterator[list[int]]:
+    """Yield the indexes of texts, in this order, in portions of so many texts and characters at most.
+
+    A text of more characters stands alone.
+    """
+    portion: list[int] = []
+    chars = 0
+    for index in order:
+        if portion and (len(portion) >= texts_max or chars + len(texts[index]) > chars_max):
+            yield portion
+            portion, chars = [], 0
+        portion.append(index)
+        chars += len(texts[index])
+    if portion:
+        yield portion
+
+
+class AbsentEmbedder:
+    """The embedder of a server that has none: says the same sentence to everybody, which tells what to configure."""
+
+    def __init__(self, message: str = SWITCHED_OFF) -> None:
+        self._message = message
+
+    async def info(self) -> EmbedderInfo:
+        """Return nothing.
+
+        Raises:
+            EmbedderUnavailable: always.
+        """
+        raise unavailable(self._message)
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        """Return nothing.
+
+        Raises:
+            EmbedderUnavailable: always.
+        """
+        raise unavailable(self._message)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def make_absent(_: EmbedderSettings) -> AbsentEmbedder:
+    """Return the embedder of a server whose embeddings are switched off."""
+    return AbsentEmbedder()

@@ -8,29 +8,33 @@ aside and writes one short transaction per batch; the model works elsewhere. So 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import trio
 
-from pattern_core.embeddings import switch, work
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
-from pattern_core.embeddings.portions import Portions
-from pattern_core.embeddings.queries import DEADLINE_S, QueryVectors
-from pattern_core.embeddings.shelf import EmbedderShelf, FormerModelGone
+from pattern_core.embeddings import work
+from pattern_core.embeddings.embedder import (
+    Embedder,
+    EmbedderInfo,
+    EmbedderUnavailable,
+    TextsRefused,
+    checked_vectors,
+    unavailable,
+)
+from pattern_core.embeddings.questions import DEADLINE_S, EmbedderShelf, FormerModelGone, QuestionEmbedder
 from pattern_core.errors import Conflict
 from pattern_core.ids import Clock, now_text
 from pattern_core.search.request import QueryVector
-from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import IndexState
 from pattern_db.tables import embedding_indexes as indexes
-from pattern_db.tables import embedding_refusals as refusals
-from pattern_db.tables.embedding_indexes import IndexRow
-from pattern_db.tables.embedding_refusals import Refusal
+from pattern_db.tables import embeddings
+from pattern_db.tables.embedding_indexes import Coverage, IndexRow
+from pattern_db.tables.embeddings import Refusal
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +47,9 @@ INFO_DEADLINE_S = 2.0
 HOPELESS_S = 900.0  # between two attempts when nothing but a new configuration would help
 PURGED_AT_ONCE = 500  # vectors of a retired index, some 10 ms
 REFUSALS_TOLD = 20
+TEXTS_PER_CALL = 16  # more would hold up a question for longer: half a second on one slow core
+FAILURES_BEFORE_HALVES = 2  # the first may have been chance
+_HARMLESS = "a few words"
 
 State: TypeAlias = Literal["idle", "working", "waiting", "unavailable"]
 _WORDS_ALONE = "searched by words alone: "
@@ -86,13 +93,12 @@ class EmbeddingQueue:
         self._database = database
         self._embedder = embedders.configured
         self._clock = clock
-        self._queries = QueryVectors(embedders, deadline_s=patience_s)
+        self._questions = QuestionEmbedder(embedders, deadline_s=patience_s)
         self._portions = Portions(self._embedder)
         self._info: EmbedderInfo | None = None
         self._state: State = "idle"
         self._reason: str | None = None
         self._failures = 0  # in a row
-        self._purged_to: dict[int, tuple[str, str]] = {}
         self._woken = trio.Event()  # there may be something to do
         self._told = trio.Event()  # somebody decided something: do not wait any longer
 
@@ -103,7 +109,7 @@ class EmbeddingQueue:
             StorageFailed: the disk failed; reopen the file.
         """
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._queries.run)
+            nursery.start_soon(self._questions.run)
             with trio.move_on_after(START_AFTER_S):
                 await self._told.wait()
             while True:
@@ -130,7 +136,7 @@ class EmbeddingQueue:
         if active is None:
             return QueryVector(vector=None, notice=_WORDS_ALONE + (self._reason or "no text is embedded yet"))
         try:
-            vector = await self._queries.get(text, switch.made_by(active))
+            vector = await self._questions.get(text, active)
         except FormerModelGone as error:
             return QueryVector(vector=None, notice=f"{_WORDS_ALONE}{error.message}; {self._way_out(live)}")
         except EmbedderUnavailable as error:
@@ -173,7 +179,7 @@ class EmbeddingQueue:
         """
         info = await self._embedder.info()
         self._info = info
-        index = await self._database.write(switch.start, info, now_text(self._clock))
+        index = await self._database.write(work.start_switch, info, now_text(self._clock))
         self._decided()
         return index
 
@@ -183,7 +189,7 @@ class EmbeddingQueue:
         Raises:
             Conflict: there is none.
         """
-        if not await self._database.write(switch.cancel):
+        if not await self._database.write(work.cancel_switch):
             raise Conflict("no switch to another embedding model is under way")
         self._decided()
 
@@ -193,7 +199,7 @@ class EmbeddingQueue:
         Raises:
             Conflict: nothing was embedded yet.
         """
-        if not await self._database.write(switch.rebuild):
+        if not await self._database.write(work.rebuild):
             raise Conflict("no text was embedded yet, so there is nothing to look at again")
         self._decided()
 
@@ -205,58 +211,47 @@ class EmbeddingQueue:
 
     async def _work(self) -> bool:
         """Do one piece of work; False if there is none."""
-        live, retired, has_texts = await self._database.read(_situation)
-        if retired:
-            await self._purge(retired[0])
-            return True
-        if not has_texts and not live:
+        live, retired, is_behind = await self._database.read(_situation)
+        for index in retired:
+            after: tuple[str, str] | None = ("", "")
+            while after is not None:
+                after = await self._database.write(embeddings.purge, index, after, PURGED_AT_ONCE)
+        if not is_behind:
             self._rests("idle")
             return False
-        if live and not await self._database.read(_has_work, live):
-            self._rests("idle")
-            return False
-        # Only now, because asking may load the model.
-        info = self._info = await self._embedder.info()
+        info = self._info = await self._embedder.info()  # only now, because asking may load the model
         target = self._target(live)
-        if target is None:
-            if live:
-                self._rests("unavailable", self._switch_reason(live[0]))
-                return False
-            target = await self._database.write(switch.begin_first, info, now_text(self._clock))
-        elif not await self._database.read(_has_work, [target]):
-            self._rests("idle", self._left_behind(live))
+        if target is None and live:
+            self._rests("unavailable", self._switch_reason(live[0], info))
             return False
+        if target is None:
+            target = await self._database.write(indexes.begin, info, IndexState.ACTIVE, now_text(self._clock))
         # Few rows: not worth a second connection, which every constellation that says something would open.
         batch = await self._database.read(work.gather, target)
+        if batch is None and target.completed_at is not None:
+            self._rests("idle", self._left_behind(live))
+            return False
         if batch is None:
             self._portions.forget()
-            is_complete = await self._database.write(switch.complete, target.id, now_text(self._clock))
+            is_complete = await self._database.write(work.complete, target, now_text(self._clock))
             self._rests("idle")  # not before: who waits for it wants the swap, too
             return is_complete
         self._rests("working", self._reason if self._failures else None)
-        made = await self._portions.embed(batch.missing, info)
-        await self._database.write(work.store, batch, made.vectors, now_text(self._clock), made.refused)
-        for reason in made.refused.values():
+        vectors, refused = await self._portions.embed(batch.missing, info)
+        await self._database.write(work.store, batch, vectors, now_text(self._clock), refused)
+        for reason in refused.values():
             _log.warning("a text is left out of search by meaning, because the model refuses it: %s", reason)
         self._failures = 0
         return True
 
-    async def _purge(self, index: IndexRow) -> None:
-        after = self._purged_to.get(index.id, ("", ""))
-        after_that = await self._database.write(vectors.purge, index, after, PURGED_AT_ONCE)
-        if after_that is None:
-            self._purged_to.pop(index.id, None)
-        else:
-            self._purged_to[index.id] = after_that
-
     async def _back_off(self, error: EmbedderUnavailable) -> None:
-        asked = error.details.get("retry_after_s")
+        asked_s = error.retry_after_s
         self._failures += 1
         if isinstance(error, TextsRefused):  # asked again at once, it will show which one it is
-            wait_s = max(float(asked) if isinstance(asked, int | float) else 0.0, BACKOFF_FIRST_S)
+            wait_s = max(asked_s or 0.0, BACKOFF_FIRST_S)
             self._rests("waiting", error.message)
-        elif isinstance(asked, int | float):
-            wait_s = min(max(float(asked), BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 16)), BACKOFF_MAX_S)
+        elif asked_s is not None:
+            wait_s = min(max(asked_s, BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 16)), BACKOFF_MAX_S)
             self._rests("waiting", error.message)
         else:
             wait_s = HOPELESS_S
@@ -276,18 +271,17 @@ class EmbeddingQueue:
     def _target(self, live: Sequence[IndexRow]) -> IndexRow | None:
         """The index that is worked on; None if none is of the configured model."""
         info = self._info
-        return None if info is None else next((one for one in reversed(live) if switch.matches(one, info)), None)
+        return None if info is None else next((one for one in reversed(live) if one.matches(info)), None)
 
-    def _switch_reason(self, active: IndexRow) -> str:
-        configured = "another model" if self._info is None else _name(switch.made_by(active), self._info)
+    def _switch_reason(self, active: IndexRow, info: EmbedderInfo) -> str:
         return (
-            f"the texts were embedded by {active.model}, and {configured} is configured now;"
+            f"the texts were embedded by {active.model}, and {_name(active, info)} is configured now;"
             " `pattern embeddings switch` goes over to it"
         )
 
     def _left_behind(self, live: Sequence[IndexRow]) -> str | None:
         """What to say about a switch that nobody goes on with."""
-        if self._info is None or switch.matches(live[-1], self._info):
+        if self._info is None or live[-1].matches(self._info):
             return None
         return (
             f"a switch to {live[-1].model} was begun, and {live[0].model} is configured again;"
@@ -302,13 +296,85 @@ class EmbeddingQueue:
 
     async def _notice(self, active: IndexRow) -> str | None:
         """What to say about a vector that is compared with only some of the texts."""
-        is_left = self._info is not None and not switch.matches(active, self._info)  # new texts are not for it
+        is_left = self._info is not None and not active.matches(self._info)  # new texts are not for it
         if active.completed_at is not None and not is_left:
             return None
-        coverage = await self._database.read_aside(work.coverage, active)
+        coverage = await self._database.read_aside(indexes.coverage, active)
         if coverage.done >= coverage.total:
             return None
         return f"meaning was compared for {coverage.done} of {coverage.total} texts so far; words were for all"
+
+
+class Portions:
+    """Asks for the vectors of a batch, a portion at a time, and finds out the text that an embedder cannot take.
+
+    A service that is down fails for every text, and waiting is all that helps. A text that kills the model's process,
+    or that a service refuses, fails every time and would hold up all that come after it. So when texts fail again, a
+    harmless one is tried: if that fails too, nothing is wrong with ours. Otherwise the portions become smaller, down to
+    a single text; one that fails alone is set aside.
+
+    What was made and what failed is remembered between two attempts at the same texts; it is bounded by one batch.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin again with whole portions, and give every text another chance."""
+        self._size = TEXTS_PER_CALL
+        self._failures = 0  # since the last halving
+        self._is_down = False  # the harmless text failed, too
+        self._suspects: list[str] = []  # hashes of the portion that failed last
+        self._reason = ""
+        self._vectors: dict[str, bytes] = {}
+        self._refused: dict[str, str] = {}
+
+    async def embed(
+        self, texts: Mapping[str, str], info: EmbedderInfo
+    ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        """Return vectors of `texts` by hash, and for what the embedder refuses the reasons. Call again after a failure.
+
+        Raises:
+            TextsRefused: it fails over some of them; the next attempt finds out more.
+            EmbedderUnavailable: it does not work for any text now.
+        """
+        self._vectors = {key: vector for key, vector in self._vectors.items() if key in texts}
+        self._refused = {key: reason for key, reason in self._refused.items() if key in texts}
+        if self._failures and any(key in texts for key in self._suspects):
+            await self._narrow_down(info)
+        left = [key for key in texts if key not in self._vectors and key not in self._refused]
+        for begin in range(0, len(left), self._size):
+            keys = left[begin : begin + self._size]
+            try:
+                made = await checked_vectors(self._embedder, [texts[key] for key in keys], info, purpose="passage")
+            except TextsRefused as error:
+                self._failures += 1
+                self._suspects, self._reason = keys, error.message
+                raise
+            self._vectors.update(zip(keys, made, strict=True))
+        vectors, refused = self._vectors, self._refused
+        if not self._suspects or any(key in texts for key in self._suspects):
+            self.forget()
+        return vectors, refused
+
+    async def _narrow_down(self, info: EmbedderInfo) -> None:
+        is_whole = self._size == TEXTS_PER_CALL
+        if is_whole and self._failures < FAILURES_BEFORE_HALVES and not self._is_down:
+            return
+        was_down, self._is_down = self._is_down, True
+        try:
+            await checked_vectors(self._embedder, [_HARMLESS], info, purpose="passage")
+        except TextsRefused as error:
+            raise unavailable(error.message, retry_after_s=error.retry_after_s) from error
+        self._is_down = False
+        self._failures = 0
+        if was_down:
+            return  # what failed before proves nothing
+        if len(self._suspects) == 1:
+            self._refused[self._suspects[0]] = self._reason
+        else:
+            self._size = max(1, len(self._suspects) // 2)
 
 
 def _name(before: EmbedderInfo, now: EmbedderInfo) -> str:
@@ -321,25 +387,17 @@ def _name(before: EmbedderInfo, now: EmbedderInfo) -> str:
 
 
 def _situation(connection: Connection) -> tuple[list[IndexRow], list[IndexRow], bool]:
-    has_texts = any(indexes.newest_rows(connection).values())
-    return indexes.live(connection), indexes.in_state(connection, IndexState.RETIRED), has_texts
+    """Return the indexes in use, the retired ones, and whether the one begun last is not complete."""
+    kept = indexes.kept(connection)
+    live = [index for index in kept if index.state is not IndexState.RETIRED]
+    newest = live[-1] if live else None
+    is_new = newest is not None and newest.completed_at is None
+    return live, kept[len(live) :], is_new or indexes.coverage(connection, newest).left > 0
 
 
-def _has_work(connection: Connection, live: Sequence[IndexRow]) -> bool:
-    """Whether the index that is built, or else the active one, is not complete."""
-    index = live[-1]
-    is_new = index.state is IndexState.BUILDING or index.completed_at is None
-    return is_new or not work.is_covered(connection, index)
-
-
-def _progress(
-    connection: Connection, info: EmbedderInfo | None
-) -> tuple[list[IndexRow], work.Coverage, Sequence[Refusal]]:
-    """The indexes, and how far the one is that is worked on: the configured model's, or else the last begun."""
+def _progress(connection: Connection, info: EmbedderInfo | None) -> tuple[list[IndexRow], Coverage, Sequence[Refusal]]:
+    """Return the indexes, and how far the one is that is worked on: the configured model's, or else the last begun."""
     live = indexes.live(connection)
-    if not live:
-        return live, work.Coverage(0, sum(indexes.newest_rows(connection).values())), []
-    index = live[-1]
-    if info is not None:
-        index = next((one for one in reversed(live) if switch.matches(one, info)), index)
-    return live, work.coverage(connection, index), refusals.some(connection, index.id, REFUSALS_TOLD)
+    index = next((one for one in reversed(live) if info is None or one.matches(info)), live[-1] if live else None)
+    refused = [] if index is None else embeddings.refusals(connection, index, REFUSALS_TOLD)
+    return live, indexes.coverage(connection, index), refused

@@ -1,11 +1,23 @@
-"""What was configured about embeddings, as the core gets it."""
+"""What was configured about embeddings, and what some models want to read before a question or a passage.
+
+Without their prefixes those models find noticeably less. Source: the model cards of the families on the Hugging Face
+hub.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, TypeAlias
 
-from pattern_core.embeddings.local.weights import RuntimeName
 from pattern_core.models.providers.settings import Secret
+
+Purpose: TypeAlias = Literal["query", "passage"]
+"""What a text is for: some models want to be told, and a question that somebody waits for goes first."""
+
+RuntimeName: TypeAlias = Literal["auto", "sentence-transformers", "onnx"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +26,8 @@ class EmbedderSettings:
 
     `dimensions` None takes the model's; `base_url` and `api_key` are for services, the rest of the second group for
     models on this machine: `idle_unload_s` are seconds without a question after which the model's memory is given
-    back. `query_prefix` and `passage_prefix` None take what the model's family wants.
+    back. `query_prefix` and `passage_prefix` None take what the model's family wants. `account` are headers that tell
+    OpenAI, and no other server, whose account it is.
     """
 
     provider: str = "local"
@@ -22,6 +35,7 @@ class EmbedderSettings:
     dimensions: int | None = None
     base_url: str | None = None
     api_key: Secret | None = None
+    account: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 30.0  # of one question to a service
 
     runtime: RuntimeName = "auto"
@@ -31,3 +45,55 @@ class EmbedderSettings:
 
     query_prefix: str | None = None
     passage_prefix: str | None = None
+
+    def to_json(self) -> str:
+        """Return what a child process may know of it, for its command line: neither address nor key."""
+        return json.dumps(asdict(replace(self, base_url=None, api_key=None, account={})))
+
+    @classmethod
+    def from_json(cls, text: str) -> EmbedderSettings:
+        """Return what `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefixes:
+    """What stands before a text; empty for nothing."""
+
+    query: str = ""
+    passage: str = ""
+
+    def of(self, purpose: Purpose) -> str:
+        """Return the prefix for a purpose."""
+        return self.query if purpose == "query" else self.passage
+
+    def configured(self, settings: EmbedderSettings) -> Prefixes:
+        """Return these, or what is configured in their place."""
+        return Prefixes(
+            query=self.query if settings.query_prefix is None else settings.query_prefix,
+            passage=self.passage if settings.passage_prefix is None else settings.passage_prefix,
+        )
+
+
+_SEARCH = "Represent this sentence for searching relevant passages: "
+# First match wins. Names come as `BAAI/bge-small-en-v1.5`, as a folder's name, or with a tag, `nomic-embed-text:v1.5`.
+_FAMILIES: tuple[tuple[str, Prefixes], ...] = (
+    (
+        r"e5-.*instruct",
+        Prefixes(query="Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "),
+    ),
+    (r"\be5-", Prefixes(query="query: ", passage="passage: ")),
+    (r"\bbge-.*-en\b", Prefixes(query=_SEARCH)),
+    (r"\bbge-.*-zh\b", Prefixes(query="为这个句子生成表示以用于检索相关文章：")),
+    (r"nomic-embed-text", Prefixes(query="search_query: ", passage="search_document: ")),
+    (r"mxbai-embed", Prefixes(query=_SEARCH)),
+    (r"arctic-embed.*(v2|2\.0)|arctic-embed2", Prefixes(query="query: ")),
+    (r"arctic-embed", Prefixes(query=_SEARCH)),
+    (r"embeddinggemma", Prefixes(query="task: search result | query: ", passage="title: none | text: ")),
+)
+
+
+def prefixes_of(model: str) -> Prefixes:
+    """Return the prefixes of a model's family, by its name; none for a model that is not known to want any."""
+    name = model.lower()
+    return next((prefixes for pattern, prefixes in _FAMILIES if re.search(pattern, name)), Prefixes())

@@ -1,32 +1,56 @@
-"""One batch of the embedding queue, as functions of a connection: what lacks a vector, and storing what was made.
+"""What the embedding queue does in the database, as functions of a connection: batches of texts, and switching models.
 
-Between the two the model works, and anything may happen to the texts. So storing looks at each text again, within its
-transaction: a vector is stored only for the text as it is at that moment, and one that is gone leaves none. Killed in
-between, nothing is lost but the vectors of one batch.
+A batch is what lacks a vector. Between gathering and storing it the model works, and anything may happen to the texts.
+So storing looks at each text again, within its transaction: a vector is stored only for the text as it is at that
+moment, and one that is gone leaves none. Killed in between, nothing is lost but the vectors of one batch.
+
+A message is embedded with what was said before it in the same session: an answer like "yes, in May" says nothing by
+itself. With the previous turn, recall among ten hits rose from 0.67 to 0.73 in conversations; with the next one too it
+did not rise further. Where this module makes other pieces of the same text, they have other hashes, and `pattern
+embeddings rebuild` embeds what differs.
+
+Vectors of two models cannot be compared, so a new model needs every text embedded again. Until that is done the old
+index stays active and search answers from it, as long as questions can still be embedded by its model (see
+`questions`); else words alone answer, and say so. Then one transaction swaps the two, and the old vectors are removed a
+few at a time. That another model is configured never starts this by itself: a typing error in a configuration must not
+set the machine to work for hours. Only the very first index begins without being asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from pattern_core.embeddings.texts import Piece, pieces_of
-from pattern_db import vectors
+from pattern_core.errors import Conflict
 from pattern_db.connection import Connection
 from pattern_db.enums import IndexState, SearchKind
 from pattern_db.tables import embedding_indexes as indexes
-from pattern_db.tables import embedding_refusals as refusals
 from pattern_db.tables import embedding_sources as sources
-from pattern_db.tables.embedding_indexes import Cursor, IndexRow
-from pattern_db.tables.embedding_sources import Source
-from pattern_db.vectors import Embedding
+from pattern_db.tables import embeddings
+from pattern_db.tables.embedding_indexes import Cursor, EmbedderInfo, IndexRow, Ref
+from pattern_db.tables.embedding_sources import EmbeddingSource
 
 BATCH_ROWS = 32  # rows that one batch looks at
 BATCH_PIECES = 64  # pieces after which it takes no further row; a single long text may have more
 # The past, worked off one kind after the other: what agents keep before what they said.
 _PAST = (SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.SUMMARY, SearchKind.MESSAGE, SearchKind.FILE)
 
-Ref = tuple[SearchKind, str]
+PIECE_CHARS = 900  # some 200 tokens of English; small models read 256 and silently leave out the rest
+PREVIOUS_CHARS = 300
+PIECES_MAX = 256  # of a text beyond 200,000 characters only the beginning is embedded; words find the rest
+# Where a piece may end, the best place first: a paragraph, a line, a sentence, a word.
+_ENDS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"[.!?。！？]\s*"), re.compile(r"\s+"))
+_SHORTEST = PIECE_CHARS // 2  # a piece is not ended before, unless there is no better place
+
+
+class TextPiece(NamedTuple):
+    """A text to embed and the hash by which it is known to have a vector: 128 bits of BLAKE2b in hex."""
+
+    content_hash: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,26 +65,14 @@ class Batch:
     refs: Sequence[Ref]
     missing: Mapping[str, str]
     known: Mapping[str, bytes]
-    move: tuple[Cursor, Cursor] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How many of how many rows an index has looked at; rows without words count as looked at.
-
-    `refused`: how many of those that are done have a piece that the model gave no vector for.
-    """
-
-    done: int
-    total: int
-    refused: int = 0
+    move: tuple[Cursor, Cursor] | None
 
 
 def gather(connection: Connection, index: IndexRow) -> Batch | None:
-    """The next batch: what changed, then what is new, then the past, newest first; None if all is up to date."""
+    """Return the next batch: what changed, then what is new, then the past, newest first; None if all is up to date."""
     changed = indexes.changes(connection, index.id, BATCH_ROWS)
     if changed:
-        return _batch(connection, index, [(0, ref) for ref in changed])
+        return _batch(connection, index, [(0, ref) for ref in changed], None)
     cursors = indexes.cursors(connection, index.id)
     for kind, cursor in cursors.items():
         rows = sources.newer(connection, kind, cursor.high, BATCH_ROWS)
@@ -71,6 +83,34 @@ def gather(connection: Connection, index: IndexRow) -> Batch | None:
             rows = sources.older(connection, kind, cursors[kind].low, BATCH_ROWS)
             return _batch(connection, index, [(row, (kind, ref)) for row, ref in rows], cursors[kind])
     return None
+
+
+def _batch(connection: Connection, index: IndexRow, rows: Sequence[tuple[int, Ref]], cursor: Cursor | None) -> Batch:
+    """Return the batch of these rows, or of as many as it may hold."""
+    refs: dict[Ref, None] = {}
+    missing: dict[str, str] = {}
+    known: dict[str, bytes] = {}
+    last = 0
+    for row, (kind, ref) in rows:
+        if refs and len(missing) + len(known) >= BATCH_PIECES:
+            break
+        last = row
+        # The next message is embedded with this one as what was said before.
+        following = sources.successor(connection, ref) if kind is SearchKind.MESSAGE else None
+        for each in (ref,) if following is None else (ref, following):
+            source = None if (kind, each) in refs else sources.get(connection, kind, each)
+            refs[kind, each] = None
+            pieces = [] if source is None else pieces_of(source)
+            hashes = [piece.content_hash for piece in pieces]
+            if source is not None and not embeddings.is_current(connection, index, source, hashes):
+                known |= embeddings.by_hash(connection, index, hashes)
+                missing |= {piece.content_hash: piece.text for piece in pieces if piece.content_hash not in known}
+    move = None
+    if cursor is not None and last > cursor.high:
+        move = cursor, Cursor(kind=cursor.kind, low=cursor.low, high=last)
+    elif cursor is not None:  # downwards; without a row left there (0), the past is done
+        move = cursor, Cursor(kind=cursor.kind, low=max(last - 1, 0), high=cursor.high)
+    return Batch(index=index, refs=list(refs), missing=missing, known=known, move=move)
 
 
 def store(
@@ -84,131 +124,132 @@ def store(
     Raises:
         ValueError: a vector does not have the dimension of the index; nothing is stored.
     """
-    index = batch.index
-    if indexes.find(connection, index.id).state is IndexState.RETIRED:
+    index, have, reasons = batch.index, {**batch.known, **made}, refused or {}
+    if all(one.id != index.id for one in indexes.live(connection)):
         return False
-    have, reasons = {**batch.known, **made}, refused or {}
-    done: list[Ref] = []
     again: list[Ref] = []
     for kind, ref in batch.refs:
         source = sources.get(connection, kind, ref)
-        pieces = pieces_of(source)
-        if _is_current(connection, index, (kind, ref), source, pieces):
-            done.append((kind, ref))
-        elif all(piece.content_hash in have or piece.content_hash in reasons for piece in pieces):
-            embeddings = [] if source is None else _embeddings(source, pieces, have, now)
-            hashes = {piece.content_hash for piece in pieces}
-            left_out = {key: reason for key, reason in reasons.items() if key in hashes}
-            vectors.replace(connection, index, kind, ref, embeddings, refused=left_out)
-            scope = "" if source is None else source.scope
-            refusals.replace(connection, index.id, kind, ref, scope=scope, reasons=left_out)
-            done.append((kind, ref))
+        if source is None:
+            embeddings.delete(connection, kind, ref)
+            continue
+        hashes = [piece.content_hash for piece in pieces_of(source)]
+        if embeddings.is_current(connection, index, source, hashes):
+            continue
+        if all(content_hash in have or content_hash in reasons for content_hash in hashes):
+            embeddings.replace(connection, index, source, hashes, have, refused=reasons, now=now)
         else:
             again.append((kind, ref))
-    indexes.forget_changes(connection, index.id, done)
-    if batch.move is not None:
+    done = [ref for ref in batch.refs if ref not in again]
+    if batch.move is not None and batch.move[1].high > batch.move[0].high:
         before, after = batch.move
-        rows = sources.newer(connection, before.kind, before.high, BATCH_ROWS) if after.high > before.high else []
+        rows = sources.newer(connection, before.kind, before.high, BATCH_ROWS)
         # A removed row's number may have been given again since the batch was gathered.
         again += [(before.kind, ref) for row, ref in rows if row <= after.high and (before.kind, ref) not in done]
-        indexes.move(connection, index.id, before, after)
-    indexes.note_changes(connection, index.id, again)
+    indexes.advance(connection, index.id, done=done, again=again, move=batch.move)
     return True
 
 
-def coverage(connection: Connection, index: IndexRow) -> Coverage:
-    """How far the index has got. Reads a handful of rows, whatever their number is."""
-    newest = indexes.newest_rows(connection)
-    cursors = indexes.cursors(connection, index.id)
-    left = indexes.count_changes(connection, index.id)
-    for kind, cursor in cursors.items():
-        left += max(newest[kind] - cursor.high, 0) + cursor.low
-    total = sum(newest.values())
-    return Coverage(max(total - left, 0), total, refusals.count(connection, index.id))
+def pieces_of(source: EmbeddingSource) -> list[TextPiece]:
+    """Return the pieces of a text as a model is given them, in order; none if there are no words in it."""
+    texts = split(source.text)
+    if source.kind is SearchKind.MESSAGE:
+        texts = [_named(source.speaker, text) for text in texts]
+        before = source.previous
+        if texts and before is not None and before.text.strip():
+            said = before.text.strip()
+            if len(said) > PREVIOUS_CHARS:  # its last words are what an answer answers
+                said = "…" + said[-PREVIOUS_CHARS:].split(" ", 1)[-1]
+            texts[0] = f"{_named(before.speaker, said)}\n{texts[0]}"
+    elif source.title is not None:
+        texts = [f"{source.title}\n{text}" for text in texts]
+    hashes = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for text in texts]
+    return [TextPiece(content_hash, text) for content_hash, text in zip(hashes, texts, strict=True)]
 
 
-def is_covered(connection: Connection, index: IndexRow) -> bool:
-    """Whether every text has its vectors at this moment."""
-    newest = indexes.newest_rows(connection)
-    cursors = indexes.cursors(connection, index.id)
-    return (
-        bool(cursors)
-        and all(cursor.low == 0 and cursor.high >= newest[kind] for kind, cursor in cursors.items())
-        and not indexes.changes(connection, index.id, 1)
-    )
+def split(text: str) -> list[str]:
+    """Return the text in pieces of at most `PIECE_CHARS` characters, ended where a reader would; no blank ones."""
+    pieces: list[str] = []
+    begin = 0
+    while begin < len(text) and len(pieces) < PIECES_MAX:
+        end = _end(text, begin)
+        if piece := text[begin:end].strip():
+            pieces.append(piece)
+        begin = end
+    return pieces
 
 
-def _batch(
-    connection: Connection, index: IndexRow, rows: Sequence[tuple[int, Ref]], cursor: Cursor | None = None
-) -> Batch:
-    refs: dict[Ref, None] = {}
-    missing: dict[str, str] = {}
-    known: dict[str, bytes] = {}
-    last = 0
-    for row, ref in rows:
-        if refs and len(missing) + len(known) >= BATCH_PIECES:
-            break
-        last = row
-        for each in _with_successor(connection, ref):
-            if each not in refs:
-                refs[each] = None
-                _look_at(connection, index, each, missing, known)
-    return Batch(index=index, refs=list(refs), missing=missing, known=known, move=_move(cursor, last))
+def _end(text: str, begin: int) -> int:
+    """Return where the piece ends that begins at `begin`."""
+    limit = begin + PIECE_CHARS
+    if limit >= len(text):
+        return len(text)
+    for pattern in _ENDS:
+        places = [found.end() for found in pattern.finditer(text, begin + _SHORTEST, limit)]
+        if places:
+            return places[-1]
+    return limit
 
 
-def _move(cursor: Cursor | None, last: int) -> tuple[Cursor, Cursor] | None:
-    if cursor is None:
-        return None
-    if last > cursor.high:
-        return cursor, Cursor(kind=cursor.kind, low=cursor.low, high=last)
-    # Downwards; without a row left there (0), the past is done.
-    return cursor, Cursor(kind=cursor.kind, low=max(last - 1, 0), high=cursor.high)
+def _named(speaker: str | None, text: str) -> str:
+    return text if speaker is None else f"{speaker}: {text}"
 
 
-def _with_successor(connection: Connection, ref: Ref) -> Iterable[Ref]:
-    """The text and, for a message, the one that is embedded with it as what was said before."""
-    yield ref
-    kind, message_id = ref
-    if kind is SearchKind.MESSAGE:
-        following = sources.successor(connection, message_id)
-        if following is not None:
-            yield kind, following
+def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexRow:
+    """Begin an index for another model beside the active one, or go on with it; one for a third model is given up.
 
+    If the active index is of this model and another one's is being built, that one is given up: back to the old model.
 
-def _look_at(
-    connection: Connection, index: IndexRow, ref: Ref, missing: dict[str, str], known: dict[str, bytes]
-) -> None:
-    source = sources.get(connection, *ref)
-    pieces = pieces_of(source)
-    if _is_current(connection, index, ref, source, pieces):
-        return
-    known.update(vectors.by_hash(connection, index.id, [piece.content_hash for piece in pieces]))
-    missing.update({piece.content_hash: piece.text for piece in pieces if piece.content_hash not in known})
-
-
-def _is_current(
-    connection: Connection, index: IndexRow, ref: Ref, source: Source | None, pieces: Sequence[Piece]
-) -> bool:
-    scope = "" if source is None else source.scope
-    refused = refusals.hashes(connection, index.id, *ref)
-    if not refused <= {piece.content_hash for piece in pieces}:
-        return False  # a refusal is out of date
-    hashes = [piece.content_hash for piece in pieces if piece.content_hash not in refused]
-    return vectors.is_current(connection, index.id, *ref, scope=scope, hashes=hashes)
-
-
-def _embeddings(source: Source, pieces: Sequence[Piece], have: Mapping[str, bytes], now: str) -> list[Embedding]:
-    return [
-        Embedding(
-            kind=source.kind,
-            ref=source.ref,
-            scope=source.scope,
-            parent=source.parent,
-            chunk_index=number,
-            vector=have[piece.content_hash],
-            content_hash=piece.content_hash,
-            created_at=now,
+    Raises:
+        Conflict: the active index is of this model already, or there is none to switch from.
+    """
+    active = indexes.active(connection)
+    building = _building(connection)
+    if active is None:
+        raise Conflict("no text was embedded yet, so there is nothing to switch: it begins by itself")
+    if active.matches(info):
+        if cancel_switch(connection):
+            return active
+        raise Conflict(
+            f"the vectors are {info.model}'s already;"
+            " to have every text looked at again, use `pattern embeddings rebuild`"
         )
-        for number, piece in enumerate(pieces)
-        if piece.content_hash in have
-    ]
+    if building is not None and building.matches(info):
+        return building
+    cancel_switch(connection)
+    return indexes.begin(connection, info, IndexState.BUILDING, now)
+
+
+def cancel_switch(connection: Connection) -> bool:
+    """Give up the index that is being built; False if there is none. Its vectors are removed later."""
+    building = _building(connection)
+    if building is not None:
+        indexes.retire(connection, building.id)
+    return building is not None
+
+
+def complete(connection: Connection, index: IndexRow, now: str) -> bool:
+    """If every text has its vectors at this moment, note it, and let an index that was built take over.
+
+    Within one transaction nothing can come in between: the other index answers up to here, and this one from here on.
+    """
+    live = indexes.live(connection)
+    if all(one.id != index.id for one in live) or indexes.coverage(connection, index).left:
+        return False
+    for other in live:
+        if other.id != index.id and other.state is IndexState.ACTIVE:
+            indexes.retire(connection, other.id)
+    indexes.complete(connection, index.id, now)
+    return True
+
+
+def rebuild(connection: Connection) -> bool:
+    """Have every text looked at again; only what is not up to date is embedded. False if there is no index."""
+    live = indexes.live(connection)
+    for index in live:
+        indexes.rewind(connection, index.id)
+    return bool(live)
+
+
+def _building(connection: Connection) -> IndexRow | None:
+    return next((index for index in indexes.live(connection) if index.state is IndexState.BUILDING), None)

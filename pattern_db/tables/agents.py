@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pattern_db import vectors
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import NotFound
+from pattern_db.tables import embeddings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def delete(connection: Connection, agent_id: str) -> None:
         raise NotFound(f"there is no agent {agent_id}")
     connection.execute("DELETE FROM memory_blocks WHERE agent_id = ?", (agent_id,))
     connection.execute("DELETE FROM archival_entries WHERE agent_id = ?", (agent_id,))
-    vectors.delete_scope(connection, agent_id)
+    embeddings.delete_scope(connection, agent_id)
 
 
 def _select(connection: Connection, where: str, values: tuple[str | None, ...]) -> list[AgentRow]:

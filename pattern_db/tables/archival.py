@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pattern_db import vectors
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.errors import NotFound
+from pattern_db.tables import embeddings
 
 CHANGEABLE = ("tags", "metadata", "workspace", "valid_from", "valid_to")
 _OF_EVERY_CHUNK = ("tags", "workspace", "valid_from", "valid_to")  # so that a search filters chunks without a join
@@ -237,7 +237,7 @@ def delete(connection: Connection, entry_id: str) -> None:
     if connection.changes() == 0:
         raise NotFound(f"there is no archival entry {entry_id}")
     for (removed,) in rows:
-        vectors.delete(connection, SearchKind.ARCHIVAL, removed)
+        embeddings.delete(connection, SearchKind.ARCHIVAL, removed)
 
 
 def _select(connection: Connection, where: str, values: tuple[str | int | bytes | None, ...]) -> list[ArchivalRow]:

@@ -24,7 +24,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class EmbeddingSource:
     """One text. `scope` is its owner (an agent, or a file's folder), `parent` a passage's file.
 
     `title` is a block's label, or a passage's file and heading. `speaker` is a message's; `previous` what was said
@@ -55,7 +55,7 @@ def older(connection: Connection, kind: SearchKind, row: int, limit: int) -> lis
     )
 
 
-def get(connection: Connection, kind: SearchKind, ref: str) -> Source | None:
+def get(connection: Connection, kind: SearchKind, ref: str) -> EmbeddingSource | None:
     """The text as it is now; None if it is gone, or there is nothing to embed in it."""
     return _READERS[kind](connection, ref)
 
@@ -77,7 +77,7 @@ def successor(connection: Connection, message_id: str) -> str | None:
     return None if found is None else str(found[0])
 
 
-def _message(connection: Connection, ref: str) -> Source | None:
+def _message(connection: Connection, ref: str) -> EmbeddingSource | None:
     row = connection.execute(
         "SELECT agent_id, position, session_id, content, source_metadata FROM messages"
         f" WHERE id = ? AND is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN})",
@@ -93,7 +93,7 @@ def _message(connection: Connection, ref: str) -> Source | None:
         " ORDER BY position DESC LIMIT 1",
         (agent_id, position, session_id),
     ).fetchone()
-    return Source(
+    return EmbeddingSource(
         kind=SearchKind.MESSAGE,
         ref=ref,
         scope=agent_id,
@@ -103,7 +103,7 @@ def _message(connection: Connection, ref: str) -> Source | None:
     )
 
 
-def _block(connection: Connection, ref: str) -> Source | None:
+def _block(connection: Connection, ref: str) -> EmbeddingSource | None:
     row = connection.execute(
         "SELECT agent_id, label, content_preview FROM memory_blocks"
         " WHERE id = ? AND is_active = 1 AND content_preview IS NOT NULL",
@@ -111,15 +111,15 @@ def _block(connection: Connection, ref: str) -> Source | None:
     ).fetchone()
     if row is None:
         return None
-    return Source(kind=SearchKind.BLOCK, ref=ref, scope=row[0], text=row[2], title=row[1])
+    return EmbeddingSource(kind=SearchKind.BLOCK, ref=ref, scope=row[0], text=row[2], title=row[1])
 
 
-def _entry(connection: Connection, ref: str) -> Source | None:
+def _entry(connection: Connection, ref: str) -> EmbeddingSource | None:
     row = connection.execute("SELECT agent_id, content FROM archival_entries WHERE id = ?", (ref,)).fetchone()
-    return None if row is None else Source(kind=SearchKind.ARCHIVAL, ref=ref, scope=row[0], text=row[1])
+    return None if row is None else EmbeddingSource(kind=SearchKind.ARCHIVAL, ref=ref, scope=row[0], text=row[1])
 
 
-def _passage(connection: Connection, ref: str) -> Source | None:
+def _passage(connection: Connection, ref: str) -> EmbeddingSource | None:
     row = connection.execute(
         "SELECT f.folder_id, f.id, f.name, p.heading, p.content FROM file_passages AS p"
         " JOIN folder_files AS f ON f.id = p.file_id WHERE p.id = ?",
@@ -129,18 +129,18 @@ def _passage(connection: Connection, ref: str) -> Source | None:
         return None
     folder, file, file_name, heading, content = row
     title = f"{file_name}: {heading}" if heading else file_name
-    return Source(kind=SearchKind.FILE, ref=ref, scope=folder, parent=file, title=title, text=content)
+    return EmbeddingSource(kind=SearchKind.FILE, ref=ref, scope=folder, parent=file, title=title, text=content)
 
 
-def _summary(connection: Connection, ref: str) -> Source | None:
+def _summary(connection: Connection, ref: str) -> EmbeddingSource | None:
     """Stubs have no vectors: they tell of no matter, and all of them would be near to each other."""
     row = connection.execute(
         "SELECT agent_id, summary FROM archive_summaries WHERE id = ? AND is_stub = 0", (ref,)
     ).fetchone()
-    return None if row is None else Source(kind=SearchKind.SUMMARY, ref=ref, scope=row[0], text=row[1])
+    return None if row is None else EmbeddingSource(kind=SearchKind.SUMMARY, ref=ref, scope=row[0], text=row[1])
 
 
-_READERS: dict[SearchKind, Callable[[Connection, str], Source | None]] = {
+_READERS: dict[SearchKind, Callable[[Connection, str], EmbeddingSource | None]] = {
     SearchKind.MESSAGE: _message,
     SearchKind.BLOCK: _block,
     SearchKind.ARCHIVAL: _entry,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.errors import NotFound
+from pattern_db.tables import embeddings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def delete(connection: Connection, file_id: str) -> None:
         NotFound: there is no such file.
     """
     for (passage_id,) in fetch_all(connection, "SELECT id FROM file_passages WHERE file_id = ?", (file_id,)):
-        vectors.delete(connection, SearchKind.FILE, passage_id)
+        embeddings.delete(connection, SearchKind.FILE, passage_id)
     connection.execute("DELETE FROM folder_files WHERE id = ?", (file_id,))
     if connection.changes() == 0:
         raise NotFound(f"there is no file {file_id}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.errors import NotFound
+from pattern_db.tables import embeddings
 
 _COLUMNS = (
     "f.id, f.name, f.description, f.path_type, f.path_value, f.embedding_model, f.created_at, f.status,"
@@ -110,7 +110,7 @@ def delete(connection: Connection, folder_id: str) -> None:
     Raises:
         NotFound: there is no such folder.
     """
-    vectors.delete_scope(connection, folder_id)
+    embeddings.delete_scope(connection, folder_id)
     connection.execute("DELETE FROM folders WHERE id = ?", (folder_id,))
     if connection.changes() == 0:
         raise NotFound(f"there is no folder {folder_id}")

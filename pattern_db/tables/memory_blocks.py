@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pattern_db import vectors
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Encoding, Permission, SearchKind
 from pattern_db.errors import NotFound
+from pattern_db.tables import embeddings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +224,7 @@ def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
     )
     if connection.changes() == 0:
         raise NotFound(f"there is no memory block {block_id}")
-    vectors.delete(connection, SearchKind.BLOCK, block_id)
+    embeddings.delete(connection, SearchKind.BLOCK, block_id)
 
 
 def attach(connection: Connection, row: Attachment) -> None:

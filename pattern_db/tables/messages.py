@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pattern_db import vectors
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import NotFound
+from pattern_db.tables import embeddings
 
 
 class MessageRow(NamedTuple):
@@ -283,7 +283,7 @@ def tombstone(connection: Connection, message_ids: Sequence[str]) -> int:
     )
     changed = connection.changes()
     for message_id in message_ids:
-        vectors.delete(connection, SearchKind.MESSAGE, message_id)
+        embeddings.delete(connection, SearchKind.MESSAGE, message_id)
     return changed
 
 

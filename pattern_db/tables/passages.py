@@ -8,10 +8,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pattern_db import vectors
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
+from pattern_db.tables import embeddings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def replace(
             _insert(connection, file_id, piece, index, new_id(), now)
     gone = [row.id for rows in known.values() for row in rows]
     for passage_id in gone:
-        vectors.delete(connection, SearchKind.FILE, passage_id)
+        embeddings.delete(connection, SearchKind.FILE, passage_id)
         connection.execute("DELETE FROM file_passages WHERE id = ?", (passage_id,))
     return Replaced(kept=kept, added=len(pieces) - kept, removed=len(gone))
 

@@ -21,7 +21,6 @@ import trio
 from pattern_core.condition import Condition, condition
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
-from pattern_core.embeddings.switch import matches
 from pattern_core.mcp_servers.settings import Stdio
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.providers import make_provider
@@ -367,7 +366,7 @@ def _folders(name: str, found: Condition) -> Iterator[Finding]:
 
 
 def _vectors(name: str, found: Condition, configured: EmbedderInfo) -> Iterator[Finding]:
-    if found.index is not None and not matches(found.index, configured):
+    if found.index is not None and not found.index.matches(configured):
         message = (
             f"{name} has vectors of {found.index.provider}/{found.index.model}, and another model or form of it is "
             f"configured now; to go over to it: pattern embeddings switch -c {name}"

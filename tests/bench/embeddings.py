@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from pattern_core.embeddings.local.weights import RuntimeName
+from pattern_core.embeddings.settings import RuntimeName
 from tests.bench.report import Figure
 from tests.pattern_server.place import Place, config_for, serving
 

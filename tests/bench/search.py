@@ -20,17 +20,18 @@ from pattern_core.prompts.settings import ContextSettings
 from pattern_core.search.find import find
 from pattern_core.search.request import Mode, SearchRequest, check
 from pattern_db import search as storage
-from pattern_db import template, vector_tables, vectors
+from pattern_db import template, vectors
 from pattern_db.connection import Connection, open_connection
 from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.migrate import migrations_of
 from pattern_db.search_terms import parse
 from pattern_db.tables import agents, embedding_indexes, messages
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.embedding_indexes import NewIndex
+from pattern_db.tables.embedding_indexes import EmbedderInfo
 from pattern_db.tables.messages import MessageRow
-from pattern_db.vectors import Embedding
 from tests.bench.report import Figure, quantile
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 SIZES = {10_000: 10.0, 100_000: 30.0}  # messages → milliseconds that 95 of 100 searches may take
@@ -118,9 +119,8 @@ def _fill(connection: Connection, text: _Text, size: int) -> float:
 
 def _embed(connection: Connection, size: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     """Store a vector for each message; return them all."""
-    new = NewIndex(fingerprint="f", provider="p", model="m", dimension=DIMENSION, created_at=NOW)
-    embedding_indexes.begin(connection, new, IndexState.ACTIVE)
-    vector_tables.ensure(connection)
+    info = EmbedderInfo(fingerprint="f", provider="p", model="m", dimension=DIMENSION)
+    embedding_indexes.begin(connection, info, IndexState.ACTIVE, NOW)
     chance = np.random.default_rng(5)
     centres = chance.normal(size=(200, DIMENSION))
     stored = (centres[chance.integers(0, 200, size)] + chance.normal(size=(size, DIMENSION))).astype(np.float32)
@@ -128,9 +128,9 @@ def _embed(connection: Connection, size: int) -> np.ndarray[tuple[int, int], np.
     for start in range(0, size, BATCH):
         with connection:
             for number in range(start, start + BATCH):
-                vectors.insert(
+                vector_rows.insert(
                     connection,
-                    Embedding(
+                    VectorRow(
                         kind=SearchKind.MESSAGE,
                         ref=f"msg_{number}",
                         scope="agt",

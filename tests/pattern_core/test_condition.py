@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pattern_core.condition import condition
 from pattern_core.embeddings.embedder import EmbedderInfo
-from pattern_core.embeddings.switch import begin_first
-from pattern_db.enums import PathType
-from pattern_db.tables import folders
+from pattern_db.enums import IndexState, PathType
+from pattern_db.tables import embedding_indexes, folders
 from pattern_db.tables.folders import FolderRow
 from tests.pattern_core.memory.life import create
 from tests.pattern_core.memory.rig import NOW, constellation
@@ -24,7 +23,7 @@ def test_texts_that_wait_for_vectors() -> None:
     create(connection, "Ruth lives in Lisbon.")
     before = condition(connection)
     assert (before.index, before.done, before.total) == (None, 0, 1)
-    index = begin_first(connection, MODEL, NOW)
+    index = embedding_indexes.begin(connection, MODEL, IndexState.ACTIVE, NOW)
     found = condition(connection)
     assert (found.index, found.done, found.total) == (index, 0, 1)
 

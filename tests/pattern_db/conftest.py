@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pattern_db import template, vector_tables
+from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, IndexState, Role
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, constellations, embedding_indexes, memory_blocks, messages, users
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.constellations import ConstellationRow
-from pattern_db.tables.embedding_indexes import IndexRow, NewIndex
+from pattern_db.tables.embedding_indexes import EmbedderInfo, IndexRow
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.users import UserRow
@@ -61,10 +61,8 @@ def global_db() -> Iterator[Connection]:
 def make_index(
     connection: Connection, *, dimension: int = 4, fingerprint: str = "f", state: IndexState = IndexState.ACTIVE
 ) -> IndexRow:
-    new = NewIndex(fingerprint=fingerprint, provider="test", model="m", dimension=dimension, created_at=NOW)
-    index = embedding_indexes.begin(connection, new, state)
-    vector_tables.ensure(connection)
-    return index
+    info = EmbedderInfo(fingerprint=fingerprint, provider="test", model="m", dimension=dimension)
+    return embedding_indexes.begin(connection, info, state, NOW)
 
 
 @pytest.fixture

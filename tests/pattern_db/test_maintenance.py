@@ -15,10 +15,11 @@ from pattern_db.search import Filters
 from pattern_db.search_terms import parse
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
-from pattern_db.vectors import Embedding
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 NOW = "2026-11-21T22:24:40.123Z"
-VECTOR = Embedding(
+VECTOR = VectorRow(
     kind=SearchKind.MESSAGE,
     ref="msg_1",
     scope="agt_ada",
@@ -61,7 +62,7 @@ def test_status_names_what_is_pending(tmp_path: Path, db: Connection) -> None:
 
 def test_a_sound_file_has_no_problems(db: Connection, global_db: Connection, say: Callable[..., MessageRow]) -> None:
     say(1, "words")
-    vectors.insert(db, VECTOR)
+    vector_rows.insert(db, VECTOR)
     assert maintenance.check(db) == []
     assert maintenance.check(global_db) == []
 
@@ -70,7 +71,7 @@ def test_damage_of_what_is_derived_is_found_and_mended(db: Connection, say: Call
     say(1, "words")
     say(2, "more words")
     for ref in ("msg_1", "msg_2", "msg_3"):
-        vectors.insert(db, replace(VECTOR, ref=ref))
+        vector_rows.insert(db, replace(VECTOR, ref=ref))
     db.execute("DROP TRIGGER message_fts_update")
     db.execute("UPDATE messages SET content = 'something else'")
     db.execute("DELETE FROM message_embeddings WHERE message_id IN ('msg_1', 'msg_2')")

@@ -22,6 +22,7 @@ from pattern_db.journal import events, steps
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
 from pattern_db.tables import agents, embedding_indexes, embedding_sources, prompts
 from pattern_db.tables.embedding_indexes import Cursor, IndexRow
+from tests.pattern_db import vector_rows
 from tests.pattern_db.conftest import make_agent
 
 NOW = "2026-11-21T22:24:40.123Z"
@@ -310,9 +311,9 @@ def test_summaries_from_before_get_vectors_and_the_others_keep_theirs(
     assert embedding_sources.older(connection, SearchKind.SUMMARY, 1, 9) == [(1, "sum_1")]
     near = vectors.nearest(connection, SearchKind.MESSAGE, vectors.packed([1, 0, 0, 0]), None, 1)
     assert [neighbour.ref for neighbour in near] == ["msg_2"]
-    vectors.insert(
+    vector_rows.insert(
         connection,
-        vectors.Embedding(
+        vector_rows.VectorRow(
             kind=SearchKind.SUMMARY,
             ref="sum_1",
             scope="agt_ada",

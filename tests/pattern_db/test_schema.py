@@ -5,8 +5,8 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from pattern_db import vector_tables
 from pattern_db.connection import Connection, fetch_all
+from pattern_db.tables import embedding_indexes
 
 CONSTELLATION = {
     "agents": "id name description model_provider model_name system_prompt config enabled_tools tool_rules status"
@@ -72,9 +72,10 @@ def test_the_global_database_has_what_the_design_names(global_db: Connection, ta
 
 def test_all_tables_are_strict_and_have_a_key(db: Connection, global_db: Connection) -> None:
     seen: set[str] = set()
+    vector_tables = embedding_indexes.tables(db)
     for connection in (db, global_db):
         derived = [name for name in CONSTELLATION if name.endswith(("_fts", "_embeddings"))]
-        derived += [*vector_tables.TABLES.values(), "archival_fts", "file_passage_fts"]
+        derived += [*vector_tables, "archival_fts", "file_passage_fts"]
         for _schema, name, kind, _columns, _without_rowid, strict in fetch_all(connection, "PRAGMA main.table_list"):
             if kind != "table" or name.startswith(("sqlite_", *(f"{table}_" for table in derived))):
                 continue

@@ -4,30 +4,33 @@ import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
-from pattern_db import vector_cache, vector_scan, vector_tables, vectors
+from pattern_db import vector_codes, vectors
 from pattern_db.connection import Connection, fetch_all, transaction
 from pattern_db.enums import IndexState, SearchKind
-from pattern_db.tables import embedding_indexes, embedding_refusals
+from pattern_db.tables import embedding_indexes, embeddings
 from pattern_db.tables.embedding_indexes import IndexRow
-from pattern_db.vectors import Condition, Embedding
+from pattern_db.vectors import SqlCondition
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
-ROW = Embedding(
+ROW = VectorRow(
     kind=SearchKind.MESSAGE,
     ref="msg_123",
     scope="agt_ada",
     vector=vectors.packed([1, 0, 0, 0]),
-    content_hash="h",
-    created_at="2026-11-21T22:24:40.123Z",
 )
 QUERY = vectors.packed([1, 0, 0, 0])
 
 
+def row(ref: str, *numbers: float, **columns: object) -> VectorRow:
+    return replace(ROW, ref=ref, vector=vectors.packed(numbers), **columns)  # type: ignore[arg-type]  # columns as the test names them
+
+
 def put(db: Connection, ref: str, *numbers: float, **columns: object) -> None:
-    vectors.insert(db, replace(ROW, ref=ref, vector=vectors.packed(numbers), **columns))  # type: ignore[arg-type]  # columns as the test names them
+    vector_rows.insert(db, row(ref, *numbers, **columns))
 
 
 def refs(found: list[vectors.Neighbour]) -> list[str]:
@@ -44,13 +47,6 @@ def test_the_nearest_come_first(db: Connection) -> None:
     assert found[0].distance < 0.01
     assert found[2].distance == pytest.approx(1)
     assert refs(vectors.nearest(db, SearchKind.BLOCK, QUERY, ["agt_ada"], 3)) == ["blk_1"]
-    assert vectors.counts(db) == {
-        SearchKind.MESSAGE: 3,
-        SearchKind.BLOCK: 1,
-        SearchKind.ARCHIVAL: 0,
-        SearchKind.FILE: 0,
-        SearchKind.SUMMARY: 0,
-    }
 
 
 def test_another_agents_equal_vector_does_not_take_the_place(db: Connection) -> None:
@@ -62,43 +58,30 @@ def test_another_agents_equal_vector_does_not_take_the_place(db: Connection) -> 
     assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, [], 9) == []
 
 
-def test_the_same_chunk_is_replaced(db: Connection) -> None:
+def test_the_pieces_of_a_text_are_replaced(db: Connection) -> None:
     put(db, "blk_1", 1, 0, 0, 0, kind=SearchKind.BLOCK)
-    put(db, "blk_1", 0, 1, 0, 0, kind=SearchKind.BLOCK, content_hash="h2")
-    put(db, "blk_1", 0, 0, 1, 0, kind=SearchKind.BLOCK, chunk_index=1)
+    pieces = [
+        row("blk_1", *numbers, kind=SearchKind.BLOCK, content_hash=content_hash)
+        for content_hash, numbers in {"h2": (0, 1, 0, 0), "h3": (0, 0, 1, 0)}.items()
+    ]
+    vector_rows.insert(db, *pieces)
     found = vectors.nearest(db, SearchKind.BLOCK, vectors.packed([0, 1, 0, 0]), ["agt_ada"], 9)
     assert [(item.chunk_index, round(item.distance, 3)) for item in found] == [(0, 0.0), (1, 1.0)]
-    for scope, hashes, expected in (
-        ("agt_ada", ["h2", "h"], True),
-        ("agt_bob", ["h2", "h"], False),
-        ("agt_ada", ["h2"], False),
-    ):
-        assert vectors.is_current(db, 1, SearchKind.BLOCK, "blk_1", scope=scope, hashes=hashes) is expected
     rows = fetch_all(db, "SELECT block_id, chunk_index, content_hash, agent_id FROM memory_embeddings ORDER BY 2")
-    assert rows == [("blk_1", 0, "h2", "agt_ada"), ("blk_1", 1, "h", "agt_ada")]
+    assert rows == [("blk_1", 0, "h2", "agt_ada"), ("blk_1", 1, "h3", "agt_ada")]
 
 
-def test_delete_by_ref_chunk_and_scope(db: Connection) -> None:
+def test_delete_by_ref_and_scope(db: Connection) -> None:
     put(db, "blk_1", 1, 0, 0, 0, kind=SearchKind.BLOCK)
-    put(db, "blk_1", 1, 0, 0, 0, kind=SearchKind.BLOCK, chunk_index=1)
-    assert vectors.delete(db, SearchKind.BLOCK, "blk_1", chunk_index=1) == 1
-    assert vectors.delete(db, SearchKind.BLOCK, "blk_1") == 1
-    assert vectors.delete(db, SearchKind.BLOCK, "blk_1") == 0
+    embeddings.delete(db, SearchKind.BLOCK, "blk_1")
+    embeddings.delete(db, SearchKind.BLOCK, "blk_1")
+    assert vector_rows.count(db, SearchKind.BLOCK) == 0
     put(db, "msg_1", 1, 0, 0, 0)
     put(db, "arc_1", 1, 0, 0, 0, kind=SearchKind.ARCHIVAL)
     put(db, "msg_2", 1, 0, 0, 0, scope="agt_bob")
-    assert vectors.delete_scope(db, "agt_ada") == 2
+    embeddings.delete_scope(db, "agt_ada")
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada", "agt_bob"], 9)) == ["msg_2"]
-
-
-def test_what_was_refused_of_a_text_goes_with_it_and_not_with_a_chunk_of_it(db: Connection) -> None:
-    put(db, "msg_1", 1, 0, 0, 0)
-    for ref in ("msg_1", "msg_2"):
-        embedding_refusals.replace(db, 1, SearchKind.MESSAGE, ref, scope="agt_ada", reasons={"h2": "too long"})
-    vectors.delete(db, SearchKind.MESSAGE, "msg_1", chunk_index=0)
-    assert embedding_refusals.count(db, 1) == 2
-    vectors.delete(db, SearchKind.MESSAGE, "msg_1")
-    assert [refusal.ref for refusal in embedding_refusals.some(db, 1, 9)] == ["msg_2"]
+    assert vector_rows.count(db, SearchKind.ARCHIVAL) == 0
 
 
 def test_passages_are_found_by_their_folder(db: Connection) -> None:
@@ -119,39 +102,38 @@ def test_everybodys_at_once(db: Connection) -> None:
 def test_a_condition_holds_before_the_limit_counts(db: Connection) -> None:
     for number in range(20):
         put(db, f"msg_{number}", 1, number / 100, 0, 0)
-    odd = Condition(sql="CAST(substr(e.ref, 5) AS INTEGER) % 2 = :rest", values={"rest": 1})
+    odd = SqlCondition(sql="CAST(substr(e.ref, 5) AS INTEGER) % 2 = :rest", values={"rest": 1})
     found = vectors.nearest(db, SearchKind.MESSAGE, QUERY, ["agt_ada"], 3, condition=odd)
     assert refs(found) == ["msg_1", "msg_3", "msg_5"]
 
 
 def test_a_vector_of_another_length_gets_nowhere(db: Connection) -> None:
     with pytest.raises(ValueError, match="2 numbers"):
-        vectors.insert(db, replace(ROW, vector=vectors.packed([1, 0])))
+        vector_rows.insert(db, replace(ROW, vector=vectors.packed([1, 0])))
     with pytest.raises(ValueError, match="2 numbers"):
         vectors.nearest(db, SearchKind.MESSAGE, vectors.packed([1, 0]), ["agt_ada"], 9)
-    assert vectors.counts(db)[SearchKind.MESSAGE] == 0
+    assert vector_rows.count(db, SearchKind.MESSAGE) == 0
 
 
-def test_without_an_index_nothing_is_found_and_nothing_stored(db: Connection) -> None:
-    embedding_indexes.set_state(db, 1, IndexState.RETIRED)
+def test_without_an_index_nothing_is_found(db: Connection) -> None:
+    embedding_indexes.retire(db, 1)
     assert vectors.dimension_of(db) is None
     assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9) == []
-    with pytest.raises(ValueError, match="no active index"):
-        vectors.insert(db, ROW)
 
 
 def test_two_indexes_stand_side_by_side(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
     put(db, "msg_1", 1, 0, 0, 0)
     other = begin_index(db, dimension=2, fingerprint="g", state=IndexState.BUILDING)
     short = replace(ROW, ref="msg_1", vector=vectors.packed([0, 1]))
-    vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [short])
+    vector_rows.replace(db, other, short)
     assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9, fingerprint="g") == []
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9, fingerprint="f")) == ["msg_1"]
     with pytest.raises(ValueError, match="4 numbers"), transaction(db):
-        vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [replace(ROW, ref="msg_1")])
+        vector_rows.replace(db, other, replace(ROW, ref="msg_1"))
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9)) == ["msg_1"]
-    assert vectors.by_hash(db, other.id, ["h", "x"]) == {"h": vectors.packed([0, 1])}
-    assert vectors.delete(db, SearchKind.MESSAGE, "msg_1") == 2
+    assert embeddings.by_hash(db, other, ["h", "x"]) == {"h": vectors.packed([0, 1])}
+    embeddings.delete(db, SearchKind.MESSAGE, "msg_1")
+    assert vector_rows.count(db, SearchKind.MESSAGE) == 0
     assert fetch_all(db, "SELECT count(*) FROM message_embeddings_2") == [(0,)]
 
 
@@ -160,31 +142,8 @@ def test_a_changed_text_leaves_no_old_vector_in_the_other_index(
 ) -> None:
     put(db, "msg_1", 1, 0, 0, 0)
     other = begin_index(db, fingerprint="g", state=IndexState.BUILDING)
-    vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [replace(ROW, ref="msg_1", content_hash="h2")])
+    vector_rows.replace(db, other, replace(ROW, ref="msg_1", content_hash="h2"))
     assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9) == []
-
-
-def test_a_retired_index_is_removed_a_few_at_a_time(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
-    for number in range(7):
-        put(db, f"msg_{number}", 1, 0, 0, 0)
-    put(db, "msg_6", 1, 0, 0, 0, chunk_index=1)
-    put(db, "blk_1", 1, 0, 0, 0, kind=SearchKind.BLOCK)
-    embedding_indexes.set_state(db, 1, IndexState.RETIRED)
-    other = begin_index(db, fingerprint="g")
-    vectors.replace(db, other, SearchKind.MESSAGE, "msg_1", [replace(ROW, ref="msg_1")])
-    retired = embedding_indexes.find(db, 1)
-    after: tuple[str, str] | None = ("", "")
-    left = [9]
-    while after is not None:
-        after = vectors.purge(db, retired, after, 3)
-        left.append(fetch_all(db, "SELECT count(*) FROM embeddings WHERE index_id = 1")[0][0])
-    assert left[-1] == 0
-    assert all(before - now <= 3 for before, now in pairwise(left))
-    assert embedding_indexes.in_state(db, IndexState.RETIRED) == []
-    assert "message_embeddings" not in vector_tables.existing(db)
-    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9)) == ["msg_1"]
-    assert vectors.purge(db, other, ("", ""), 3) is None
-    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9)) == ["msg_1"]
 
 
 MANY = 3_000
@@ -193,7 +152,7 @@ MANY = 3_000
 @pytest.fixture
 def many(db: Connection, begin_index: Callable[..., IndexRow]) -> list[list[float]]:
     """An index with `MANY` messages of three agents; the numbers of their vectors, in order."""
-    embedding_indexes.set_state(db, 1, IndexState.RETIRED)
+    embedding_indexes.retire(db, 1)
     index = begin_index(db, dimension=64, fingerprint="wide")
     chance = random.Random(4)
     # As with real texts, a few dozen topics in many mixtures, and not noise in all directions alike.
@@ -206,7 +165,7 @@ def many(db: Connection, begin_index: Callable[..., IndexRow]) -> list[list[floa
     with db:
         for place, values in enumerate(numbers):
             row = replace(ROW, ref=f"msg_{place}", scope=f"agt_{place % 3}", vector=vectors.packed(values))
-            vectors.replace(db, index, SearchKind.MESSAGE, row.ref, [row])
+            vector_rows.replace(db, index, row)
     return numbers
 
 
@@ -219,7 +178,7 @@ def exact(numbers: list[list[float]], query: list[float], places: Iterable[int])
 
 
 def test_of_many_the_same_are_found_as_by_comparing_all(db: Connection, many: list[list[float]]) -> None:
-    assert vector_scan.is_possible()
+    assert vector_codes.is_possible()
     found = wanted = 0
     for place in range(5):
         query = [value + 0.1 for value in many[place]]
@@ -237,7 +196,7 @@ def test_of_many_only_what_the_filters_allow(db: Connection, many: list[list[flo
     two = vectors.nearest(db, SearchKind.MESSAGE, asked, ["agt_1", "agt_2"], 20)
     assert {neighbour.scope for neighbour in two} == {"agt_1", "agt_2"}
     assert refs(two)[0] == "msg_1"
-    rare = Condition(sql="e.ref IN (:a, :b)", values={"a": "msg_9", "b": "msg_2999"})
+    rare = SqlCondition(sql="e.ref IN (:a, :b)", values={"a": "msg_9", "b": "msg_2999"})
     got = vectors.nearest(db, SearchKind.MESSAGE, asked, None, 20, condition=rare)
     assert refs(got) == exact(many, query, [9, 2999])
 
@@ -245,24 +204,26 @@ def test_of_many_only_what_the_filters_allow(db: Connection, many: list[list[flo
 def test_of_many_the_removed_are_gone_at_once(db: Connection, many: list[list[float]]) -> None:
     query = vectors.packed(many[7])
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 1)) == ["msg_7"]
-    vectors.delete(db, SearchKind.MESSAGE, "msg_7")
+    embeddings.delete(db, SearchKind.MESSAGE, "msg_7")
     assert "msg_7" not in refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 50))
-    vectors.insert(db, replace(ROW, ref="msg_new", vector=query))
+    vector_rows.insert(db, replace(ROW, ref="msg_new", vector=query))
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 1)) == ["msg_new"]
 
 
-def test_where_most_of_what_is_near_has_gone_the_codes_are_read_anew(db: Connection, many: list[list[float]]) -> None:
+def test_where_most_of_what_is_near_has_gone_the_next_search_reads_the_codes_again(
+    db: Connection, many: list[list[float]]
+) -> None:
     query = vectors.packed(many[7])
     nearest = refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 800))
     with db:
         for ref in nearest:
-            vectors.delete(db, SearchKind.MESSAGE, ref)
+            embeddings.delete(db, SearchKind.MESSAGE, ref)
     found = refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 5))
     assert len(found) == 5
     assert not set(found) & set(nearest)
     index = embedding_indexes.active(db)
     assert index is not None
-    codes = vector_cache.CACHE.codes(db, index, SearchKind.MESSAGE, None)
+    codes = vectors.CACHE.codes(db, index, SearchKind.MESSAGE, None)
     assert codes is not None
     assert codes.count(None) == MANY - 800
 
@@ -272,7 +233,8 @@ def test_lost_derived_tables_cost_time_and_no_result(db: Connection, many: list[
     before = vectors.nearest(db, SearchKind.MESSAGE, query, None, 1)
     db.execute("DROP TABLE message_embeddings_2")
     assert vectors.nearest(db, SearchKind.MESSAGE, query, None, 1) == before
-    vectors.delete(db, SearchKind.MESSAGE, "msg_8")
-    vector_tables.ensure(db)
+    embeddings.delete(db, SearchKind.MESSAGE, "msg_8")
+    embedding_indexes.ensure_tables(db)
     assert vectors.nearest(db, SearchKind.MESSAGE, query, None, 1) == before
-    assert vector_tables.rebuild(db, [SearchKind.MESSAGE]) == MANY - 1
+    embedding_indexes.rebuild_tables(db, [SearchKind.MESSAGE])
+    assert fetch_all(db, "SELECT count(*) FROM message_embeddings_2") == [(MANY - 1,)]

@@ -7,8 +7,8 @@ import pytest
 
 from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
+from pattern_core.embeddings.questions import FormerModelGone
 from pattern_core.embeddings.settings import EmbedderSettings
-from pattern_core.embeddings.shelf import FormerModelGone
 from pattern_core.models.providers.settings import Secret
 from pattern_server.config import Config, load
 from pattern_server.embedders import embedder_shelf, former_settings

@@ -1,114 +1,69 @@
-"""The child process: `python -m pattern_core.embeddings.local.child PLAN`, PLAN as `weights.Plan` writes it.
+"""The child process: `python -m pattern_core.embeddings.local.child SETTINGS`; see `EmbedderSettings.to_json`.
 
-Answers frames from standard input on standard output, one after the other, in order:
+Answers lines of JSON from standard input on standard output, in order. An answer is a line of JSON, followed by as
+many bytes as it says:
 
-    {"id", "do": "info"}                     → {"id", "model", "dimension", "fingerprint"}
-    {"id", "do": "embed", "purpose", "texts"} → {"id", "fingerprint"} and the vectors, one behind the other
-    what cannot be done                      → {"id", "error"}
+    {"id", "do": "info"}                     → {"id", "bytes", "model", "dimension", "fingerprint"}
+    {"id", "do": "embed", "purpose", "texts"} → {"id", "bytes", "fingerprint"}, the vectors one behind the other
+    what cannot be done                      → {"id", "bytes", "error"}
 
-It ends by itself when nothing was asked for the plan's `idle_s` seconds, and when its standard input closes, which is
-how it notices the death of its parent, even while it loads.
+It ends by itself when nothing was asked for the settings' `idle_unload_s` seconds, and when its standard input closes,
+which is how it notices the death of its parent, even while it loads.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import resource
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
 
-from pattern_core.embeddings.embedder import Purpose
-from pattern_core.embeddings.local.frames import Frame, FrameReader, Garbled, encode
-from pattern_core.embeddings.local.onnx import OnnxModel
-from pattern_core.embeddings.local.sentence_transformer import SentenceTransformerModel
-from pattern_core.embeddings.local.weights import ModelUnusable, Plan, Source, find
+from pattern_core.embeddings.local.models import FoundModel, LoadedModel, ModelUnusable, find
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 QUESTIONS_MAX = 64  # waiting in this process; the parent asks one after the other
 NICENESS = 5  # what people wait for goes first on a small machine
 LINGER_S = 1.0  # for the work under way after the parent went
 
 
-class Loaded(Protocol):
-    """A model in memory."""
-
-    def embed(self, texts: Sequence[str], purpose: Purpose) -> list[bytes]:
-        """One unit vector per text, in order: float32, little endian."""
-        ...
-
-
-class Model(Protocol):
-    """A model that was found, and is loaded by the first text."""
-
-    @property
-    def source(self) -> Source:
-        """What it is."""
-        ...
-
-    def load(self) -> Loaded:
-        """Load it.
-
-        Raises:
-            ModelUnusable: that fails; the message says what to do.
-        """
-        ...
-
-
-class FoundModel:
-    """What `find` found, with the library that runs it."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def load(self) -> Loaded:
-        """Import the library and load the weights: seconds for PyTorch, a third of one for ONNX Runtime.
-
-        Raises:
-            ModelUnusable: the library or the files are broken.
-        """
-        kind = OnnxModel if self.source.runtime == "onnx" else SentenceTransformerModel
-        try:
-            return kind(self.source)
-        except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
-            reason = str(error).strip().split("\n")[0][:300] or type(error).__name__
-            raise ModelUnusable(
-                f"The embedding model {self.source.model} was found at {self.source.path}, but does not load: {reason}"
-            ) from error
-
-
 class Answering:
     """Answers questions; finds the model with the first one and loads it with the first text."""
 
-    def __init__(self, find_model: Callable[[], Model]) -> None:
+    def __init__(self, find_model: Callable[[], FoundModel]) -> None:
         self._find = find_model
-        self._model: Model | None = None
-        self._loaded: Loaded | None = None
+        self._model: FoundModel | None = None
+        self._loaded: LoadedModel | None = None
 
     def answer(self, question: dict[str, object]) -> bytes:
-        """The frame that answers a question."""
-        about = {"id": question.get("id")}
+        """Return what answers a question."""
+        about = {"id": question.get("id"), "bytes": 0}
         try:
             if self._model is None:
                 self._model = self._find()
-            source = self._model.source
-            about["fingerprint"] = source.fingerprint
+            about["fingerprint"] = self._model.fingerprint
             if question.get("do") == "info":
-                return encode({**about, "model": source.model, "dimension": source.dimension})
+                return _line({**about, "model": self._model.model, "dimension": self._model.dimension})
             if self._loaded is None:
                 self._loaded = self._model.load()
         except ModelUnusable as error:
-            return encode({**about, "error": str(error)})
+            return _line({**about, "error": str(error)})
         texts = question.get("texts")
         purpose: Purpose = "query" if question.get("purpose") == "query" else "passage"
         vectors = self._loaded.embed([str(text) for text in texts] if isinstance(texts, list) else [], purpose)
-        return encode(about, b"".join(vectors))
+        payload = b"".join(vectors)
+        return _line({**about, "bytes": len(payload)}) + payload
+
+
+def _line(head: Mapping[str, object]) -> bytes:
+    return json.dumps(head).encode() + b"\n"
 
 
 def serve(
-    find_model: Callable[[], Model],
+    find_model: Callable[[], FoundModel],
     source: int,
     target: int,
     *,
@@ -119,29 +74,30 @@ def serve(
 
     `on_orphaned` is called in another thread when `source` has ended, whatever is under way.
     """
-    questions: queue.Queue[Frame | None] = queue.Queue(QUESTIONS_MAX)
+    questions: queue.Queue[dict[str, object] | None] = queue.Queue(QUESTIONS_MAX)
     # A thread reads, so that the end of the parent is seen while the model works.
     threading.Thread(target=_read, args=(source, questions, on_orphaned), daemon=True).start()
     answering = Answering(find_model)
     while True:
         try:
-            frame = questions.get(timeout=idle_s)
+            question = questions.get(timeout=idle_s)
         except queue.Empty:
             return 0
-        if frame is None:
+        if question is None:
             return 0
         try:
-            _write(target, answering.answer(frame[0]))
+            _write(target, answering.answer(question))
         except BrokenPipeError:
             return 0
 
 
-def _read(source: int, questions: queue.Queue[Frame | None], on_orphaned: Callable[[], None]) -> None:
-    reader = FrameReader()
-    with suppress(Garbled, OSError):
-        while data := os.read(source, 65_536):
-            for frame in reader.feed(data):
-                questions.put(frame)
+def _read(source: int, questions: queue.Queue[dict[str, object] | None], on_orphaned: Callable[[], None]) -> None:
+    with suppress(ValueError, OSError), open(source, "rb", closefd=False) as stream:
+        for line in stream:
+            question = json.loads(line)
+            if not isinstance(question, dict):
+                break
+            questions.put(question)
     with suppress(queue.Full):
         questions.put(None, timeout=LINGER_S)
     on_orphaned()
@@ -160,7 +116,7 @@ def prepare() -> int:
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.dup(1)
-    os.dup2(2, 1)  # libraries print; that must not get between the frames
+    os.dup2(2, 1)  # libraries print; that must not get between the answers
     return answers
 
 
@@ -172,8 +128,8 @@ def end_soon() -> None:
 
 def main(arguments: list[str]) -> int:
     """Serve standard input until it closes."""
-    plan = Plan.from_json(arguments[0])
-    return serve(lambda: FoundModel(find(plan)), 0, prepare(), idle_s=plan.idle_s, on_orphaned=end_soon)
+    settings = EmbedderSettings.from_json(arguments[0])
+    return serve(lambda: find(settings), 0, prepare(), idle_s=settings.idle_unload_s, on_orphaned=end_soon)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ EMBEDDERS: Mapping[str, str] = MappingProxyType(
         "deterministic": "pattern_core.embeddings.providers.deterministic:make_deterministic",
         "google": "pattern_core.embeddings.providers.google:make_google",
         "local": "pattern_core.embeddings.providers.local:LocalEmbedder",
-        "none": "pattern_core.embeddings.providers.absent:make_absent",
+        "none": "pattern_core.embeddings.embedder:make_absent",
         "ollama": "pattern_core.embeddings.providers.ollama:make_ollama",
         "openai": "pattern_core.embeddings.providers.openai:make_openai",
     }

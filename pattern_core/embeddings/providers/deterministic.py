@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, Purpose
-from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 _WORD = re.compile(r"\w+")
 _PLACES_PER_WORD = 8  # with one, two words of a short text may take each other away
@@ -46,7 +46,8 @@ class DeterministicEmbedder:
         Raises:
             EmbedderUnavailable: `failure` is set.
         """
-        self._fail()
+        if self.failure is not None:
+            raise self.failure
         return self._info
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
@@ -55,17 +56,14 @@ class DeterministicEmbedder:
         Raises:
             EmbedderUnavailable: `failure` is set.
         """
-        self._fail()
+        if self.failure is not None:
+            raise self.failure
         await trio.sleep(self.delay_s)
         self.asked.append((purpose, list(texts)))
         return [hashed_words(text, self._info.dimension) for text in texts]
 
     async def aclose(self) -> None:
         """Nothing is held."""
-
-    def _fail(self) -> None:
-        if self.failure is not None:
-            raise self.failure
 
 
 def hashed_words(text: str, dimension: int) -> bytes:

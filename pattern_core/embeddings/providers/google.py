@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pattern_core.embeddings.embedder import Embedder, Purpose
-from pattern_core.embeddings.providers.absent import AbsentEmbedder
-from pattern_core.embeddings.providers.http import HttpWire
-from pattern_core.embeddings.providers.remote import Garbled, RemoteEmbedder, RemoteLimits
-from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.embeddings.embedder import AbsentEmbedder, Embedder
+from pattern_core.embeddings.providers.remote import Dialect, HttpWire, RemoteEmbedder, RemoteLimits, UnusableAnswer
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 DEFAULT_MODEL = "gemini-embedding-001"
@@ -17,7 +15,7 @@ _TASKS: Mapping[Purpose, str] = {"query": "RETRIEVAL_QUERY", "passage": "RETRIEV
 
 
 def make_google(settings: EmbedderSettings) -> Embedder:
-    """The embedder that `settings` describe; `base_url` None is Google's own."""
+    """Return the embedder that `settings` describe; `base_url` None is Google's own."""
     if not settings.api_key:
         return AbsentEmbedder(
             "Google's embeddings need a key: set GEMINI_API_KEY, or api_key_env under [embeddings] in pattern.toml, "
@@ -28,24 +26,19 @@ def make_google(settings: EmbedderSettings) -> Embedder:
     return RemoteEmbedder(GoogleDialect(settings), wire, dimensions=settings.dimensions, limits=limits)
 
 
-class GoogleDialect:
+class GoogleDialect(Dialect):
     """The format. Shortened vectors come without unit length; all are brought to it later."""
 
     provider = "google"
-    about_path = None
 
     def __init__(self, settings: EmbedderSettings) -> None:
         self.model = (settings.model or DEFAULT_MODEL).removeprefix("models/")
         self.known_dimension = _DIMENSIONS.get(self.model)
-        self.identity: Mapping[str, object] = {"format": "google", "address": settings.base_url or BASE_URL}
+        self.identity = {"format": "google", "address": settings.base_url or BASE_URL}
         self._dimensions = settings.dimensions
 
-    def about(self, answer: Mapping[str, object]) -> str:
-        """Nothing: the format has no digests."""
-        return ""
-
     def question(self, texts: Sequence[str], purpose: Purpose) -> tuple[str, dict[str, object]]:
-        """Path and body: one request per text within one call."""
+        """Return path and body: one request per text within one call."""
         shared: dict[str, object] = {"model": f"models/{self.model}", "taskType": _TASKS[purpose]}
         if self._dimensions is not None:
             shared["outputDimensionality"] = self._dimensions
@@ -53,16 +46,16 @@ class GoogleDialect:
         return f"/v1beta/models/{self.model}:batchEmbedContents", {"requests": requests}
 
     def vectors(self, answer: Mapping[str, object]) -> list[object]:
-        """The vectors.
+        """Return the vectors.
 
         Raises:
-            Garbled: there is no list of embeddings.
+            UnusableAnswer: there is no list of embeddings.
         """
         found = answer.get("embeddings")
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-            raise Garbled("there is no list of embeddings in the answer")
+            raise UnusableAnswer("there is no list of embeddings in the answer")
         return [item.get("values") for item in found]
 
     def advice(self, status: int | None) -> str:
-        """What to do about a refusal."""
+        """Return what to do about a refusal."""
         return "Check model and the key under [embeddings] in pattern.toml."

@@ -4,47 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pattern_core.embeddings.embedder import Embedder, Purpose
-from pattern_core.embeddings.prefixes import Prefixes, prefixes_of
-from pattern_core.embeddings.providers.http import HttpWire
-from pattern_core.embeddings.providers.remote import Garbled, RemoteEmbedder, RemoteLimits
-from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.embeddings.embedder import Embedder
+from pattern_core.embeddings.providers.remote import Dialect, HttpWire, RemoteEmbedder, RemoteLimits, UnusableAnswer
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose, prefixes_of
 
 BASE_URL = "http://127.0.0.1:11434"
 DEFAULT_MODEL = "nomic-embed-text"
 
 
 def make_ollama(settings: EmbedderSettings) -> Embedder:
-    """The embedder that `settings` describe; `base_url` None is Ollama on this machine."""
-    headers = {"authorization": f"Bearer {settings.api_key.reveal()}"} if settings.api_key else {}
+    """Return the embedder that `settings` describe; `base_url` None is Ollama on this machine."""
     # People configure the address with the path of the OpenAI format, too.
-    wire = HttpWire((settings.base_url or BASE_URL).rstrip("/").removesuffix("/v1"), headers)
+    wire = HttpWire((settings.base_url or BASE_URL).rstrip("/").removesuffix("/v1"), key=settings.api_key)
     limits = RemoteLimits(timeout_s=settings.timeout_s)
     return RemoteEmbedder(OllamaDialect(settings), wire, dimensions=settings.dimensions, limits=limits)
 
 
-class OllamaDialect:
+class OllamaDialect(Dialect):
     """The format. A name such as `nomic-embed-text` may mean other weights tomorrow, so the digest counts."""
 
     provider = "ollama"
-    known_dimension = None
     about_path = "/api/tags"
 
     def __init__(self, settings: EmbedderSettings) -> None:
         self.model = settings.model or DEFAULT_MODEL
-        family = prefixes_of(self.model)
-        self._prefixes = Prefixes(
-            query=family.query if settings.query_prefix is None else settings.query_prefix,
-            passage=family.passage if settings.passage_prefix is None else settings.passage_prefix,
-        )
+        self._prefixes = prefixes_of(self.model).configured(settings)
         self._dimensions = settings.dimensions
-        self.identity: Mapping[str, object] = {
+        self.identity = {
             "format": "ollama",
             "prefixes": [self._prefixes.query, self._prefixes.passage],
         }
 
-    def about(self, answer: Mapping[str, object]) -> str:
-        """The digest of the model's weights."""
+    def digest(self, answer: Mapping[str, object]) -> str:
+        """Return the digest of the model's weights."""
         models = answer.get("models")
         names = {self.model, f"{self.model}:latest"}
         for model in models if isinstance(models, list) else ():
@@ -53,7 +45,7 @@ class OllamaDialect:
         return ""
 
     def question(self, texts: Sequence[str], purpose: Purpose) -> tuple[str, dict[str, object]]:
-        """Path and body; Ollama cuts what is too long by itself."""
+        """Return path and body; Ollama cuts what is too long by itself."""
         inputs = [self._prefixes.of(purpose) + text for text in texts]
         body: dict[str, object] = {"model": self.model, "input": inputs, "truncate": True}
         if self._dimensions is not None:
@@ -61,18 +53,18 @@ class OllamaDialect:
         return "/api/embed", body
 
     def vectors(self, answer: Mapping[str, object]) -> list[object]:
-        """The vectors.
+        """Return the vectors.
 
         Raises:
-            Garbled: there is no list of embeddings.
+            UnusableAnswer: there is no list of embeddings.
         """
         vectors = answer.get("embeddings")
         if not isinstance(vectors, list):
-            raise Garbled("there is no list of embeddings in the answer")
+            raise UnusableAnswer("there is no list of embeddings in the answer")
         return vectors
 
     def advice(self, status: int | None) -> str:
-        """What to do about a refusal: mostly, the model was never fetched."""
+        """Return what to do about a refusal: mostly, the model was never fetched."""
         if status == 404:
             return f"Fetch the model with `ollama pull {self.model}`, or set [embeddings] model to one that is there."
         return "Check model and base_url under [embeddings] in pattern.toml."

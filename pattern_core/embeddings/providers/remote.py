@@ -1,6 +1,6 @@
 """The embedder of a service over HTTP: portions, attempts, and no number believed before it was looked at.
 
-What differs between services is a `Dialect` (pure) and a `Wire` (the socket).
+What differs between services is a `Dialect`, which is pure.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import struct
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, Purpose, TextsRefused, unavailable
-from pattern_core.embeddings.unit import NotAVector, unit_vector
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, portions, unavailable
+from pattern_core.embeddings.settings import Purpose
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import (
     ModelError,
@@ -28,7 +31,11 @@ from pattern_core.models.errors import (
     WindowExceeded,
 )
 from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_words
+from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
+
+if TYPE_CHECKING:
+    import httpx2
 
 BATCH_TEXTS_MAX = 32  # the least that the known services take
 BATCH_CHARS_MAX = 100_000
@@ -36,18 +43,22 @@ TEXT_CHARS_MAX = 24_000
 TEXT_CHARS_MIN = 500  # a service that refuses so few characters as too many is asked no further
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 WAITING_MAX = 1_000
+CONNECT_TIMEOUT_S = 10.0
 _PROBE = "dimension"
 # Some servers answer 500 for a text that makes their model give no numbers.
 _MAYBE_OF_A_TEXT = (ModelGarbage, ModelRejected, ModelServerError)
 _OF_THE_WAY = (409, 502, 504)  # somebody between us and the model speaks
 
 
-class Garbled(Exception):
-    """The answer is not in the service's own format."""
+class Unreached(Exception):
+    """There is no connection, or it broke; the message says how."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class UnusableAnswer(Exception):
+    """The answer is not in the service's own format, or holds numbers that are no vector."""
+
+
+class WireAnswer(NamedTuple):
     """What a service answered; header names in lower case."""
 
     status: int
@@ -55,73 +66,108 @@ class Answer:
     body: bytes
 
 
-class Unreached(Exception):
-    """There is no connection, or it broke; the message says how."""
+class HttpWire:
+    """Requests to `base_url` with these headers; the client is made by the first one. Proxies are the environment's.
 
+    With `key`, it is sent as the bearer, and answers that repeat it are redacted: some servers do when they refuse it.
+    """
 
-class Wire(Protocol):
-    """The way to one service."""
+    def __init__(
+        self,
+        base_url: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        key: Secret | None = None,
+        follows_redirects: bool = False,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._headers = dict(headers or {}) | ({"authorization": f"Bearer {key.reveal()}"} if key else {})
+        self._key = key
+        self._follows_redirects = follows_redirects
+        self._client: httpx2.AsyncClient | None = None
+        self._opening = trio.Lock()
 
-    async def ask(self, path: str, body: Mapping[str, object] | None) -> Answer:
+    async def ask(self, path: str, body: Mapping[str, object] | None) -> WireAnswer:
         """POST the body as JSON, or GET without one.
 
         Raises:
-            Unreached: no answer came.
+            Unreached: no answer came, or one of more than `ANSWER_BYTES_MAX` bytes.
         """
-        ...
+        import httpx2
+
+        async with self._opening:
+            if self._client is None:
+                self._client = await trio.to_thread.run_sync(self._load)
+            client = self._client
+        try:
+            async with client.stream("GET" if body is None else "POST", self._base_url + path, json=body) as response:
+                whole = bytearray()
+                async for piece in response.aiter_bytes():
+                    whole += piece
+                    if len(whole) > ANSWER_BYTES_MAX:
+                        raise Unreached(f"it answered more than {ANSWER_BYTES_MAX} bytes")
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+            raise Unreached(why(error, self._base_url)) from error
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        answer = whole.replace(self._key.reveal().encode(), b"***") if self._key else whole
+        return WireAnswer(response.status_code, headers, bytes(answer))
 
     async def aclose(self) -> None:
         """Close the connections."""
-        ...
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _load(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        return httpx2.AsyncClient(
+            # The time of the whole question is the caller's; a port that swallows packets is noticed sooner.
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            headers=self._headers,
+            follow_redirects=self._follows_redirects,
+        )
 
 
-class Dialect(Protocol):
-    """One service's format; pure."""
+def why(error: Exception, base_url: str) -> str:
+    """Return a failed request in words, with the host but without anything secret."""
+    cause = error.__cause__ or error
+    return f"{str(cause) or type(cause).__name__} ({urlsplit(base_url).netloc.rpartition('@')[2]})"
 
-    @property
-    def provider(self) -> str:
-        """The service's name for people."""
-        ...
 
-    @property
-    def model(self) -> str:
-        """The model's name."""
-        ...
+class Dialect(ABC):
+    """One service's format; pure.
 
-    @property
-    def identity(self) -> Mapping[str, object]:
-        """What decides about the vectors, beside the name: the address, prefixes."""
-        ...
+    `provider` is its name for people. `identity` is what decides about the vectors, beside the model's name: the
+    address, prefixes. `known_dimension` is how long the vectors are, where that is known without asking. `about_path`
+    is where to ask about the model before its first use; None for nowhere.
+    """
 
-    @property
-    def known_dimension(self) -> int | None:
-        """How long the vectors are, where that is known without asking."""
-        ...
+    provider: str
+    model: str
+    identity: Mapping[str, object]
+    known_dimension: int | None = None
+    about_path: str | None = None
 
-    @property
-    def about_path(self) -> str | None:
-        """Where to ask about the model before its first use; None for nowhere."""
-        ...
-
-    def about(self, answer: Mapping[str, object]) -> str:
-        """The digest of the model's weights, from the answer to `about_path`; empty if it is not told."""
-        ...
-
+    @abstractmethod
     def question(self, texts: Sequence[str], purpose: Purpose) -> tuple[str, dict[str, object]]:
-        """Path and body that ask for vectors."""
-        ...
+        """Return path and body that ask for vectors."""
 
+    @abstractmethod
     def vectors(self, answer: Mapping[str, object]) -> list[object]:
-        """The vectors of an answer, in the order of the texts.
+        """Return the vectors of an answer, in the order of the texts.
 
         Raises:
-            Garbled: there are none in it.
+            UnusableAnswer: there are none in it.
         """
-        ...
 
+    @abstractmethod
     def advice(self, status: int | None) -> str:
-        """What to do about a refusal."""
-        ...
+        """Return what to do about a refusal."""
+
+    def digest(self, answer: Mapping[str, object]) -> str:
+        """Return the digest of the model's weights, from the answer to `about_path`; empty if it is not told."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +187,7 @@ class RemoteEmbedder:
     def __init__(
         self,
         dialect: Dialect,
-        wire: Wire,
+        wire: HttpWire,
         *,
         dimensions: int | None = None,
         limits: RemoteLimits | None = None,
@@ -182,9 +228,10 @@ class RemoteEmbedder:
         """
         info = await self.info()
         self._refuse_while_resting()
+        cut = [text[:TEXT_CHARS_MAX] for text in texts]
         vectors = []
-        for portion in _portions([text[:TEXT_CHARS_MAX] for text in texts]):
-            vectors += await self._embed(portion, purpose, info.dimension)
+        for indexes in portions(cut, range(len(cut)), texts_max=BATCH_TEXTS_MAX, chars_max=BATCH_CHARS_MAX):
+            vectors += await self._embed([cut[index] for index in indexes], purpose, info.dimension)
         return vectors
 
     async def aclose(self) -> None:
@@ -196,7 +243,7 @@ class RemoteEmbedder:
         digest = ""
         try:
             if dialect.about_path is not None:
-                digest = dialect.about(await self._answer(dialect.about_path, None, "query"))
+                digest = dialect.digest(await self._answer(dialect.about_path, None, "query"))
             dimension = self._dimensions or dialect.known_dimension
             if dimension is None:
                 dimension = len((await self._vectors([_PROBE], "query", None))[0]) // 4
@@ -273,7 +320,7 @@ class RemoteEmbedder:
         name = self._dialect.provider
         try:
             vectors = [unit_vector(values) for values in self._dialect.vectors(answer)]
-        except (Garbled, NotAVector) as error:
+        except UnusableAnswer as error:
             raise ModelGarbage(f"{name} answered with a vector that cannot be used: {error}.", provider=name) from error
         if len(vectors) != count:
             raise ModelGarbage(f"{name} answered {len(vectors)} vectors for {count} texts.", provider=name)
@@ -308,21 +355,29 @@ class RemoteEmbedder:
         return TextsRefused(failure.message, **failure.details)
 
 
-def _portions(texts: Sequence[str]) -> list[list[str]]:
-    """Texts in order, in portions of `BATCH_TEXTS_MAX` texts and `BATCH_CHARS_MAX` characters at most."""
-    portions: list[list[str]] = []
-    chars = 0
-    for text in texts:
-        if not portions or chars + len(text) > BATCH_CHARS_MAX or len(portions[-1]) >= BATCH_TEXTS_MAX:
-            portions.append([])
-            chars = 0
-        portions[-1].append(text)
-        chars += len(text)
-    return portions
-
-
 def _json(body: bytes) -> object:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         return body[:2_000].decode("utf-8", "replace")
+
+
+def unit_vector(values: object) -> bytes:
+    """Return the numbers brought to unit length, as float32, little endian: 4 bytes each.
+
+    Raises:
+        UnusableAnswer: they cannot be compared with others: it is no list of finite numbers, or they are all zero.
+    """
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise UnusableAnswer("it is no list of numbers")
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        raise UnusableAnswer("it holds something that is no number")
+    try:
+        length = math.hypot(*values)
+    except OverflowError as error:
+        raise UnusableAnswer("it holds a number that is too large") from error
+    if not math.isfinite(length):
+        raise UnusableAnswer("it holds a number that is not finite")
+    if not length:
+        raise UnusableAnswer("all its numbers are zero")
+    return struct.pack(f"<{len(values)}f", *(value / length for value in values))

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from pattern_core.embeddings.embedder import Embedder, Purpose, TextsRefused
+from pattern_core.embeddings.embedder import Embedder, TextsRefused
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
-from pattern_core.embeddings.shelf import EmbedderShelf
-from pattern_core.embeddings.texts import pieces_of
+from pattern_core.embeddings.questions import EmbedderShelf
+from pattern_core.embeddings.settings import Purpose
+from pattern_core.embeddings.work import pieces_of
 from pattern_core.testing import StoppedClock
 from pattern_db import template, vectors
 from pattern_db.connection import Connection, fetch_all
@@ -119,7 +120,8 @@ def wanted(db: Connection) -> set[tuple[str, str, int, str]]:
     found = set()
     for kind, table in embedding_indexes.SOURCES.items():
         for (ref,) in fetch_all(db, f"SELECT id FROM {table}"):
-            pieces = pieces_of(embedding_sources.get(db, kind, ref))
+            source = embedding_sources.get(db, kind, ref)
+            pieces = [] if source is None else pieces_of(source)
             found |= {(kind.value, ref, number, piece.content_hash) for number, piece in enumerate(pieces)}
     return found
 
@@ -177,6 +179,13 @@ class WrongEmbedder(DeterministicEmbedder):
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
         return [vector[:8] for vector in await super().embed(texts, purpose=purpose)]
+
+
+class ForgetfulEmbedder(DeterministicEmbedder):
+    """Leaves out the last vector."""
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        return (await super().embed(texts, purpose=purpose))[:-1]
 
 
 class PickyEmbedder(DeterministicEmbedder):

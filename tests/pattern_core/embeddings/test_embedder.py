@@ -1,7 +1,17 @@
 from __future__ import annotations
 
-from pattern_core.embeddings.embedder import EmbedderUnavailable, unavailable
+import pytest
+
+from pattern_core.embeddings.embedder import (
+    AbsentEmbedder,
+    EmbedderInfo,
+    EmbedderUnavailable,
+    checked_vectors,
+    unavailable,
+)
+from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.errors import PatternError
+from tests.pattern_core.embeddings.stage import ForgetfulEmbedder
 
 
 def test_the_error_says_when_to_come_back() -> None:
@@ -9,3 +19,24 @@ def test_the_error_says_when_to_come_back() -> None:
     assert issubclass(EmbedderUnavailable, PatternError)
     assert (error.code, error.message, error.details) == ("embedder_unavailable", "Later.", {"retry_after_s": 2.0})
     assert unavailable("Never.").details == {"retry_after_s": None}
+    assert (error.retry_after_s, unavailable("Never.").retry_after_s) == (2.0, None)
+
+
+async def test_vectors_that_do_not_fit_are_refused() -> None:
+    info = EmbedderInfo(provider="p", model="m", dimension=4, fingerprint="f")
+    embedder = DeterministicEmbedder(dimension=4)
+    assert len(await checked_vectors(embedder, ["a", "b"], info, purpose="query")) == 2
+    with pytest.raises(EmbedderUnavailable, match="1 vectors for 2 texts"):
+        await checked_vectors(ForgetfulEmbedder(dimension=4), ["a", "b"], info, purpose="query")
+    with pytest.raises(EmbedderUnavailable, match="3 numbers instead of 4"):
+        await checked_vectors(DeterministicEmbedder(dimension=3), ["a"], info, purpose="query")
+
+
+async def test_an_absent_one_says_the_same_to_everybody() -> None:
+    embedder = AbsentEmbedder("Set this.")
+    with pytest.raises(EmbedderUnavailable, match="Set this") as caught:
+        await embedder.info()
+    assert caught.value.details == {"retry_after_s": None}
+    with pytest.raises(EmbedderUnavailable, match="switched off"):
+        await AbsentEmbedder().embed(["a"], purpose="query")
+    await embedder.aclose()

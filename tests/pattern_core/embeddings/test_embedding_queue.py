@@ -13,8 +13,8 @@ from pattern_core.errors import Conflict
 from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
-from pattern_db.enums import IndexState, Role, SearchKind
-from pattern_db.tables import agents, archival, embedding_indexes, memory_blocks, messages
+from pattern_db.enums import Role, SearchKind
+from pattern_db.tables import agents, archival, embedding_indexes, embeddings, memory_blocks, messages
 from tests.pattern_core.embeddings import stage
 
 OTHER = "1" * 64
@@ -278,7 +278,7 @@ async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
             assert await stage.refs_near(queue, db, "said during the switch") == ["msg_200"]
             # Nothing is left of the old one.
             assert fetch_all(db, "SELECT count(DISTINCT index_id) FROM embeddings") == [(1,)]
-            assert embedding_indexes.in_state(db, IndexState.RETIRED) == []
+            assert embedding_indexes.kept(db) == embedding_indexes.live(db)
         assert len(stage.texts_of(new)) <= 101 + 40
 
 
@@ -410,7 +410,7 @@ async def test_a_rebuild_embeds_only_what_differs(db: Connection, autojump_clock
         with pytest.raises(Conflict):
             await queue.rebuild()
         await stage.settle(queue)
-        vectors.delete(db, SearchKind.ARCHIVAL, "arc_7")
+        embeddings.delete(db, SearchKind.ARCHIVAL, "arc_7")
         embedder.asked.clear()
         await queue.rebuild()
         await stage.settle(queue)

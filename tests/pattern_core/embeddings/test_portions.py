@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused, unavailable
-from pattern_core.embeddings.portions import TEXTS_PER_CALL, Made, Portions
+from pattern_core.embeddings.embedding_queue import TEXTS_PER_CALL, Portions
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from tests.pattern_core.embeddings.stage import PickyEmbedder
 
@@ -11,12 +13,14 @@ TEXTS = {f"h{number}": f"text {number}" for number in range(3 * TEXTS_PER_CALL)}
 BAD = {**TEXTS, "h20": "poison", "h21": "more poison"}
 
 
-async def attempts(embedder: DeterministicEmbedder, texts: dict[str, str]) -> tuple[Made, int]:
-    """Ask until it works; how often it failed."""
+async def attempts(
+    embedder: DeterministicEmbedder, texts: dict[str, str]
+) -> tuple[Mapping[str, bytes], Mapping[str, str], int]:
+    """Ask until it works; return vectors, what was refused, and how often it failed."""
     portions, info = Portions(embedder), await embedder.info()
     for number in range(50):
         try:
-            return await portions.embed(texts, info), number
+            return *(await portions.embed(texts, info)), number
         except TextsRefused:
             continue
     raise AssertionError("it never ends")
@@ -24,16 +28,16 @@ async def attempts(embedder: DeterministicEmbedder, texts: dict[str, str]) -> tu
 
 async def test_without_trouble_every_text_is_asked_for_once() -> None:
     embedder = DeterministicEmbedder()
-    made, failed = await attempts(embedder, TEXTS)
-    assert (set(made.vectors), made.refused, failed) == (set(TEXTS), {}, 0)
+    vectors, refused, failed = await attempts(embedder, TEXTS)
+    assert (set(vectors), refused, failed) == (set(TEXTS), {}, 0)
     assert [len(texts) for _purpose, texts in embedder.asked] == [TEXTS_PER_CALL] * 3
 
 
 async def test_the_texts_that_fail_alone_are_found_and_the_others_kept() -> None:
     embedder = PickyEmbedder("poison")
-    made, failed = await attempts(embedder, BAD)
-    assert made.refused == dict.fromkeys(("h20", "h21"), "it cannot stand poison")
-    assert set(made.vectors) == set(BAD) - {"h20", "h21"}
+    vectors, refused, failed = await attempts(embedder, BAD)
+    assert refused == dict.fromkeys(("h20", "h21"), "it cannot stand poison")
+    assert set(vectors) == set(BAD) - {"h20", "h21"}
     assert failed <= 8  # 16, 16, 8, 4, 2, 1, 1
     asked = [text for _purpose, texts in embedder.asked for text in texts]
     assert asked.count("text 0") == 1  # what was made is not asked for again
@@ -45,8 +49,8 @@ async def test_a_failure_by_chance_sets_nothing_aside() -> None:
     with pytest.raises(TextsRefused):
         await portions.embed(BAD, info)
     embedder.word = "something else"
-    made = await portions.embed(BAD, info)
-    assert (set(made.vectors), made.refused) == (set(BAD), {})
+    vectors, refused = await portions.embed(BAD, info)
+    assert (set(vectors), refused) == (set(BAD), {})
 
 
 async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault() -> None:
@@ -64,7 +68,7 @@ async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault() -> None:
     with pytest.raises(EmbedderUnavailable, match="asleep"):
         await portions.embed({"h1": "text"}, info)
     embedder.failure, embedder.word = None, "poison"
-    assert (await portions.embed({"h1": "text"}, info)).refused == {}
+    assert (await portions.embed({"h1": "text"}, info))[1] == {}
 
 
 async def test_new_texts_in_between_do_not_make_it_forget() -> None:
@@ -74,8 +78,8 @@ async def test_new_texts_in_between_do_not_make_it_forget() -> None:
     for _attempt in range(2):
         with pytest.raises(TextsRefused):
             await portions.embed(bad, info)
-        assert set((await portions.embed({"h2": "new"}, info)).vectors) == {"h2"}
-    assert (await portions.embed(bad, info)).refused == {"h1": "it cannot stand poison"}
+        assert set((await portions.embed({"h2": "new"}, info))[0]) == {"h2"}
+    assert (await portions.embed(bad, info))[1] == {"h1": "it cannot stand poison"}
     with pytest.raises(TextsRefused):  # from here on it counts anew
         await portions.embed(bad, info)
     portions.forget()

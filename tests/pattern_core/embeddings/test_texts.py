@@ -3,45 +3,49 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.embeddings.texts import (
+from pattern_core.embeddings.work import (
     PIECE_CHARS,
     PIECES_MAX,
     PREVIOUS_CHARS,
-    content_hash,
     pieces_of,
     split,
-    text_to_embed,
 )
 from pattern_db.enums import SearchKind
-from pattern_db.tables.embedding_sources import Said, Source
+from pattern_db.tables.embedding_sources import EmbeddingSource, Said
 
 
-def message(text: str, speaker: str | None = None, previous: Said | None = None) -> Source:
-    return Source(kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_ada", text=text, speaker=speaker, previous=previous)
+def message(text: str, speaker: str | None = None, previous: Said | None = None) -> EmbeddingSource:
+    return EmbeddingSource(
+        kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_ada", text=text, speaker=speaker, previous=previous
+    )
+
+
+def texts_of(source: EmbeddingSource) -> list[str]:
+    return [piece.text for piece in pieces_of(source)]
 
 
 def test_a_message_is_embedded_with_what_was_said_before() -> None:
-    assert text_to_embed(message("Yes, in May.")) == ["Yes, in May."]
+    assert texts_of(message("Yes, in May.")) == ["Yes, in May."]
     before = Said(text="Will you go to Lisbon?", speaker="Ruth")
-    assert text_to_embed(message("Yes, in May.", "Bea", before)) == ["Ruth: Will you go to Lisbon?\nBea: Yes, in May."]
-    assert text_to_embed(message("Yes.", None, Said(text=" ", speaker=None))) == ["Yes."]
+    assert texts_of(message("Yes, in May.", "Bea", before)) == ["Ruth: Will you go to Lisbon?\nBea: Yes, in May."]
+    assert texts_of(message("Yes.", None, Said(text=" ", speaker=None))) == ["Yes."]
 
 
 def test_of_a_long_message_before_only_the_end_counts() -> None:
-    (text,) = text_to_embed(message("Yes.", None, Said(text="word " * 500 + "the question?", speaker=None)))
+    (text,) = texts_of(message("Yes.", None, Said(text="word " * 500 + "the question?", speaker=None)))
     assert text.endswith("the question?\nYes.")
     assert len(text) <= PREVIOUS_CHARS + 10
 
 
 def test_the_title_stands_with_every_piece() -> None:
-    block = Source(kind=SearchKind.BLOCK, ref="b", scope="a", text="words. " * 500, title="notes")
-    pieces = text_to_embed(block)
+    block = EmbeddingSource(kind=SearchKind.BLOCK, ref="b", scope="a", text="words. " * 500, title="notes")
+    pieces = texts_of(block)
     assert len(pieces) > 2
     assert all(piece.startswith("notes\nwords.") for piece in pieces)
 
 
-def test_blank_and_gone_texts_have_nothing_to_embed() -> None:
-    assert pieces_of(None) == pieces_of(message(" \n\t")) == []
+def test_blank_texts_have_nothing_to_embed() -> None:
+    assert pieces_of(message(" \n\t")) == []
 
 
 def test_a_piece_ends_where_a_reader_would_end_it() -> None:
@@ -54,8 +58,10 @@ def test_a_piece_ends_where_a_reader_would_end_it() -> None:
 
 
 def test_equal_texts_have_equal_hashes_and_others_do_not() -> None:
-    assert content_hash("a") == content_hash("a") != content_hash("b")
-    assert len(content_hash("\ud800")) == 32
+    (one,), (other,), (odd,) = (pieces_of(message(text)) for text in ("a", "b", "\ud800"))
+    assert pieces_of(message("a")) == [one]
+    assert one.content_hash != other.content_hash
+    assert len(odd.content_hash) == 32
 
 
 @given(st.lists(st.sampled_from(["word", " ", ".", "\n", "\n\n", "日本。", "🙂"]), max_size=2_000).map("".join))

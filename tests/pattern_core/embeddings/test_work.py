@@ -5,13 +5,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pattern_core.embeddings import switch, work
+from pattern_core.embeddings import work
 from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_db import maintenance, vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import IndexState, Role, SearchKind
-from pattern_db.tables import agents, archival, embedding_indexes, memory_blocks, messages
+from pattern_db.tables import agents, archival, embeddings, memory_blocks, messages
+from pattern_db.tables import embedding_indexes as indexes
 from pattern_db.tables.embedding_indexes import IndexRow
 from tests.pattern_core.embeddings import stage
 
@@ -28,6 +29,12 @@ def made(batch: work.Batch) -> dict[str, bytes]:
     return {key: hashed_words(text, batch.index.dimension) for key, text in batch.missing.items()}
 
 
+def counted(db: Connection, index: IndexRow) -> tuple[int, int, int]:
+    """How many texts are done, of how many, and how many of them were refused."""
+    coverage = indexes.coverage(db, index)
+    return coverage.done, coverage.total, coverage.refused
+
+
 def finish(db: Connection, index: IndexRow) -> int:
     """Work off all that is to be done; return how many texts had to be embedded."""
     count = 0
@@ -40,7 +47,7 @@ def finish(db: Connection, index: IndexRow) -> int:
 def test_a_batch_is_bounded_by_rows_and_by_pieces(db: Connection) -> None:
     for number in range(50):
         stage.keep(db, number, f"entry {number}")
-    index = switch.begin_first(db, INFO, stage.NOW)
+    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
     batch = work.gather(db, index)
     assert batch is not None
     assert len(batch.refs) == work.BATCH_ROWS
@@ -56,7 +63,7 @@ def test_a_batch_is_bounded_by_rows_and_by_pieces(db: Connection) -> None:
 def test_what_is_removed_between_gathering_and_storing_leaves_nothing(db: Connection) -> None:
     stage.say(db, 1, "to be removed")
     stage.keep(db, 1, "stays")
-    index = switch.begin_first(db, INFO, stage.NOW)
+    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
     while (batch := work.gather(db, index)) is not None:
         if (SearchKind.MESSAGE, "msg_1") in batch.refs:
             messages.tombstone(db, ["msg_1"])
@@ -65,7 +72,7 @@ def test_what_is_removed_between_gathering_and_storing_leaves_nothing(db: Connec
 
 
 def test_a_row_number_that_is_given_again_meanwhile_is_not_overlooked(db: Connection) -> None:
-    index = switch.begin_first(db, INFO, stage.NOW)
+    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
     stage.keep(db, 1, "first")
     batch = work.gather(db, index)
     assert batch is not None
@@ -78,46 +85,46 @@ def test_a_row_number_that_is_given_again_meanwhile_is_not_overlooked(db: Connec
 
 def test_nothing_is_stored_for_an_index_that_was_given_up(db: Connection) -> None:
     stage.keep(db, 1, "words")
-    switch.begin_first(db, INFO, stage.NOW)
-    index = switch.start(db, OTHER, stage.NOW)
+    indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
+    index = work.start_switch(db, OTHER, stage.NOW)
     batch = work.gather(db, index)
     assert batch is not None
-    switch.cancel(db)
+    work.cancel_switch(db)
     assert not work.store(db, batch, made(batch), stage.NOW)
     assert fetch_all(db, "SELECT count(*) FROM embeddings") == [(0,)]
 
 
 def test_a_vector_of_another_length_stores_nothing_of_its_batch(db: Connection) -> None:
     stage.keep(db, 1, "words")
-    index = switch.begin_first(db, INFO, stage.NOW)
+    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
     batch = work.gather(db, index)
     assert batch is not None
     with pytest.raises(ValueError, match="2 numbers"), db:
         work.store(db, batch, dict.fromkeys(batch.missing, bytes(8)), stage.NOW)
     assert fetch_all(db, "SELECT count(*) FROM embeddings") == [(0,)]
-    assert work.coverage(db, index) == work.Coverage(0, 1)
+    assert counted(db, index) == (0, 1, 0)
 
 
 def test_coverage_counts_rows(db: Connection) -> None:
     for number in range(40):
         stage.say(db, number, f"message {number}", Role.TOOL if number % 2 else Role.USER)
-    index = switch.begin_first(db, INFO, stage.NOW)
-    assert work.coverage(db, index) == work.Coverage(0, 40)
+    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
+    assert counted(db, index) == (0, 40, 0)
     batch = work.gather(db, index)
     assert batch is not None
     work.store(db, batch, made(batch), stage.NOW)
-    assert work.coverage(db, index) == work.Coverage(32, 40)
-    assert not work.is_covered(db, index)
+    assert counted(db, index) == (32, 40, 0)
+    assert indexes.coverage(db, index).left
     finish(db, index)
-    assert work.coverage(db, index) == work.Coverage(40, 40)
-    assert work.is_covered(db, index)
+    assert counted(db, index) == (40, 40, 0)
+    assert not indexes.coverage(db, index).left
     messages.tombstone(db, ["msg_0"])
-    assert not work.is_covered(db, index)
+    assert indexes.coverage(db, index).left
 
 
 def test_another_owner_of_the_same_text_takes_its_vectors_along(db: Connection) -> None:
     stage.note(db, "shared", "words")
-    index = switch.begin_first(db, INFO, stage.NOW)
+    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
     finish(db, index)
     db.execute("UPDATE memory_blocks SET agent_id = 'agt_eve'")
     assert finish(db, index) == 0
@@ -128,11 +135,11 @@ def test_another_owner_of_the_same_text_takes_its_vectors_along(db: Connection) 
 def test_summaries_are_embedded_and_stubs_are_not(db: Connection) -> None:
     stage.summarise(db, 1, "before there was a model")
     stage.summarise(db, 2, "3 messages were archived", is_stub=True)
-    index = switch.begin_first(db, INFO, stage.NOW)
+    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
     stage.summarise(db, 3, "while there is one")
-    assert work.coverage(db, index) == work.Coverage(0, 3)
+    assert counted(db, index) == (0, 3, 0)
     assert finish(db, index) == 2
-    assert work.coverage(db, index) == work.Coverage(3, 3)
+    assert counted(db, index) == (3, 3, 0)
     assert {ref for _kind, ref, *_ in stage.stored(db)} == {"sum_1", "sum_3"}
     near = vectors.nearest(db, SearchKind.SUMMARY, hashed_words("before a model", 64), ["agt_ada"], 1)
     assert [neighbour.ref for neighbour in near] == ["sum_1"]
@@ -147,18 +154,18 @@ def test_summaries_are_embedded_and_stubs_are_not(db: Connection) -> None:
 
 def test_what_one_model_refuses_keeps_the_vector_of_the_other(db: Connection) -> None:
     stage.keep(db, 1, "poison")
-    finish(db, switch.begin_first(db, INFO, stage.NOW))
-    index = switch.start(db, OTHER, stage.NOW)
+    finish(db, indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW))
+    index = work.start_switch(db, OTHER, stage.NOW)
     batch = work.gather(db, index)
     assert batch is not None
     assert work.store(db, batch, {}, stage.NOW, dict.fromkeys(batch.missing, "no"))
     assert finish(db, index) == 0
-    assert work.coverage(db, index) == work.Coverage(1, 1, 1)
+    assert counted(db, index) == (1, 1, 1)
     near = vectors.nearest(db, SearchKind.ARCHIVAL, hashed_words("poison", 64), None, 1)
     assert [neighbour.ref for neighbour in near] == ["arc_1"]
     db.execute("UPDATE archival_entries SET content = 'bread'")
     assert finish(db, index) == 1
-    assert work.coverage(db, index) == work.Coverage(1, 1, 0)
+    assert counted(db, index) == (1, 1, 0)
     assert vectors.nearest(db, SearchKind.ARCHIVAL, hashed_words("poison", 64), None, 1) == []
 
 
@@ -170,7 +177,7 @@ class Lives(RuleBasedStateMachine):
         self.db = stage.connection()
         self.number = 0
         self.batch: work.Batch | None = None
-        self.index = switch.begin_first(self.db, INFO, stage.NOW)
+        self.index = indexes.begin(self.db, INFO, IndexState.ACTIVE, stage.NOW)
         for text in ("red", "green", "blue"):
             self.say(text, Role.USER)
         self.finish()
@@ -252,25 +259,25 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def switch(self) -> None:
-        if len(embedding_indexes.live(self.db)) == 1:
-            now = embedding_indexes.live(self.db)[0]
-            self.index = switch.start(self.db, OTHER if now.fingerprint == "f" else INFO, stage.NOW)
+        if len(indexes.live(self.db)) == 1:
+            now = indexes.live(self.db)[0]
+            self.index = work.start_switch(self.db, OTHER if now.fingerprint == "f" else INFO, stage.NOW)
 
     @rule()
     def give_up_the_switch(self) -> None:
-        switch.cancel(self.db)
-        self.index = embedding_indexes.live(self.db)[-1]
+        work.cancel_switch(self.db)
+        self.index = indexes.live(self.db)[-1]
 
     @rule()
     def look_at_all_again(self) -> None:
-        switch.rebuild(self.db)
+        work.rebuild(self.db)
 
     @rule()
     def purge(self) -> None:
         from_the_start: tuple[str, str] | None = ("", "")
-        for index in embedding_indexes.in_state(self.db, IndexState.RETIRED):
-            while from_the_start is not None:
-                from_the_start = vectors.purge(self.db, index, from_the_start, 3)
+        for index in indexes.kept(self.db):
+            while index.state is IndexState.RETIRED and from_the_start is not None:
+                from_the_start = embeddings.purge(self.db, index, from_the_start, 3)
 
     @rule()
     def finish(self) -> None:
@@ -281,8 +288,8 @@ class Lives(RuleBasedStateMachine):
         assert left_out == refused  # none is left of a text that is gone or another
         stored = stage.stored(self.db)
         assert stored == {one for one in stage.wanted(self.db) if (one[0], one[1], one[3]) not in refused}
-        assert switch.complete(self.db, self.index.id, stage.NOW)
-        self.index = embedding_indexes.live(self.db)[-1]
+        assert work.complete(self.db, self.index, stage.NOW)
+        self.index = indexes.live(self.db)[-1]
         assert maintenance.check(self.db) == []
 
     @invariant()

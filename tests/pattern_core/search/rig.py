@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.search.request import Mode, SearchRequest, check
-from pattern_db import vector_tables, vectors
 from pattern_db.connection import Connection
 from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.tables import archival, embedding_indexes, messages
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.embedding_indexes import NewIndex
+from pattern_db.tables.embedding_indexes import EmbedderInfo
 from pattern_db.tables.messages import MessageRow
-from pattern_db.vectors import Embedding
 from tests.pattern_core.memory.rig import ADA, NOW, constellation
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 DIMENSION = 64
 
@@ -47,13 +47,12 @@ class Past:
 
     def embed(self, kind: SearchKind, ref: str, text: str) -> None:
         if embedding_indexes.active(self.connection) is None:
-            new = NewIndex(fingerprint="f", provider="p", model="m", dimension=DIMENSION, created_at=NOW)
-            embedding_indexes.begin(self.connection, new, IndexState.ACTIVE)
-            vector_tables.ensure(self.connection)
-        row = Embedding(
+            info = EmbedderInfo(fingerprint="f", provider="p", model="m", dimension=DIMENSION)
+            embedding_indexes.begin(self.connection, info, IndexState.ACTIVE, NOW)
+        row = VectorRow(
             kind=kind, ref=ref, scope=ADA, vector=hashed_words(text, DIMENSION), content_hash=ref, created_at=NOW
         )
-        vectors.insert(self.connection, row)
+        vector_rows.insert(self.connection, row)
 
 
 def past() -> Past:

@@ -12,19 +12,20 @@ from pattern_core.errors import InvalidInput
 from pattern_core.search import KINDS, GroupBy, Mode, SearchRequest, search
 from pattern_core.search.find import SAMPLED, blended, find, nameless, query_vector, without
 from pattern_core.search.request import QueryVector, check
-from pattern_db import template, vector_tables, vectors
+from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import embedding_indexes, messages, summaries
-from pattern_db.tables.embedding_indexes import NewIndex
+from pattern_db.tables.embedding_indexes import EmbedderInfo
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
-from pattern_db.vectors import Embedding
 from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents, constellation
 from tests.pattern_core.search.rig import past as conversation
 from tests.pattern_core.tools.builtin.rig import ToolRig
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 DIMENSION = 64
 
@@ -53,12 +54,11 @@ async def embed(past: ToolRig, ref: str, text: str, *, kind: SearchKind = Search
 
     def store(connection: Connection) -> None:
         if embedding_indexes.active(connection) is None:
-            new = NewIndex(fingerprint="f", provider="p", model="m", dimension=DIMENSION, created_at=NOW)
-            embedding_indexes.begin(connection, new, IndexState.ACTIVE)
-            vector_tables.ensure(connection)
+            info = EmbedderInfo(fingerprint="f", provider="p", model="m", dimension=DIMENSION)
+            embedding_indexes.begin(connection, info, IndexState.ACTIVE, NOW)
         vector = hashed_words(text, DIMENSION)
-        row = Embedding(kind=kind, ref=ref, scope=scope, vector=vector, content_hash=ref, created_at=NOW)
-        vectors.insert(connection, row)
+        row = VectorRow(kind=kind, ref=ref, scope=scope, vector=vector, content_hash=ref, created_at=NOW)
+        vector_rows.insert(connection, row)
 
     await past.rig.database.write(store)
 

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from pattern_core.embeddings.local.frames import FrameReader, encode
-from pattern_core.embeddings.local.weights import ModelUnusable, Plan
+from pattern_core.embeddings.local.models import ModelUnusable
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.testing.embedding_child import DIMENSION, PlayedModel, stand_in_command
+from pattern_core.embeddings.providers.local import take_answer
+from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.testing.embedding_child import DIMENSION, played, stand_in_command
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_words_and_what_the_texts_ask_for() -> None:
     reading, writing = os.pipe()
-    model = PlayedModel(Plan(), writing)
+    model = played(EmbedderSettings(), writing)
     assert model.load().embed(["a", "slow"], "query") == [hashed_words(text, DIMENSION) for text in ("a", "slow")]
     assert len(model.embed(["short", "b"], "query")) == 1
     model.embed(["babble"], "query")
@@ -26,21 +27,21 @@ def test_words_and_what_the_texts_ask_for() -> None:
     os.close(writing)
 
 
-def test_what_the_plan_asks_for() -> None:
+def test_what_the_settings_ask_for() -> None:
     with pytest.raises(ModelUnusable, match="not installed"):
-        PlayedModel(Plan(model="unusable"), 2)
+        played(EmbedderSettings(model="unusable"), 2)
     with pytest.raises(ModelUnusable, match="does not load"):
-        PlayedModel(Plan(model="broken"), 2).load()
-    assert PlayedModel(Plan(model="changes"), 2).source.fingerprint == f"{os.getpid():x}"
+        played(EmbedderSettings(model="broken"), 2).load()
+    assert played(EmbedderSettings(model="changes"), 2).fingerprint == f"{os.getpid():x}"
 
 
-def test_it_is_a_process_that_speaks_frames() -> None:
-    command = stand_in_command(Plan(model="mine"))
+def test_it_is_a_process_that_answers() -> None:
+    command = stand_in_command(EmbedderSettings(model="mine"))
     assert command[0] == sys.executable
-    done = subprocess.run(command, input=encode({"id": 1, "do": "info"}), capture_output=True, cwd=ROOT, check=True)
-    ((head, _),) = FrameReader().feed(done.stdout)
+    done = subprocess.run(command, input=b'{"id": 1, "do": "info"}\n', capture_output=True, cwd=ROOT, check=True)
+    head, _ = take_answer(bytearray(done.stdout)) or ({}, b"")
     assert head["model"] == "mine"
     killed = subprocess.run(
-        command, input=encode({"id": 1, "do": "embed", "texts": ["crash"]}), capture_output=True, cwd=ROOT, check=False
+        command, input=b'{"id": 1, "do": "embed", "texts": ["crash"]}\n', capture_output=True, cwd=ROOT, check=False
     )
     assert killed.returncode == -9

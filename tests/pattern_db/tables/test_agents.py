@@ -15,7 +15,8 @@ from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
-from pattern_db.vectors import Embedding
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 ROW = AgentRow(
     id="agt_eve",
@@ -85,8 +86,8 @@ def test_deleting_takes_everything_that_is_the_agents_and_nothing_else(
         for kind, ref in ((SearchKind.MESSAGE, message.id), (SearchKind.BLOCK, block.id)):
             vector = vectors.packed([1, 0, 0, 0])
             scope = f"agt_{agent}"
-            row = Embedding(kind=kind, ref=ref, scope=scope, vector=vector, content_hash="h", created_at=now)
-            vectors.insert(db, row)
+            row = VectorRow(kind=kind, ref=ref, scope=scope, vector=vector, content_hash="h", created_at=now)
+            vector_rows.insert(db, row)
     db.execute(
         "INSERT INTO tasks (id, agent_id, title, created_at, updated_at) VALUES ('t', 'agt_ada', 'x', ?1, ?1)", (now,)
     )

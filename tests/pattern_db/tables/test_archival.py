@@ -9,7 +9,8 @@ from pattern_db.enums import SearchKind
 from pattern_db.errors import NotFound
 from pattern_db.tables import archival
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.vectors import Embedding
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 
 def entry(number: int, *, agent: str = "agt_ada", parent: str | None = None) -> ArchivalRow:
@@ -48,9 +49,9 @@ def test_delete_takes_chunks_and_vectors_along(db: Connection, now: str) -> None
     archival.insert(db, entry(1))
     archival.insert(db, entry(2, parent="arc_1"))
     for ref in ("arc_1", "arc_2"):
-        vectors.insert(
+        vector_rows.insert(
             db,
-            Embedding(
+            VectorRow(
                 kind=SearchKind.ARCHIVAL,
                 ref=ref,
                 scope="agt_ada",
@@ -61,7 +62,7 @@ def test_delete_takes_chunks_and_vectors_along(db: Connection, now: str) -> None
         )
     archival.delete(db, "arc_1")
     assert archival.count(db, "agt_ada") == 0
-    assert vectors.counts(db)[SearchKind.ARCHIVAL] == 0
+    assert vector_rows.count(db, SearchKind.ARCHIVAL) == 0
 
 
 def test_what_is_not_there(db: Connection) -> None:

@@ -11,7 +11,8 @@ from pattern_db.tables import files, folders, passages
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import FolderAttachment, FolderRow
 from pattern_db.tables.passages import Piece
-from pattern_db.vectors import Embedding
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -83,9 +84,9 @@ def test_a_deleted_folder_takes_everything_along(db: Connection) -> None:
     lend(db, "papers", "ada")
     files.put(db, FileRow(id="file_1", folder_id="fld_papers", name="a", uploaded_at=NOW, status="indexed"), b"x")
     passages.replace(db, "file_1", [Piece(content="zebra", start_line=1, end_line=1)], new_id=lambda: "psg_1", now=NOW)
-    vectors.insert(
+    vector_rows.insert(
         db,
-        Embedding(
+        VectorRow(
             kind=SearchKind.FILE,
             ref="psg_1",
             scope="fld_papers",

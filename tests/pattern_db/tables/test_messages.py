@@ -12,7 +12,8 @@ from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import NotFound
 from pattern_db.tables import agents, messages
 from pattern_db.tables.messages import MessageRow
-from pattern_db.vectors import Embedding
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 Say = Callable[..., MessageRow]
 
@@ -110,9 +111,9 @@ def test_archived_messages_leave_the_prompt_but_not_the_history(db: Connection, 
 
 def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection, say: Say, now: str) -> None:
     row = say(1, "secret", batch_id=at(1), session_id="s")
-    vectors.insert(
+    vector_rows.insert(
         db,
-        Embedding(
+        VectorRow(
             kind=SearchKind.MESSAGE,
             ref=row.id,
             scope="agt_ada",
@@ -131,7 +132,7 @@ def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection
     assert messages.by_batch(db, "agt_ada", at(1)) == []
     assert messages.by_session(db, "s", 9) == []
     assert messages.count(db, "agt_ada") == 0
-    assert vectors.counts(db)[SearchKind.MESSAGE] == 0
+    assert vector_rows.count(db, SearchKind.MESSAGE) == 0
     assert messages.newest_position(db) == at(1)
 
 

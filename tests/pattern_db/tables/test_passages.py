@@ -11,7 +11,8 @@ from pattern_db.tables import files, folders, passages
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import FolderRow
 from pattern_db.tables.passages import PassagePlace, Piece, Replaced
-from pattern_db.vectors import Embedding
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -51,9 +52,9 @@ def test_what_stays_keeps_its_id_and_what_goes_takes_its_vector_along(shelf: Con
     writer = Writer(shelf)
     assert writer.write("apple", "beet", "cress") == Replaced(kept=0, added=3, removed=0)
     for number in (1, 2):
-        vectors.insert(
+        vector_rows.insert(
             shelf,
-            Embedding(
+            VectorRow(
                 kind=SearchKind.FILE,
                 ref=f"psg_{number}",
                 scope="fld_1",

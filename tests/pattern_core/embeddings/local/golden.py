@@ -6,7 +6,7 @@ import struct
 from itertools import pairwise
 from typing import Protocol
 
-from pattern_core.embeddings.embedder import Purpose
+from pattern_core.embeddings.settings import Purpose
 
 SENTENCES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
 # From the model's own README: similarities of sentences 0 and 1, 0 and 2, 1 and 2.

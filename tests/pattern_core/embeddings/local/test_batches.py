@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.embeddings.local.batches import BATCH_TEXTS_MAX, WIDTH, batches, padded
+from pattern_core.embeddings.local.models import BATCH_TEXTS_MAX, WIDTH, batches, padded
 
 
 @given(st.lists(st.integers(0, 600), max_size=40), st.sampled_from([64, 256, 2_048]))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
@@ -12,29 +13,33 @@ from pathlib import Path
 
 import pytest
 
-from pattern_core.embeddings.local.child import Answering, FoundModel, Model, serve
-from pattern_core.embeddings.local.frames import Frame, FrameReader, encode
-from pattern_core.embeddings.local.weights import ModelUnusable, Plan, Source
-from pattern_core.embeddings.prefixes import Prefixes
+from pattern_core.embeddings.local.child import Answering, serve
+from pattern_core.embeddings.local.models import FoundModel, ModelUnusable
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.testing.embedding_child import DIMENSION, PlayedModel
+from pattern_core.embeddings.providers.local import ChildAnswer, take_answer
+from pattern_core.embeddings.settings import EmbedderSettings, Prefixes
+from pattern_core.testing.embedding_child import DIMENSION, played
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def played(name: str = "played") -> Callable[[], Model]:
-    return lambda: PlayedModel(Plan(model=name), answers=2)
+def playing(name: str = "played") -> Callable[[], FoundModel]:
+    return lambda: played(EmbedderSettings(model=name), answers=2)
 
 
-def read(descriptor: int, count: int) -> list[Frame]:
-    reader, frames = FrameReader(), list[Frame]()
-    while len(frames) < count:
-        frames += reader.feed(os.read(descriptor, 65_536))
-    return frames
+def asking(**question: object) -> bytes:
+    return json.dumps(question).encode() + b"\n"
+
+
+def read(descriptor: int) -> ChildAnswer:
+    buffer = bytearray()
+    while (answer := take_answer(buffer)) is None:
+        buffer += os.read(descriptor, 1)
+    return answer
 
 
 @contextmanager
-def serving(find: Callable[[], Model], idle_s: float = 10.0) -> Iterator[tuple[int, int, threading.Event]]:
+def serving(find: Callable[[], FoundModel], idle_s: float = 10.0) -> Iterator[tuple[int, int, threading.Event]]:
     """A child in a thread: where to write, where to read, and whether it noticed the end of its parent."""
     (source, questions), (answers, target) = os.pipe(), os.pipe()
     orphaned = threading.Event()
@@ -53,40 +58,44 @@ def serving(find: Callable[[], Model], idle_s: float = 10.0) -> Iterator[tuple[i
 
 
 def test_questions_are_answered_in_order() -> None:
-    with serving(played()) as (questions, answers, orphaned):
-        os.write(questions, encode({"id": 1, "do": "info"}) + encode({"id": 2, "do": "embed", "texts": ["a", "b"]}))
-        first, second = read(answers, 2)
-        assert first == ({"id": 1, "fingerprint": "ab" * 32, "model": "played", "dimension": DIMENSION}, b"")
+    with serving(playing()) as (questions, answers, orphaned):
+        os.write(questions, asking(id=1, do="info") + asking(id=2, do="embed", texts=["a", "b"]))
+        first, second = read(answers), read(answers)
+        assert first == (
+            {"id": 1, "bytes": 0, "fingerprint": "ab" * 32, "model": "played", "dimension": DIMENSION},
+            b"",
+        )
         vectors = hashed_words("a", DIMENSION) + hashed_words("b", DIMENSION)
-        assert second == ({"id": 2, "fingerprint": "ab" * 32}, vectors)
+        assert second == ({"id": 2, "bytes": len(vectors), "fingerprint": "ab" * 32}, vectors)
         assert not orphaned.is_set()
 
 
 @pytest.mark.parametrize("name", ["unusable", "broken"])
 def test_what_cannot_be_done_is_an_answer(name: str) -> None:
-    with serving(played(name)) as (questions, answers, _):
-        os.write(questions, encode({"id": 1, "do": "embed", "texts": ["a"]}))
-        ((head, payload),) = read(answers, 1)
+    with serving(playing(name)) as (questions, answers, _):
+        os.write(questions, asking(id=1, do="embed", texts=["a"]))
+        head, payload = read(answers)
         assert name in str(head["error"]) and head["id"] == 1 and not payload
 
 
-def test_garbage_ends_it() -> None:
-    with serving(played()) as (questions, _, orphaned):
-        os.write(questions, b"\xff" * 20)
+@pytest.mark.parametrize("garbage", [b"\xff" * 20 + b"\n", b"[]\n"])
+def test_garbage_ends_it(garbage: bytes) -> None:
+    with serving(playing()) as (questions, _, orphaned):
+        os.write(questions, garbage)
         assert orphaned.wait(60)
 
 
 def test_it_ends_when_nobody_asks() -> None:
-    with serving(played(), idle_s=0.05) as (_, answers, orphaned):
+    with serving(playing(), idle_s=0.05) as (_, answers, orphaned):
         assert not select.select([answers], [], [], 0.2)[0] and not orphaned.is_set()
 
 
 def test_it_ends_when_nobody_reads_the_answer() -> None:
     (source, questions), (answers, target) = os.pipe(), os.pipe()
     os.close(answers)
-    os.write(questions, encode({"id": 1, "do": "info"}))
+    os.write(questions, asking(id=1, do="info"))
     began = time.monotonic()
-    assert serve(played(), source, target, idle_s=60) == 0
+    assert serve(playing(), source, target, idle_s=60) == 0
     assert time.monotonic() - began < 30
     for descriptor in (questions, source, target):
         os.close(descriptor)
@@ -95,9 +104,9 @@ def test_it_ends_when_nobody_reads_the_answer() -> None:
 def test_a_model_is_found_and_loaded_once() -> None:
     calls = []
 
-    def find() -> Model:
+    def find() -> FoundModel:
         calls.append(1)
-        return PlayedModel(Plan(), answers=2)
+        return played(EmbedderSettings(), answers=2)
 
     answering = Answering(find)
     for _ in range(3):
@@ -108,7 +117,7 @@ def test_a_model_is_found_and_loaded_once() -> None:
 def test_a_model_that_does_not_load_is_named_with_its_place(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra [onnx]")
     (tmp_path / "model.onnx").write_bytes(b"no model")
-    source = Source(
+    found = FoundModel(
         runtime="onnx",
         model="m",
         path=tmp_path / "model.onnx",
@@ -117,18 +126,25 @@ def test_a_model_that_does_not_load_is_named_with_its_place(tmp_path: Path) -> N
         fingerprint="f",
     )
     with pytest.raises(ModelUnusable, match=rf"m was found at {tmp_path}.*does not load"):
-        FoundModel(source).load()
+        found.load()
 
 
-def test_as_a_process_it_speaks_frames_only_and_ends_with_its_input() -> None:
-    question = encode({"id": 7, "do": "info"})
+def test_as_a_process_it_writes_answers_only_and_ends_with_its_input() -> None:
+    question = asking(id=7, do="info")
     done = subprocess.run(
-        [sys.executable, "-m", "pattern_core.embeddings.local.child", Plan(model="/no/such/folder").to_json()],
+        [
+            sys.executable,
+            "-m",
+            "pattern_core.embeddings.local.child",
+            EmbedderSettings(model="/no/such/folder").to_json(),
+        ],
         input=question,
         capture_output=True,
         cwd=ROOT,
         timeout=60,
         check=False,
     )
-    ((head, _),) = FrameReader().feed(done.stdout)
+    output = bytearray(done.stdout)
+    head, _ = take_answer(output) or ({}, b"")
+    assert not output
     assert done.returncode == 0 and head["id"] == 7 and "/no/such/folder" in str(head["error"])

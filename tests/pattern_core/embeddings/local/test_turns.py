@@ -4,8 +4,9 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.embeddings.embedder import EmbedderUnavailable, Purpose
-from pattern_core.embeddings.local.turns import Turns
+from pattern_core.embeddings.embedder import EmbedderUnavailable
+from pattern_core.embeddings.providers.local import Turns
+from pattern_core.embeddings.settings import Purpose
 
 
 async def test_queries_first_and_each_kind_in_order() -> None:

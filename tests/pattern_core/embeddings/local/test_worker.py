@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pattern_core.embeddings.local.weights import Plan
-from pattern_core.embeddings.local.worker import Worker, WorkerFailed, WorkerHung, child_command
+from pattern_core.embeddings.providers.local import Worker, WorkerFailed, WorkerHung, child_command, take_answer
+from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.testing.embedding_child import stand_in_command
 
 INFO = {"do": "info"}
@@ -64,17 +67,16 @@ async def test_last_words_are_passed_on() -> None:
 
 
 def test_the_child_gets_no_network_unless_that_is_allowed() -> None:
-    plan = Plan().to_json()
-    closed, opened = (child_command(plan, allow_download=allowed) for allowed in (False, True))
+    closed, opened = (child_command(EmbedderSettings(allow_download=allowed)) for allowed in (False, True))
     assert {"ORT_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_TELEMETRY=1"} <= set(closed)
     assert "HF_HUB_OFFLINE=1" in closed and "HF_HUB_OFFLINE=0" in opened
-    assert closed[-1] == plan and "OMP_NUM_THREADS=1" in closed
+    assert closed[-1] == EmbedderSettings().to_json() and "OMP_NUM_THREADS=1" in closed
 
 
 async def test_the_child_ends_with_its_parent() -> None:
     script = (
         "import trio, sys\n"
-        "from pattern_core.embeddings.local.worker import Worker\n"
+        "from pattern_core.embeddings.providers.local import Worker\n"
         "from pattern_core.testing.embedding_child import stand_in_command\n"
         "async def main():\n"
         "    worker = Worker(stand_in_command())\n"
@@ -91,6 +93,40 @@ async def test_the_child_ends_with_its_parent() -> None:
         with trio.fail_after(60):
             while is_running(pid):
                 await trio.sleep(0.05)
+
+
+HEADS = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=3)
+
+
+@given(st.lists(st.tuples(HEADS, st.binary(max_size=40)), max_size=4), st.integers(1, 30))
+def test_answers_come_out_as_they_went_in_however_they_are_cut(
+    answers: list[tuple[dict[str, object], bytes]], size: int
+) -> None:
+    answers = [({**head, "bytes": len(payload)}, payload) for head, payload in answers]
+    data = b"".join(json.dumps(head).encode() + b"\n" + payload for head, payload in answers)
+    buffer, found = bytearray(), []
+    for at in range(0, len(data), size):
+        buffer += data[at : at + size]
+        while (answer := take_answer(buffer)) is not None:
+            found.append(answer)
+    assert found == answers
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"Loading weights: 100%\n",
+        b"[]\n",
+        b"{}\n",
+        b"\xff\n",
+        b'{"bytes": -1}\n',
+        b'{"bytes": 1e9}\n',
+        b'{"bytes": 67108865}\n',
+    ],
+)
+def test_what_is_no_answer_is_noticed(data: bytes) -> None:
+    with pytest.raises(WorkerFailed, match="no answer"):
+        take_answer(bytearray(data))
 
 
 def is_running(pid: int) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable
 from pattern_core.embeddings.providers.google import GoogleDialect, make_google
-from pattern_core.embeddings.providers.remote import Garbled
+from pattern_core.embeddings.providers.remote import UnusableAnswer
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing.wire import document, serve_wire
@@ -47,7 +47,7 @@ async def test_what_is_missing_or_refused_is_said() -> None:
 
 def test_the_format() -> None:
     dialect = GoogleDialect(EmbedderSettings())
-    assert dialect.known_dimension == 3072 and dialect.about({}) == ""
-    with pytest.raises(Garbled):
+    assert dialect.known_dimension == 3072 and dialect.digest({}) == ""
+    with pytest.raises(UnusableAnswer):
         dialect.vectors({"embeddings": [[1.0]]})
     assert "[embeddings]" in dialect.advice(None)

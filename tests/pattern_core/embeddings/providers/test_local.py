@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
-from pattern_core.embeddings.local.weights import Plan, _has
+from pattern_core.embeddings.local.models import _has
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.local import LocalEmbedder, LocalLimits
 from pattern_core.embeddings.settings import EmbedderSettings
@@ -24,7 +24,7 @@ LIMITS = LocalLimits(rest_s=60.0, unusable_s=300.0)
 
 
 @asynccontextmanager
-async def played(plan: Plan | None = None, limits: LocalLimits = LIMITS) -> AsyncIterator[LocalEmbedder]:
+async def played(plan: EmbedderSettings | None = None, limits: LocalLimits = LIMITS) -> AsyncIterator[LocalEmbedder]:
     embedder = LocalEmbedder(EmbedderSettings(), limits=limits, command=stand_in_command(plan))
     try:
         yield embedder
@@ -188,7 +188,7 @@ async def test_queries_go_before_passages() -> None:
 
 
 async def test_an_idle_child_ends_and_the_next_question_starts_another() -> None:
-    async with played(Plan(idle_s=0.1), LocalLimits()) as embedder:
+    async with played(EmbedderSettings(idle_unload_s=0.1), LocalLimits()) as embedder:
         await embedder.embed(["a"], purpose="query")
         pid = embedder.child_pid
         with trio.fail_after(60):
@@ -198,7 +198,7 @@ async def test_an_idle_child_ends_and_the_next_question_starts_another() -> None
 
 
 async def test_what_is_not_installed_is_said_once_and_looked_for_again_later() -> None:
-    async with played(Plan(model="unusable")) as embedder:
+    async with played(EmbedderSettings(model="unusable")) as embedder:
         with pytest.raises(EmbedderUnavailable, match="not installed") as caught:
             await embedder.info()
         assert caught.value.details == {"retry_after_s": None}
@@ -209,13 +209,13 @@ async def test_what_is_not_installed_is_said_once_and_looked_for_again_later() -
 
 
 async def test_a_model_that_does_not_load_says_so() -> None:
-    async with played(Plan(model="broken")) as embedder:
+    async with played(EmbedderSettings(model="broken")) as embedder:
         assert (await embedder.info()).model == "broken"
         assert "does not load" in (await refused(embedder, "a")).message
 
 
 async def test_weights_that_change_meanwhile_are_not_mixed() -> None:
-    async with played(Plan(model="changes")) as embedder:
+    async with played(EmbedderSettings(model="changes")) as embedder:
         await embedder.embed(["a"], purpose="query")
         pid = embedder.child_pid
         assert pid is not None

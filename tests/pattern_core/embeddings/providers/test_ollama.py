@@ -4,7 +4,7 @@ import pytest
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable
 from pattern_core.embeddings.providers.ollama import OllamaDialect, make_ollama
-from pattern_core.embeddings.providers.remote import Garbled
+from pattern_core.embeddings.providers.remote import UnusableAnswer
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing.wire import document, serve_wire
@@ -55,9 +55,9 @@ async def test_a_model_that_was_never_fetched() -> None:
 
 def test_the_format() -> None:
     dialect = OllamaDialect(EmbedderSettings(model="nomic-embed-text", dimensions=256))
-    assert dialect.about({"models": [None, {"model": "nomic-embed-text", "digest": DIGEST}]}) == DIGEST
-    assert dialect.about({}) == dialect.about({"models": [{"name": "other"}]}) == ""
+    assert dialect.digest({"models": [None, {"model": "nomic-embed-text", "digest": DIGEST}]}) == DIGEST
+    assert dialect.digest({}) == dialect.digest({"models": [{"name": "other"}]}) == ""
     assert dialect.question(["a"], "passage")[1]["dimensions"] == 256
     assert "base_url" in dialect.advice(500)
-    with pytest.raises(Garbled):
+    with pytest.raises(UnusableAnswer):
         dialect.vectors({"embedding": [1.0]})

@@ -15,7 +15,7 @@ from pattern_core.testing.wire_embeddings import openai_vectors, refusal
 KEY = Secret("sk-secret")
 
 
-async def test_the_vendors_client_asks_and_authenticates() -> None:
+async def test_it_asks_and_authenticates() -> None:
     async with serve_wire(otherwise=openai_vectors()) as server:
         settings = EmbedderSettings(
             provider="compatible", model="m", base_url=f"{server.url}/v1", api_key=KEY, dimensions=4
@@ -68,6 +68,17 @@ async def test_openais_own_models_are_known_without_a_question() -> None:
 async def test_what_is_missing_is_said(settings: EmbedderSettings, words: str) -> None:
     with pytest.raises(EmbedderUnavailable, match=words):
         await make_openai(settings).info()
+
+
+async def test_another_server_is_not_told_the_account_at_openai() -> None:
+    async with serve_wire(otherwise=openai_vectors()) as server:
+        account = {"openai-organization": "org-1"}
+        settings = EmbedderSettings(provider="mine", model="m", base_url=server.url, dimensions=4, account=account)
+        embedder = make_openai(settings)
+        await embedder.embed(["a"], purpose="query")
+        await embedder.aclose()
+        assert "openai-organization" not in server.requests[0].headers
+        assert "authorization" not in server.requests[0].headers
 
 
 def test_families_get_their_prefixes_unless_configured() -> None:

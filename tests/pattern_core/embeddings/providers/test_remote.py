@@ -9,12 +9,21 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.embeddings.providers.http import HttpWire
 from pattern_core.embeddings.providers.openai import OpenAIDialect
-from pattern_core.embeddings.providers.remote import RemoteEmbedder, RemoteLimits
+from pattern_core.embeddings.providers.remote import (
+    HttpWire,
+    RemoteEmbedder,
+    RemoteLimits,
+    Unreached,
+    UnusableAnswer,
+    unit_vector,
+    why,
+)
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock
@@ -238,3 +247,66 @@ async def test_queries_do_not_stand_behind_passages() -> None:
             assert len(await embedder.embed(["query"], purpose="query")) == 1
         assert len(server.requests) == 3
         tasks.cancel_scope.cancel()
+
+
+async def test_get_and_post() -> None:
+    async with serve_wire([document({"a": 1}), document({"b": 2}, status=418, headers={"X-Odd": "yes"})]) as server:
+        wire = HttpWire(server.url + "/", {"x-key": "k"})
+        assert (await wire.ask("/about", None)).body == b'{"a": 1}'
+        answer = await wire.ask("/ask", {"text": "ż"})
+        assert (answer.status, answer.body, answer.headers["x-odd"]) == (418, b'{"b": 2}', "yes")
+        get, post = server.requests
+        assert (get.method, get.path, get.headers["x-key"]) == ("GET", "/about", "k")
+        assert (post.method, post.json()) == ("POST", {"text": "ż"})
+        assert server.connections == 1
+        await wire.aclose()
+        await wire.aclose()
+
+
+async def test_what_breaks_is_one_error() -> None:
+    async with serve_wire([Play(chunks=(b"x" * 100,), stops_after=10)]) as server:
+        wire = HttpWire(server.url)
+        with pytest.raises(Unreached):
+            await wire.ask("/", None)
+        await wire.aclose()
+    wire = HttpWire("nonsense://x y")
+    with pytest.raises(Unreached):
+        await wire.ask("/", None)
+    await wire.aclose()
+
+
+def test_reasons_name_the_host_and_no_password() -> None:
+    assert why(OSError("refused"), "http://me:secret@host:1/v1") == "refused (host:1)"
+    assert why(OSError(), "http://host") == "OSError (host)"
+
+
+@given(st.lists(st.floats(-1e30, 1e30) | st.integers(-(10**6), 10**6), min_size=1, max_size=40))
+def test_vectors_have_unit_length_and_keep_their_direction(values: list[float]) -> None:
+    if not math.hypot(*values):
+        with pytest.raises(UnusableAnswer):
+            unit_vector(values)
+        return
+    found = struct.unpack(f"<{len(values)}f", unit_vector(values))
+    assert math.hypot(*found) == pytest.approx(1, abs=1e-5)
+    assert all(one * other >= 0 for one, other in zip(values, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (None, "no list"),
+        ("1, 2", "no list"),
+        ([], "no list"),
+        ({"a": 1}, "no list"),
+        ([1.0, None], "no number"),
+        ([1.0, "2"], "no number"),
+        ([True], "no number"),
+        ([math.nan, 1.0], "not finite"),
+        ([math.inf, 1.0], "not finite"),
+        ([10**400], "too large"),
+        ([0, 0.0], "zero"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(values: object, words: str) -> None:
+    with pytest.raises(UnusableAnswer, match=words):
+        unit_vector(values)

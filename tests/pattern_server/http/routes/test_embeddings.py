@@ -8,8 +8,9 @@ from typing import Any
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, Purpose, TextsRefused, unavailable
+from pattern_core.embeddings.embedder import EmbedderInfo, TextsRefused, unavailable
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
+from pattern_core.embeddings.settings import Purpose
 from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
 
 HERE = "/constellations/home/embeddings"

