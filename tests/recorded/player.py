@@ -35,7 +35,7 @@ from tests.pattern_server.place import Place, client_of, config_for, serving
 from tests.recorded.script import BAR, Step, barred, filled, found
 
 STEP_MS = 1_000
-SETTLED_S = 20.0
+SETTLED_S = 60.0
 MISSING = "there is no"  # … of what a step wants to keep: the script is wrong, or the server
 COLUMNS = "100"  # of the terminal that help texts are set for
 # Not compared: `date` is the machine's clock; a request's id is the player's own, unless the step has one; a length
