@@ -14,13 +14,7 @@ from enum import StrEnum
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.limits import Limits
-from pattern_core.memory.schema import (
-    LogSchema,
-    Schema,
-    TextSchema,
-    parse_schema,
-    to_metadata,
-)
+from pattern_core.memory.schema import LogSchema, Schema, TextSchema, parse_schema, to_metadata
 from pattern_core.messages import check_text
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import BlockType, Permission

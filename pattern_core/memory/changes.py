@@ -109,8 +109,8 @@ def _apply_splices(value: Json, part: Spliced, name: str) -> Json:
     return "".join(pieces) if part.is_text else [item for piece in pieces for item in piece]
 
 
-def carried(change: Change, past: Change, *, wins: bool) -> Change:
-    """`change` as it reads after `past`, where both were made on the same state.
+def carried(change: Change, earlier: Change, *, wins: bool) -> Change:
+    """`change` as it reads after `earlier`, where both were made on the same state.
 
     What both removed is gone once; what either added stays. Where both set a key, or add at one place, `wins` says
     whether this one counts (and comes first); calling with the two exchanged and `not wins` gives the other side, and
@@ -118,7 +118,7 @@ def carried(change: Change, past: Change, *, wins: bool) -> Change:
     """
     result: dict[str, Part] = {}
     for name, part in change.items():
-        other = past.get(name)
+        other = earlier.get(name)
         match part, other:
             case Spliced(), Spliced():
                 result[name] = spliced(part.is_text, _carried(part, other, wins))

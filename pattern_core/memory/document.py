@@ -1,7 +1,7 @@
 """A document that merges: what is written to it, and what a version of it changed. The only module that knows Loro.
 
 A `Write` says what is done to a container; a `Change` says what came of it, as plain values: to take it back, to carry
-it past others' changes (`memory.past.changes`), to read older versions.
+it past others' changes (`memory.changes`), to read older versions.
 
 The wheel's errors are bare `BaseException`s, which would tear down a nursery, and a panic poisons the document that
 it happened in; both become `DocumentDamaged` here, and the document must be dropped.
@@ -182,8 +182,8 @@ class BlockDocument:
     def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Self:
         """The document that `snapshot` (None: an empty one) and then `updates` make.
 
-        Only for bytes that this program stored: those from outside go through `memory.foreign` first, because rare
-        ones abort the process.
+        Only for bytes that this program stored: those from outside go through `damage.validate_foreign` first, because
+        rare ones abort the process.
 
         Raises:
             DocumentDamaged: bytes are damaged, or updates are missing in between.

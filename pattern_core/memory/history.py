@@ -78,7 +78,7 @@ def _shown(row: BlockRow, state: State) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class VersionContent:
     """What a block held once: its plain rendering, and the same as JSON."""
 
     content: str
@@ -86,7 +86,7 @@ class Past:
 
 
 class BlockHistory:
-    """The past of one constellation's blocks."""
+    """The history of one constellation's blocks."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -119,7 +119,7 @@ class BlockHistory:
         """
         return await self._database.read_aside(_state_at, block_id, version)
 
-    async def content_at(self, block_id: str, version: int) -> Past:
+    async def content_at(self, block_id: str, version: int) -> VersionContent:
         """What the block held at `version`, as its schema of today shows it.
 
         Raises:
@@ -186,11 +186,11 @@ def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> Sta
     return state_of(document_at(whole, bytes.fromhex(line.frontiers)))
 
 
-def _content_at(connection: Connection, block_id: str, version: int) -> Past:
+def _content_at(connection: Connection, block_id: str, version: int) -> VersionContent:
     row = memory_blocks.get(connection, block_id)
     schema = schema_of(row.metadata)
     value = value_of(_state_at(connection, block_id, version), schema)
-    return Past(content=plain(value, schema), value=raw(value, schema))
+    return VersionContent(content=plain(value, schema), value=raw(value, schema))
 
 
 def _diff(connection: Connection, block_id: str, versions: tuple[int, int]) -> str:
@@ -205,11 +205,11 @@ def _blame(connection: Connection, block_id: str) -> list[Blamed]:
     state = _now(connection, block_id)
     shown = _shown(row, state)
     stored = block_versions.changes(connection, block_id, 0, row.last_seq, newest_first=True)
-    past = _unpacked(stored, row.last_seq)
+    changes = _unpacked(stored, row.last_seq)
     if shown == state.get(TEXT, ""):
-        origins = lines_by(shown, past, row.last_seq)
+        origins = lines_by(shown, changes, row.last_seq)
     else:
-        origins = lines_by_rendering(state, islice(past, RENDERED_MAX), row.last_seq, lambda then: _shown(row, then))
+        origins = lines_by_rendering(state, islice(changes, RENDERED_MAX), row.last_seq, lambda then: _shown(row, then))
     known = {version: block_versions.get(connection, block_id, version) for version in {one.version for one in origins}}
     return [_blamed(number, one, known[one.version]) for number, one in enumerate(origins, 1)]
 
@@ -227,9 +227,9 @@ def _blamed(number: int, origin: LineOrigin, line: HistoryRow | None) -> Blamed:
     )
 
 
-def _unpacked(past: Iterator[tuple[int, bytes | None]], last: int) -> Iterator[tuple[int, Change]]:
+def _unpacked(changes: Iterator[tuple[int, bytes | None]], last: int) -> Iterator[tuple[int, Change]]:
     """The changes from the newest back, until one is not known."""
-    for seq, data in past:
+    for seq, data in changes:
         if data is None or seq != last:
             return
         yield seq, unpacked(data)
@@ -257,16 +257,16 @@ class _Piece:
     length: int
 
 
-def lines_by(text: str, past: Iterable[tuple[int, Change]], newest: int) -> list[LineOrigin]:
-    """The lines of a text at the version `newest`. `past` are the versions' changes, newest first, without a gap; only
-    as many are taken as are needed. What no change wrote was there before the oldest of them.
+def lines_by(text: str, changes: Iterable[tuple[int, Change]], newest: int) -> list[LineOrigin]:
+    """The lines of a text at the version `newest`. `changes` are the versions' changes, newest first, without a gap;
+    only as many are taken as are needed. What no change wrote was there before the oldest of them.
     """
     lines = text.splitlines(keepends=True)
     written = [-1] * len(lines)  # by line: the newest version found so far
     ends = _ends(lines)
     pieces = [_Piece(0, 0, len(text))] if text else []
     floor = newest
-    for seq, change in past if text else ():
+    for seq, change in changes if text else ():
         floor = seq - 1
         part = change.get(TEXT)
         if isinstance(part, Spliced):
@@ -355,14 +355,14 @@ def _shift_at(written: list[tuple[int, int, int]], place: int) -> int:
 
 
 def lines_by_rendering(
-    state: State, past: Iterable[tuple[int, Change]], newest: int, plain: Callable[[State], str]
+    state: State, changes: Iterable[tuple[int, Change]], newest: int, plain: Callable[[State], str]
 ) -> list[LineOrigin]:
     """The lines of any document's rendering, by comparing each version's with the one before. As `lines_by`."""
     lines = plain(state).splitlines()
     origins = [LineOrigin(line, -1, False) for line in lines]
     places: list[int | None] = list(range(len(lines)))  # of the lines of the version looked at, where they are now
     shown, floor = lines, newest
-    for seq, change in past:
+    for seq, change in changes:
         state = applied(state, inverse(change))
         before, floor = plain(state).splitlines(), seq - 1
         if before == shown:

@@ -17,15 +17,7 @@ from pattern_core.errors import NotFound
 from pattern_core.ids import Clock, Randomness
 from pattern_core.memory.block import Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, open_document
-from pattern_core.memory.document import (
-    READER_PEER,
-    BlockDocument,
-    DocumentDamaged,
-    State,
-    new_peer,
-    packed,
-    state_of,
-)
+from pattern_core.memory.document import READER_PEER, BlockDocument, DocumentDamaged, State, new_peer, packed, state_of
 from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms

@@ -12,15 +12,7 @@ from typing import assert_never
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.content import (
-    ENTRIES,
-    fitted,
-    parse_editing,
-    plain,
-    prefix_of,
-    value_of,
-    writes_between,
-)
+from pattern_core.memory.content import ENTRIES, fitted, parse_editing, plain, prefix_of, value_of, writes_between
 from pattern_core.memory.document import SpliceItems, SpliceText, State, UpdateText, Write, same
 from pattern_core.memory.edits import (
     AppendText,
@@ -34,20 +26,8 @@ from pattern_core.memory.edits import (
     SetValue,
     TextEdit,
 )
-from pattern_core.memory.fields import (
-    Written,
-    empty_value,
-    fit,
-    section_named,
-)
-from pattern_core.memory.schema import (
-    CompositeSchema,
-    ListSchema,
-    LogSchema,
-    MapSchema,
-    Schema,
-    TextSchema,
-)
+from pattern_core.memory.fields import Written, empty_value, fit, section_named
+from pattern_core.memory.schema import CompositeSchema, ListSchema, LogSchema, MapSchema, Schema, TextSchema
 from pattern_core.memory.structured_edits import set_value, structured_outcome
 from pattern_core.memory.text_edits import Ranges, apply_patch, line_range, replaced
 from pattern_core.messages import check_text

@@ -1,4 +1,4 @@
-"""Changes that come from a block's own past: undo, redo, rollback, and writing against an older version.
+"""Changes that come from a block's own history: undo, redo, rollback, and writing against an older version.
 
 They take the same path as edits: the block is held, permission, schema and limit are looked at, and one transaction
 stores the change with its line of history.
@@ -38,8 +38,25 @@ _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A change for the document as it stands, and what its line of history says.
+
+    `stack` is whose edits it is about, `reverts` the version that it takes back. The remaining counts are those after
+    it, of `stack`'s author.
+    """
+
+    change: Change
+    kind: HistoryKind
+    note: str
+    stack: str | None = None
+    reverts: int | None = None
+    undo_remaining: int = 0
+    redo_remaining: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Revised:
-    """The block after a change from its past, words about it, and what its author can still undo and redo."""
+    """The block after a change from its history, words about it, and what its author can still undo and redo."""
 
     block: BlockView
     note: str
@@ -188,23 +205,6 @@ class Revisions:
 
     def _editor(self, by: Attribution) -> Editor:
         return Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
-    """A change for the document as it stands, and what its line of history says.
-
-    `stack` is whose edits it is about, `reverts` the version that it takes back. The remaining counts are those after
-    it, of `stack`'s author.
-    """
-
-    change: Change
-    kind: HistoryKind
-    note: str
-    stack: str | None = None
-    reverts: int | None = None
-    undo_remaining: int = 0
-    redo_remaining: int = 0
 
 
 def plan_undo(rows: Sequence[HistoryRow], author: str) -> Revision:

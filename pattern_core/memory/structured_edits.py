@@ -11,12 +11,7 @@ from typing import assert_never
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import short_name
-from pattern_core.memory.content import (
-    ENTRIES,
-    field_writes,
-    parse_editing,
-    writes_between,
-)
+from pattern_core.memory.content import ENTRIES, field_writes, parse_editing, writes_between
 from pattern_core.memory.document import AddCount, SpliceItems, Write, same
 from pattern_core.memory.edits import (
     AppendEntry,
@@ -37,16 +32,7 @@ from pattern_core.memory.edits import (
     SetText,
     SetValue,
 )
-from pattern_core.memory.fields import (
-    Written,
-    check_count,
-    field_named,
-    fit,
-    fit_entry,
-    fit_field,
-    fit_item,
-    guessed,
-)
+from pattern_core.memory.fields import Written, check_count, field_named, fit, fit_entry, fit_field, fit_item, guessed
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,

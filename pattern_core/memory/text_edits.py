@@ -24,10 +24,7 @@ from typing import TypeAlias
 import trio
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.edits import (
-    EditRange,
-    ReplaceText,
-)
+from pattern_core.memory.edits import EditRange, ReplaceText
 from pattern_core.messages import check_text
 
 Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and apart, and what replaces it

@@ -15,15 +15,7 @@ from pattern_core.memory import opened
 from pattern_core.memory.block import NewBlock, Operation
 from pattern_core.memory.document import BlockDocument, DocumentDamaged, UpdateText
 from pattern_core.memory.edits import AppendText
-from pattern_core.memory.opened import (
-    LABELS_SHOWN_MAX,
-    Hot,
-    OpenBlocks,
-    Pending,
-    distinct,
-    resolve,
-    told,
-)
+from pattern_core.memory.opened import LABELS_SHOWN_MAX, Hot, OpenBlocks, Pending, distinct, resolve, told
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.store import store_block, store_settings
 from pattern_core.testing.model import says
