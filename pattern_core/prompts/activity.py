@@ -16,12 +16,13 @@ from heapq import merge
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.settings import ContextSettings
 from pattern_core.untrusted import escaped
-from pattern_db.columns import Json
+from pattern_db.columns import Json, iso
 from pattern_db.enums import TurnStatus
 from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, TurnActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.tasks import OpenTask
 
+HOUR_MS = 3_600_000
 TURNS_MAX = 100  # that are remembered: a prompt shows no more (context.activity_max)
 PARTS_MAX = 500  # lines that are kept: every prompt shows those of the one before it, and a few new ones
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
@@ -85,14 +86,15 @@ class Lately:
         noted: Sequence[NotedActivity],
         settings: ContextSettings,
         *,
-        since: str,
+        now_ms: int,
     ) -> list[Part]:
-        """The lines for one agent's turn of what happened at `since` or later, the turn itself left out.
+        """The lines for one agent's turn of what happened in the last hours, the turn itself left out.
 
         Its own are few; without anybody else's there are none at all. `noted` come newest first.
         """
-        if not noted and self._agents <= {agent_id}:
+        if Kind.ACTIVITY in settings.hidden or (not noted and self._agents <= {agent_id}):
             return []
+        since = iso(now_ms - settings.activity_hours * HOUR_MS)
         newest = reversed(self._turns.values())
         turns: Iterable[TurnActivity | NotedActivity] = (
             turn for turn in newest if turn.id != turn_id and turn.started_at >= since

@@ -21,7 +21,7 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Image, Message, Text, ToolResult
 from pattern_core.models.model import Usage
 from pattern_core.models.tokens import message_tokens
-from pattern_core.prompts.activity import TASKS_MAX, Lately, task_parts
+from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, Lately, task_parts
 from pattern_core.prompts.build import (
     MINUTE_CHARS,
     Findings,
@@ -50,7 +50,6 @@ from pattern_db.tables.prompts import CountedRow
 from pattern_db.tables.tasks import OpenTask
 
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
-HOUR_MS = 3_600_000
 LABEL_CHARS_MIN = 3  # of a block that a message can name: shorter ones would be named by chance
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
 WEIGHT = 0.3  # of the newest call; the ones before fade
@@ -255,7 +254,7 @@ class Prompts:
         first.
         """
         hidden = settings.hidden
-        since = _since(now_ms, settings)
+        since = iso(now_ms - settings.activity_hours * HOUR_MS)
         there = prompts.beyond(connection, agent_id, before, since)
         findable = there.findable if Kind.RECALLED not in hidden else ()
         due = tasks.open_of(connection, agent_id, TASKS_MAX) if there.tasks and Kind.TASKS not in hidden else ()
@@ -264,23 +263,15 @@ class Prompts:
             noted = activity.noted_since(connection, since, limit=4 * settings.activity_max)
         return Seen(findable=findable, tasks=due, noted=noted) if findable or due or noted else None
 
-    def at_once(
-        self, agent_id: str, turn_id: str, settings: ContextSettings, noted: Sequence[NotedActivity] = ()
-    ) -> Findings:
-        """Return what a turn's prompts show beyond the conversation as far as it is at hand: what others did."""
-        if Kind.ACTIVITY in settings.hidden:
-            return Findings()
-        since = _since(self.clock.now_ms(), settings)
-        return Findings(parts=self.lately.parts(agent_id, turn_id, noted, settings, since=since))
-
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
     ) -> Findings:
         """Return all that a turn's prompts show beyond the conversation; it may take as long as one search may.
 
-        `make` made the first of them already, with what is there `at_once`.
+        `make` made the first of them already, with what is at hand: what others did lately.
         """
-        now = now_text(self.clock)
+        now_ms = self.clock.now_ms()
+        now = iso(now_ms)
         recalled = Recalled()
         if seen.findable and Kind.RECALLED not in settings.hidden:
             conversation = self._conversations[history]
@@ -295,9 +286,9 @@ class Prompts:
                 now=now,
             )
             recalled = await recall(self.search, question, settings)
-        lately = self.at_once(agent_id, turn_id, settings, seen.noted)
+        lately = self.lately.parts(agent_id, turn_id, seen.noted, settings, now_ms=now_ms)
         return Findings(
-            parts=[*recalled.parts, *task_parts(seen.tasks, now), *lately.parts],
+            parts=[*recalled.parts, *task_parts(seen.tasks, now), *lately],
             left_out=recalled.left_out,
         )
 
@@ -359,11 +350,6 @@ def is_named(label: str, words: str) -> bool:
     if len(label) < LABEL_CHARS_MIN:
         return False
     return re.search(rf"(?<!\w){re.escape(label)}(?!\w)", words, re.IGNORECASE) is not None
-
-
-def _since(now_ms: int, settings: ContextSettings) -> str:
-    """Since when a prompt tells what happened."""
-    return iso(now_ms - settings.activity_hours * HOUR_MS)
 
 
 def _texts(messages: Sequence[Message]) -> list[str]:

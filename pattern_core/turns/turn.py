@@ -152,14 +152,10 @@ class Turn:
         """
         look: Look | None = None
         if self._found is None:
-            self._found = self._services.prompts.at_once(self.agent.id, self.record.id, self.settings.context)
-            look = partial(
-                self._services.prompts.look,
-                agent_id=self.agent.id,
-                before=self.record.history.first,
-                now_ms=self._services.clock.now_ms(),
-                settings=self.settings.context,
-            )
+            prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
+            now_ms, before = self._services.clock.now_ms(), self.record.history.first
+            self._found = Findings(parts=prompts.lately.parts(agent_id, self.record.id, (), settings, now_ms=now_ms))
+            look = partial(prompts.look, agent_id=agent_id, before=before, now_ms=now_ms, settings=settings)
         while True:
             asking = self.asking = await self._fitting(self.record.step + (dead is None))
             try:

@@ -9,10 +9,10 @@ from pattern_core.prompts import activity as module
 from pattern_core.prompts.activity import TASKS_MAX, WORDS_MAX, Lately, noted_line, task_line, task_parts, turn_line
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.settings import ContextSettings
+from pattern_db.columns import unix_ms
 from pattern_db.tables.activity import NotedActivity, TurnActivity
 from pattern_db.tables.tasks import OpenTask
 from tests.pattern_core.turns.rig import ADA
-from tests.support import START
 
 SETTINGS = ContextSettings()
 TURN = TurnActivity(
@@ -33,6 +33,7 @@ NOTED = NotedActivity(
     timestamp="2026-01-01T11:00:00.000Z",
 )
 BOB = replace(ADA, id="agent_bob", name="bob")
+MIDNIGHT_MS = unix_ms("2026-01-02T00:00:00.000Z")  # a day after the first moment that counts
 NOW = "2026-01-15T12:00:00.000Z"
 TASK = OpenTask(id="task_1", agent_id="ada", title="Pay  the\nrent", status="pending", priority=2, due_at=None)
 
@@ -68,7 +69,7 @@ def told(
     settings: ContextSettings = SETTINGS,
     lately: Lately | None = None,
 ) -> list[Part]:
-    return (lately or Lately(turns)).parts(reader, "turn_now", noted, settings, since=START)
+    return (lately or Lately(turns)).parts(reader, "turn_now", noted, settings, now_ms=MIDNIGHT_MS)
 
 
 def test_the_newest_come_first_and_own_ones_are_few() -> None:
