@@ -113,6 +113,7 @@ class Roster:
         self._on_rename = on_rename
         self._known: dict[str, Agent] = {}
         self._ids_by_name: dict[str, str] = {}  # of agents that were asked for by name
+        self._deleted = 0
         self._changing = trio.Lock()  # a change starts from what the one before it left
 
     async def get(self, id_or_name: str) -> Agent:
@@ -124,10 +125,13 @@ class Roster:
         known = self._known.get(id_or_name) or self._known.get(self._ids_by_name.get(id_or_name, ""))
         if known is not None:
             return known
+        deleted = self._deleted
         try:
             agent = await self._database.read(agents.find, id_or_name)
         except RowNotFound:
             raise NotFound(f"there is no agent {id_or_name!r} in this constellation") from None
+        if self._deleted != deleted:
+            return agent  # maybe the one that is gone: not remembered
         agent = self._known.setdefault(agent.id, agent)  # it may have been changed while it was read
         if agent.name == id_or_name:
             self._ids_by_name[agent.name] = agent.id
@@ -223,6 +227,7 @@ class Roster:
             work.store(agents.delete, agent.id)
             work.event("agent.deleted", {"agent_id": agent.id, "name": agent.name})
             await self._commit(work)
+            self._deleted += 1
             self._known.pop(agent.id, None)
             self._ids_by_name.pop(agent.name, None)
         self._on_rename(agent.id, None)

@@ -77,10 +77,8 @@ class PlannedCall:
 class TurnCalls:
     """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome."""
 
-    def __init__(
-        self, services: TurnServices, record: Record, judge: Judge, sender: Sender, in_doubt: set[bytes]
-    ) -> None:
-        self.in_doubt = in_doubt
+    def __init__(self, services: TurnServices, record: Record, judge: Judge, sender: Sender) -> None:
+        self.in_doubt: set[bytes] = set()
         self._services = services
         self._record = record
         self._judge = judge

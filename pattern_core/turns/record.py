@@ -329,11 +329,9 @@ class Record:
             provider=first.provider,
             model=first.model,
         )
-        if (
-            ledger.reserve(connection, call, asking.worst, now=now, configured=self.journal.budgets.configured)
-            is not None
-        ):
-            self.may_hold = True
+        configured = self.journal.budgets.configured
+        held = ledger.reserve(connection, call, asking.worst, now=now, configured=configured)
+        self.may_hold = self.may_hold or held is not None
 
     async def stream(self, drafts: Sequence[Draft]) -> None:
         """T2': store pieces of an answer that is still arriving."""

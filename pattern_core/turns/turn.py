@@ -73,7 +73,7 @@ class Turn:
         self.bounds = TurnBudget()
         self.judge = Judge(now_ms=services.clock.now_ms)
         self.sender = Sender(agent=record.agent, turn_id=record.id, depth=facts.depth)
-        self.calls = TurnCalls(services, record, self.judge, self.sender, set())
+        self.calls = TurnCalls(services, record, self.judge, self.sender)
         self.requests = Requests()  # of others, for the next step border
         self.asking: Asking | None = None  # of the step that is open, or was last
         self.is_waiting = False  # for a person
