@@ -93,19 +93,19 @@ class FoundModel:
 
 
 def find(settings: EmbedderSettings) -> FoundModel:
-    """Return the model that `settings` means.
+    """Return the model that the settings mean.
 
     Raises:
         ModelUnusable: it is not on this machine, not what was published, or needs a library that is not installed.
     """
     name = settings.model or DEFAULT_MODEL
-    source = _find_default(settings) if name in (DEFAULT_MODEL, _HUB_DEFAULT) else _find_any(settings, name)
-    if settings.dimensions and settings.dimensions != source.dimension:
+    found = _find_default(settings) if name in (DEFAULT_MODEL, _HUB_DEFAULT) else _find_any(settings, name)
+    if settings.dimensions and settings.dimensions != found.dimension:
         raise ModelUnusable(
-            f"The model {source.model} makes vectors of {source.dimension} numbers, but [embeddings] dimensions is "
+            f"The model {found.model} makes vectors of {found.dimension} numbers, but [embeddings] dimensions is "
             f"{settings.dimensions}. Leave dimensions out, or choose another model."
         )
-    return source
+    return found
 
 
 def _find_default(settings: EmbedderSettings) -> FoundModel:

@@ -152,6 +152,16 @@ def test_summaries_are_embedded_and_stubs_are_not(db: Connection) -> None:
     assert maintenance.check(db) == []
 
 
+def test_a_rebuild_forgets_no_text_that_is_gone(db: Connection) -> None:
+    stage.summarise(db, 1, "words")
+    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
+    finish(db, index)
+    db.execute("DELETE FROM archive_summaries")
+    assert work.rebuild(db)
+    finish(db, index)
+    assert stage.stored(db) == set()
+
+
 def test_what_one_model_refuses_keeps_the_vector_of_the_other(db: Connection) -> None:
     stage.keep(db, 1, "poison")
     finish(db, indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW))
