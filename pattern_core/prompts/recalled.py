@@ -23,12 +23,12 @@ from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
 Searching = Callable[[SearchRequest], Awaitable[SearchResult]]
 
 QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no better question
-QUERY_WORDS_MAX = 8  # looked for, the longest: each costs a look into the index, and short words are in every message
+QUERY_WORDS_MAX = 6  # looked for, the longest: each costs a look into the index, and short words are in every message
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
 STEM_CHARS = 6  # words that begin with as many same letters count as one
 COVERED_MIN = 0.3  # of the message's telling words, a passage holds at least this share …
 COVERED_COUNT = 3  # … or so many of them
-CANDIDATES = 3  # hits looked at for each one that may be shown
+CANDIDATES = 2  # hits looked at for each one that may be shown
 
 _WORD = re.compile(r"[^\W_]{4,}")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]{2,}")
