@@ -45,7 +45,7 @@ class Folders:
     """The folders of one constellation.
 
     `await folders.run()` beside it keeps attached directories in step; everything else works without that, too.
-    `on_change` is called after passages were stored, so that they can be embedded; it must not raise or wait.
+    `on_change` is called after passages were stored or removed, so that vectors follow; it must not raise or wait.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class Folders:
         """
         row = await self.get(id_or_name)
         await self._database.write(folders.delete, row.id)
+        self._on_change()
 
     async def files(self, id_or_name: str, *, limit: int, after: str | None = None) -> list[FileRow]:
         """Files by name: the first `limit`, only those after the name `after`.
@@ -198,6 +199,7 @@ class Folders:
         if folder.path_type is not PathType.VIRTUAL:
             raise InvalidInput(f"{folder.name} is a directory of the server's machine: remove the file there")
         await self._database.write(files.delete, row.id)
+        self._on_change()
 
     async def index(self, id_or_name: str, *, again: bool = False) -> Report:
         """Look through a folder now; with `again` also files that seem unchanged are read.

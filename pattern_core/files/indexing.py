@@ -49,7 +49,7 @@ class Report:
 class FolderIndexer:
     """Keeps the attached directories of one constellation in step, and indexes any folder when asked.
 
-    `on_change` is called after passages were stored; it must not raise or wait.
+    `on_change` is called after passages were stored or removed; it must not raise or wait.
     """
 
     def __init__(
@@ -196,6 +196,7 @@ class FolderIndexer:
     async def _remove(self, gone: Sequence[FileRow], report: Report) -> None:
         for row in gone:
             await self._database.write(files.delete, row.id)
+            self._on_change()
             report.removed += 1
 
     async def _on_thread(self, call: Callable[[], T]) -> T:

@@ -95,7 +95,7 @@ class Player:
         answer = await (self._commanded(step) if step.command else self._asked(step))
         if step.ends is not None:
             await self._until(self._has_ended, filled(step.ends, self._values))
-        if step.is_settled and not step.reads_only:
+        if not step.reads_only:
             await self._until(self._is_settled)
         return [self._steady(line) for line in answer]
 

@@ -19,7 +19,6 @@ with headers, a body and any of these lines:
     keep NAME = PATH    a value of the answer, `$NAME` in later steps
     until EVENT         leave the stream after it
     ends $turn          wait until a turn that goes on behind the answer has ended
-    unsettled           do not wait until what was changed has its vectors
 
 Steps are separated by empty lines. Lines with a bar are the answer; on those with `|!` is what a command wrote to the
 standard error.
@@ -36,7 +35,7 @@ from typing import Any
 
 BAR = "|"
 _REQUEST = re.compile(r"(GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) (\S+)(?: as (\S+))?")
-_DIRECTIVE = re.compile(r"(\$|<|model|file|clock|keep|until|ends|unsettled) ?(.*)")
+_DIRECTIVE = re.compile(r"(\$|<|model|file|clock|keep|until|ends) ?(.*)")
 _HEADER = re.compile(r"([A-Z][A-Za-z-]*): ?(.*)")
 
 
@@ -59,7 +58,6 @@ class Step:
     kept: dict[str, str] = field(default_factory=dict)
     until: str | None = None
     ends: str | None = None
-    is_settled: bool = True
 
     @property
     def name(self) -> str:
@@ -111,8 +109,6 @@ class Step:
                 self.until = rest
             case "ends":
                 self.ends = rest
-            case "unsettled":
-                self.is_settled = False
             case "keep":
                 name, _, path = rest.partition(" = ")
                 self.kept[name] = path

@@ -90,7 +90,7 @@ class Shelf:
 
     database: Database
     clock: StoppedClock = field(default_factory=lambda: StoppedClock(1_900_000_000_000))
-    changes: int = 0  # how often passages were stored
+    changes: int = 0  # how often passages were stored or removed
 
     def __post_init__(self) -> None:
         self.folders = Folders(

@@ -63,7 +63,9 @@ async def test_files_are_put_and_removed(shelf: Shelf) -> None:
     assert not (await shelf.folders.put_file("papers", "notes/a.md", b"Roses.")).is_new
     row, data = await shelf.folders.content("papers", "notes/a.md")
     assert (row.size_bytes, data) == (6, b"Roses.")
+    changes = shelf.changes
     await shelf.folders.delete_file("papers", "notes/a.md")
+    assert shelf.changes == changes + 1  # its vectors have to go
     with pytest.raises(NotFound):
         await shelf.folders.content("papers", "notes/a.md")
     with pytest.raises(NotFound):
