@@ -342,7 +342,7 @@ def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[
     if active is not None:
         ends[active] = len(rows)
     places = [index if row.batch_id is None else ends[row.batch_id] for index, row in enumerate(rows)]
-    return [rows[index] for index in sorted(range(len(rows)), key=lambda index: (places[index], index))]
+    return [rows[index] for index in sorted(range(len(rows)), key=places.__getitem__)]  # equals stay in order
 
 
 def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *, active: str | None) -> History:
