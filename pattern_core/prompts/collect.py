@@ -205,9 +205,7 @@ class Prompts:
 
     async def make(self, agent: AgentRow, history: History, offered: Offered, found: Findings, *, seed: int) -> Prompt:
         """Return what the agent's model is shown now."""
-        conversation = self._conversations.get(history)
-        if conversation is None:  # what is known of a history is forgotten with it
-            conversation = self._conversations[history] = Conversation(self._is_foreign)
+        conversation = self._conversation(history)
         shown = conversation.show(history)
         blocks = conversation.blocks = await block_parts(self.memory, agent.id, shown.words, conversation.blocks)
         material = Material(
@@ -266,15 +264,12 @@ class Prompts:
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
     ) -> Findings:
-        """Return all that a turn's prompts show beyond the conversation; it may take as long as one search may.
-
-        `make` made the first of them already, with what is at hand: what others did lately.
-        """
+        """Return all that a turn's prompts show beyond the conversation; it may take as long as one search may."""
         now_ms = self.clock.now_ms()
         now = iso(now_ms)
         recalled = Recalled()
         if seen.findable and Kind.RECALLED not in settings.hidden:
-            conversation = self._conversations[history]
+            conversation = self._conversation(history)
             shown = conversation.show(history)
             blocks = await block_parts(self.memory, agent_id, shown.words, conversation.blocks)
             question = Question(
@@ -291,6 +286,13 @@ class Prompts:
             parts=[*recalled.parts, *task_parts(seen.tasks, now), *lately],
             left_out=recalled.left_out,
         )
+
+    def _conversation(self, history: History) -> Conversation:
+        """What is known of a history; it is forgotten with it."""
+        known = self._conversations.get(history)
+        if known is None:
+            known = self._conversations[history] = Conversation(self._is_foreign)
+        return known
 
     def _is_foreign(self, name: str) -> bool:
         """Whether results of this tool are untrusted text; those of an unknown tool are."""

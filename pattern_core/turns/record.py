@@ -259,6 +259,14 @@ class Record:
 
     # T2, T3
 
+    async def look(self, look: Callable[[Connection], T]) -> T:
+        """Return what `look` finds in the transaction that stores what was recorded."""
+        found: list[T] = []
+        rows = UnitOfWork()
+        rows.store(lambda connection: found.append(look(connection)))
+        await self.flush(rows)
+        return found[-1]
+
     async def open_step(
         self,
         asking: Asking,

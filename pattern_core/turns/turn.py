@@ -22,7 +22,8 @@ from pattern_core.models.model import Delta, ModelReply, TextDelta
 from pattern_core.models.routing import CostThreshold, ModelChain, Move, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.build import NOTHING_FOUND, Findings, Offered, Prompt
-from pattern_core.prompts.collect import Look
+from pattern_core.prompts.collect import Look, Seen
+from pattern_core.prompts.parts import Kind
 from pattern_core.rules import facts
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
@@ -145,7 +146,8 @@ class Turn:
         """T2: make the prompt of the next step, or of another attempt after a `dead` one, and open the step.
 
         The first prompt shows of what is beyond the conversation only what is at hand. Whether there is more is looked
-        up in the transaction that opens the step; if so, it is found and the step opened after that.
+        up in the transaction that opens the step; if so, it is found and the step opened after that. Where a part of
+        the conversation is out of view there is more, so no prompt is made before.
 
         Raises:
             LimitReached: a budget forbids it, or what was asked does not fit.
@@ -156,6 +158,9 @@ class Turn:
             now_ms, before = self._services.clock.now_ms(), self.record.history.first
             self._found = Findings(parts=prompts.lately.parts(agent_id, self.record.id, (), settings, now_ms=now_ms))
             look = partial(prompts.look, agent_id=agent_id, before=before, now_ms=now_ms, settings=settings)
+            if self.record.history.opening_tokens and Kind.RECALLED not in settings.hidden:
+                await self._find_more(await self.record.look(look))
+                look = None
         while True:
             asking = self.asking = await self._fitting(self.record.step + (dead is None))
             try:
@@ -166,9 +171,13 @@ class Turn:
                 self.is_addressed = self.is_addressed and dead is not None
                 return asking
             look = None
-            self._found = await self._services.prompts.find(
-                seen, self.agent.id, self.record.id, self.record.history, self.settings.context
-            )
+            await self._find_more(seen)
+
+    async def _find_more(self, seen: Seen | None) -> None:
+        """Find what the turn's prompts show beyond what is at hand, after a look that saw something."""
+        if seen is not None:
+            record, settings = self.record, self.settings.context
+            self._found = await self._services.prompts.find(seen, self.agent.id, record.id, record.history, settings)
 
     async def _fitting(self, step: int) -> Asking:
         """What a step asks, after making room in the conversation if that is needed.

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pattern_core.agents import AgentSpec
 from pattern_core.conversation.history import History
 from pattern_core.conversation.imports import PastMessage
+from pattern_core.limits import Limits, PromptLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits import AppendText
 from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
@@ -130,6 +131,37 @@ async def test_what_was_said_long_ago_is_recalled_once_per_turn_and_only_if_it_i
     assert "Noted." not in section(third, "recalled")
     assert KEYS in "".join(message.text for message in first.messages)
     assert KEYS not in "".join(message.text for message in third.messages)
+
+
+async def test_what_is_out_of_view_is_found_before_the_first_prompt_of_a_process_is_made() -> None:
+    limits = Limits(prompt=PromptLimits(history_messages_max=4))
+    async with in_memory() as database:
+        async with running(otherwise=says("Noted."), database=database) as it:
+            await agent(it, context={"recall_timeout_ms": 10_000})
+            await it.say(KEYS)
+            for number in range(4):
+                await it.say(f"Tell me about day {number}")
+        async with running(otherwise=says("Under it."), database=database, seed=2, limits=limits) as it:
+            made = count_calls(it.constellation._services.prompts, "make")
+            turn = await it.say("Where are the greenhouse keys?")
+            assert KEYS not in "".join(message.text for message in it.provider.requests[-1].messages)
+            assert KEYS in section(it.provider.requests[-1], "recalled")
+            made.clear()
+            turn = await it.say("And the greenhouse keys of the shed?")
+    assert turn.status == "completed"
+    assert len(made) == 1
+
+
+def count_calls(of: object, name: str) -> list[None]:
+    """Note each call of a method from now on."""
+    counted, method = list[None](), getattr(of, name)
+
+    def noting(*values: Any, **named: Any) -> Any:
+        counted.append(None)
+        return method(*values, **named)
+
+    setattr(of, name, noting)
+    return counted
 
 
 def _archive(connection: Connection, agent_id: str, until: str) -> None:
