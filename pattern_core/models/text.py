@@ -41,6 +41,15 @@ class Joiner:
         return rest
 
 
+def json_object(text: str | None) -> dict[str, object]:
+    """The JSON object that the text is; an empty one where it is none."""
+    try:
+        value: object = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
     """The call with its arguments parsed; no text at all means no arguments.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pattern_core.models.embedded.blocks import SeenBlock
 from pattern_core.models.embedded.intents import Remember, Unknown, parse
+from pattern_core.models.text import json_object
 
 SENTENCES_MAX = 8
 SENTENCE_CHARS_MAX = 600
@@ -83,8 +83,7 @@ def unmarked(content: str) -> str:
 
 def hits_of(content: str) -> list[Found]:
     """The hits of a search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`; none if it is no such."""
-    data = _result(content)
-    hits = data.get("hits")
+    hits = json_object(content).get("hits")
     found: list[Found] = []
     for hit in hits[:HITS_MAX] if isinstance(hits, list) else []:
         if not isinstance(hit, dict):
@@ -105,16 +104,8 @@ def hits_of(content: str) -> list[Found]:
 
 def content_of(content: str) -> str | None:
     """The text of a block that a tool loaded, a JSON object `{"content"}`; None if it is no such."""
-    text = _result(content).get("content")
+    text = json_object(content).get("content")
     return text if isinstance(text, str) else None
-
-
-def _result(content: str) -> dict[str, object]:
-    try:
-        data: object = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _text(value: object) -> str:

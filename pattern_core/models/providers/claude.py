@@ -22,19 +22,21 @@ from pattern_core.models.providers.draft import (
     as_str,
     loads,
 )
-from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.identifiers import plain_id, plain_name
-from pattern_core.models.providers.pictures import LOST, base64_of
-from pattern_core.models.providers.schemas import closed
-from pattern_core.models.providers.signatures import (
+from pattern_core.models.providers.encoding import (
     ANTHROPIC,
+    LOST_IMAGE,
     REDACTED,
-    bound,
-    marked,
+    bound_proof,
+    closed_schema,
+    image_base64,
+    plain_id,
+    plain_name,
     proof_of,
-    unbound,
-    unmarked,
+    signature_of,
+    unbound_proof,
+    unmarked_proof,
 )
+from pattern_core.models.providers.failures import failure, vendor_words
 from pattern_core.models.providers.sse import ServerEvent
 from pattern_core.models.tokens import estimate_usage
 
@@ -104,7 +106,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
         body["stop_sequences"] = list(request.stop)
     body |= reasoning
     if request.response_schema is not None:
-        answer = {"type": "json_schema", "schema": closed(request.response_schema)}
+        answer = {"type": "json_schema", "schema": closed_schema(request.response_schema)}
         body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
     return body | dict(request.extra)
 
@@ -215,19 +217,19 @@ def _encode_thought(part: Reasoning, model: str) -> _Block | None:
     """The thought as it came; None for unsigned ones and those of other models, which are refused."""
     if _BOUND.search(model):
         return None
-    if data := unbound(proof_of(REDACTED, part.signature), model):
+    if data := unbound_proof(proof_of(REDACTED, part.signature), model):
         return {"type": "redacted_thinking", "data": data}
-    proof = unmarked(part.signature) or unbound(proof_of(ANTHROPIC, part.signature), model)
+    proof = unmarked_proof(part.signature) or unbound_proof(proof_of(ANTHROPIC, part.signature), model)
     return {"type": "thinking", "thinking": part.text, "signature": proof} if proof else None
 
 
 def _encode_image(image: Image) -> _Block:
-    data = base64_of(image)
+    data = image_base64(image)
     if data is not None:
         return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
     if image.url is not None and image.url.startswith("https:"):  # the vendor fetches no others, and refuses them
         return {"type": "image", "source": {"type": "url", "url": image.url}}
-    return {"type": "text", "text": LOST}
+    return {"type": "text", "text": LOST_IMAGE}
 
 
 class MessageDecoder:
@@ -327,7 +329,8 @@ class MessageDecoder:
                 return deltas
             case "redacted_thinking":
                 self._draft.begin_words(is_reasoning=True)
-                self._draft.sign(marked(REDACTED, bound(self._request.model, as_str(block.get("data")))) or "")
+                proof = bound_proof(self._request.model, as_str(block.get("data")))
+                self._draft.sign(signature_of(REDACTED, proof) or "")
             case "tool_use" if index is not None:
                 call = self._draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
@@ -337,9 +340,9 @@ class MessageDecoder:
 
     def _signed(self, part: Part) -> Part:
         """The part; a thought's signature with whose it is."""
-        if not isinstance(part, Reasoning) or (proof := unmarked(part.signature)) is None:
+        if not isinstance(part, Reasoning) or (proof := unmarked_proof(part.signature)) is None:
             return part
-        return replace(part, signature=marked(ANTHROPIC, bound(self._request.model, proof)))
+        return replace(part, signature=signature_of(ANTHROPIC, bound_proof(self._request.model, proof)))
 
     def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
         match delta.get("type"):

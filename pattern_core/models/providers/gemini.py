@@ -25,10 +25,8 @@ from pattern_core.models.model import (
     Usage,
 )
 from pattern_core.models.providers.draft import Draft, Garbled, Unfinished, as_count, as_dict, as_str, loads
+from pattern_core.models.providers.encoding import GOOGLE, LOST_IMAGE, image_base64, plain_name, proof_of, signature_of
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.identifiers import plain_name
-from pattern_core.models.providers.pictures import LOST, base64_of
-from pattern_core.models.providers.signatures import GOOGLE, marked, proof_of
 from pattern_core.models.providers.sse import ServerEvent
 from pattern_core.models.tokens import estimate_usage
 
@@ -176,13 +174,13 @@ def _encode_part(part: Part, role: str) -> _Part | None:
 
 
 def _encode_image(image: Image) -> _Part:
-    data = base64_of(image)
+    data = image_base64(image)
     if data is not None:
         return {"inlineData": {"mimeType": image.media_type, "data": data}}
     if image.url is not None:
         kind = image.media_type or mimetypes.guess_type(image.url)[0] or "image/jpeg"
         return {"fileData": {"mimeType": kind, "fileUri": image.url}}
-    return {"text": LOST}
+    return {"text": LOST_IMAGE}
 
 
 def _signed(proof: str | None) -> dict[str, object]:
@@ -277,7 +275,7 @@ class GeminiDecoder:
             raise Garbled(f"a chunk without candidates: {sorted(chunk)[:10]}")
 
     def _take_part(self, part: Mapping[str, object]) -> list[Delta]:
-        proof = marked(GOOGLE, as_str(part.get("thoughtSignature")))
+        proof = signature_of(GOOGLE, as_str(part.get("thoughtSignature")))
         called = part.get("functionCall")
         if isinstance(called, dict):
             call = self._draft.begin_call(as_str(called.get("id")), as_str(called.get("name")))

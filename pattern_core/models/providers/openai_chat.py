@@ -26,13 +26,21 @@ from pattern_core.models.providers.draft import (
     as_str,
     loads,
 )
+from pattern_core.models.providers.encoding import (
+    CHAT,
+    LOST_IMAGE,
+    image_url,
+    is_strict_schema,
+    nine_id,
+    plain_name,
+    proof_of,
+    short_id,
+    signature_of,
+)
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.identifiers import nine_id, plain_name, short_id
 from pattern_core.models.providers.openai_responses import effort_of, is_reasoning, sampling
-from pattern_core.models.providers.pictures import LOST, url_of
-from pattern_core.models.providers.schemas import is_strict
-from pattern_core.models.providers.signatures import CHAT, kept, marked, proof_of
 from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.text import json_object
 from pattern_core.models.tokens import estimate_usage
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
@@ -113,7 +121,7 @@ def encode(request: ModelRequest, server: Server) -> _Encoded:
             body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if request.response_schema is not None:
         schema = dict(request.response_schema)
-        answer = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
+        answer = {"name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": answer}
     if request.stop and not is_reasoning(request.model):
         body["stop"] = list(request.stop)
@@ -205,10 +213,10 @@ def _encode_content(message: Message) -> str | list[_Encoded]:
         match part:
             case Text():
                 content.append({"type": "text", "text": part.text})
-            case Image() if (url := url_of(part)) is not None:
+            case Image() if (url := image_url(part)) is not None:
                 content.append({"type": "image_url", "image_url": {"url": url}})
             case Image():
-                content.append({"type": "text", "text": LOST})
+                content.append({"type": "text", "text": LOST_IMAGE})
     return content
 
 
@@ -218,7 +226,7 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> _Encoded:
     function = {"name": plain_name(call.tool), "arguments": arguments}
     encoded: _Encoded = {"id": _id(call.call_id, model, server), "type": "function", "function": function}
     proof = proof_of(CHAT, call.signature)
-    return encoded if proof is None else {**encoded, "extra_content": kept(proof)}
+    return encoded if proof is None else {**encoded, "extra_content": json_object(proof)}
 
 
 def _encode_thoughts(message: Message, server: Server) -> _Encoded:
@@ -227,7 +235,7 @@ def _encode_thoughts(message: Message, server: Server) -> _Encoded:
     for part in message.parts:
         if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
             continue
-        proof = kept(signature)
+        proof = json_object(signature)
         if proof.get("server") != server.name:
             continue
         field = as_str(proof.get("field"))
@@ -369,7 +377,7 @@ class ChatDecoder:
         if extra := as_dict(piece.get("extra_content")):  # Google's compatible server asks for it back
             proof = json.dumps(extra)
             self._draft.grow(len(proof))
-            call.signature = marked(CHAT, proof)
+            call.signature = signature_of(CHAT, proof)
         arguments = function.get("arguments")
         text = json.dumps(arguments) if isinstance(arguments, dict | list) else as_str(arguments)
         self._draft.grow(len(text))
@@ -395,8 +403,8 @@ class ChatDecoder:
             return
         proof = {"server": self._provider, "field": self._thought_field}
         self._draft.sign_thoughts(
-            marked(CHAT, json.dumps(proof)) or "",
-            last=marked(CHAT, json.dumps({**proof, _DETAILS: self._details})) if self._details else None,
+            signature_of(CHAT, json.dumps(proof)) or "",
+            last=signature_of(CHAT, json.dumps({**proof, _DETAILS: self._details})) if self._details else None,
         )
 
 

@@ -25,12 +25,19 @@ from pattern_core.models.providers.draft import (
     as_str,
     loads,
 )
+from pattern_core.models.providers.encoding import (
+    LOST_IMAGE,
+    OPENAI,
+    image_url,
+    is_strict_schema,
+    plain_name,
+    proof_of,
+    short_id,
+    signature_of,
+)
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.identifiers import plain_name, short_id
-from pattern_core.models.providers.pictures import LOST, url_of
-from pattern_core.models.providers.schemas import is_strict
-from pattern_core.models.providers.signatures import OPENAI, kept, marked, proof_of
 from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.text import json_object
 from pattern_core.models.tokens import estimate_usage
 
 CALL_ID_CHARS_MAX = 64
@@ -87,7 +94,7 @@ def encode_response(request: ModelRequest) -> dict[str, object]:
         body["reasoning"] = {"summary": "auto", **({} if effort is None else {"effort": effort})}
     if request.response_schema is not None:
         schema = dict(request.response_schema)
-        answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict(schema)}
+        answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
         body["text"] = {"format": answer}
     return body | sampling(request) | dict(request.extra)
 
@@ -144,12 +151,12 @@ def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
     waiting: list[_Item] = []
     for part in parts:
         match part:
-            case Reasoning() if proof := kept(proof_of(OPENAI, part.signature)):
+            case Reasoning() if proof := json_object(proof_of(OPENAI, part.signature)):
                 summary = [{"type": "summary_text", "text": part.text}] if part.text else []
                 item = {"id": as_str(proof.get("id")), "encrypted_content": as_str(proof.get("encrypted_content"))}
                 waiting.append({"type": "reasoning", **item, "summary": summary})
             case Text() if part.text:
-                said = as_str(kept(proof_of(OPENAI, part.signature)).get("phase"))
+                said = as_str(json_object(proof_of(OPENAI, part.signature)).get("phase"))
                 phase = {"phase": said} if said else {}
                 content = [{"type": "output_text", "text": part.text}]
                 yield from waiting
@@ -173,8 +180,9 @@ def _encode_input(part: Part) -> _Item | None:
         case Text():
             return {"type": "input_text", "text": part.text}
         case Image():
-            url = url_of(part)
-            return {"type": "input_text", "text": LOST} if url is None else {"type": "input_image", "image_url": url}
+            if (url := image_url(part)) is not None:
+                return {"type": "input_image", "image_url": url}
+            return {"type": "input_text", "text": LOST_IMAGE}
     return None
 
 
@@ -309,9 +317,9 @@ class ResponseDecoder:
         match item:
             case {"type": "reasoning", "encrypted_content": str(encrypted)} if encrypted:
                 proof = json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted})
-                self._draft.sign(marked(OPENAI, proof) or "")
+                self._draft.sign(signature_of(OPENAI, proof) or "")
             case {"type": "message", "phase": str(phase)} if phase:
-                self._draft.sign_words(marked(OPENAI, json.dumps({"phase": phase})) or "", is_reasoning=False)
+                self._draft.sign_words(signature_of(OPENAI, json.dumps({"phase": phase})) or "", is_reasoning=False)
 
     def _end(self, response: Mapping[str, object]) -> list[Delta]:
         self._response_id = self._response_id or as_str(response.get("id"))[:200]
