@@ -10,8 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pattern_core.messages import Message, ToolResult
-from pattern_core.models.embedded import phrases
 from pattern_core.models.embedded.answers import (
+    HISTORY_STAYS,
+    KNOWS_NOTHING_OF_YOU,
+    NO_MODEL,
+    SMALL_TALK,
+    WHAT_I_AM,
     Found,
     best_sentences,
     content_of,
@@ -137,9 +141,9 @@ def next_move(scene: Scene) -> list[Act] | str:
         case WhoAreYou():
             return _introduce(scene)
         case SmallTalk():
-            return phrases.SMALL_TALK[intent.kind]
+            return SMALL_TALK[intent.kind]
         case Unknown():
-            return phrases.NO_MODEL
+            return NO_MODEL
 
 
 def _remember(scene: Scene, fact: str) -> list[Act] | str:
@@ -168,7 +172,7 @@ def _recall(scene: Scene, intent: Recall) -> list[Act] | str:
     if topic.casefold() in ("me", "myself", "i"):
         human = [block for block in scene.blocks if block.label == "human"]
         known = [Found(text=line, kind="block", label="human") for block in human for line in sentences(block.content)]
-        return f"This is what I know about you:\n{listed(known)}" if known else phrases.KNOWS_NOTHING_OF_YOU
+        return f"This is what I know about you:\n{listed(known)}" if known else KNOWS_NOTHING_OF_YOU
     acts = _search(scene, topic, "all")
     if acts:
         return acts
@@ -180,8 +184,8 @@ def _recall(scene: Scene, intent: Recall) -> list[Act] | str:
     if scene.failure:
         return f"I could not search. {scene.failure}"
     if intent.is_question:
-        return f"I find nothing in my memory that answers this. {phrases.NO_MODEL}"
-    return f"I find nothing about {topic} in my memory or in what we said. {phrases.NO_MODEL}"
+        return f"I find nothing in my memory that answers this. {NO_MODEL}"
+    return f"I find nothing about {topic} in my memory or in what we said. {NO_MODEL}"
 
 
 def _search(scene: Scene, topic: str, domain: str) -> list[Act]:
@@ -207,7 +211,7 @@ def _forget(scene: Scene, intent: Forget) -> list[Act] | str:
         if scene.failure:
             return f"I could not remove that. {scene.failure}"
         removed = "\n".join(f"- {line}" for one in scene.results_of("block_edit") for line in _removed(one))
-        return f"I removed this from my memory:\n{removed}\n{phrases.HISTORY_STAYS}"
+        return f"I removed this from my memory:\n{removed}\n{HISTORY_STAYS}"
     topic = intent.topic
     if not topic:
         return "I do not forget everything at once. Say about what, as in: forget everything about Ruth."
@@ -215,7 +219,7 @@ def _forget(scene: Scene, intent: Forget) -> list[Act] | str:
         return "I cannot forget that: none of the tools that I may use edits memory."
     exact, near = _candidates(scene, topic)
     if not exact and not near:
-        return f"I find nothing about {topic} in the memory blocks that I may edit. {phrases.HISTORY_STAYS}"
+        return f"I find nothing about {topic} in the memory blocks that I may edit. {HISTORY_STAYS}"
     if not exact or (len({line for _, line in exact}) > 1 and not intent.everything):
         return f"Which of these shall I forget?\n{_choices(exact or near)}\nSay it in more of its words."
     return _removals(exact)
@@ -329,4 +333,4 @@ def _introduce(scene: Scene) -> str:
     persona = next((block.content for block in scene.blocks if block.label == "persona" and block.lines), "")
     words = [*sentences(scene.instructions)[:4], *sentences(persona)[:4]]
     told = f"My instructions say: “{' '.join(words)}” " if words else ""
-    return f"{told}{phrases.WHAT_I_AM}"
+    return f"{told}{WHAT_I_AM}"

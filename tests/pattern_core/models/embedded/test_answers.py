@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.models.embedded.answers import Found, best_sentences, hits_of, keywords, listed, sentences, unmarked
+from pattern_core.models.embedded.answers import (
+    NO_MODEL,
+    SMALL_TALK,
+    WHAT_I_AM,
+    Found,
+    best_sentences,
+    hits_of,
+    keywords,
+    listed,
+    sentences,
+    unmarked,
+)
 from pattern_core.untrusted import marked
 
 RUTH = Found(text="My sister Ruth lives in Lisbon.", kind="block", label="human")
@@ -121,3 +132,18 @@ def test_a_result_is_read_without_its_mark() -> None:
     assert unmarked(marked('{"hits":[]}', "tool search")) == '{"hits":[]}'
     assert unmarked(marked("two\nlines", 'tool "x"')) == "two\nlines"
     assert unmarked('say <data from="x">\na\n</data>') == 'say <data from="x">\na\n</data>'
+
+
+def test_what_it_says_of_itself_is_honest_and_helpful() -> None:
+    assert "not a language model" in WHAT_I_AM
+    for words in (
+        "no language model",
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "pattern.toml",
+        "base_url",
+        "model_provider",
+    ):
+        assert words in NO_MODEL
+        assert words in SMALL_TALK["help"]
+    assert set(SMALL_TALK) == {"hello", "help", "thanks", "bye", "how_are_you", "never_mind"}
