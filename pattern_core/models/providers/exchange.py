@@ -18,8 +18,8 @@ from pattern_core.ids import Clock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, OnDelta, RateStatus, TextDelta
 from pattern_core.models.providers.draft import Garbled, Unfinished, loads
-from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_now_ms, vendor_words
-from pattern_core.models.providers.rates import rate_status
+from pattern_core.models.providers.failures import failure, shortened, vendor_words
+from pattern_core.models.providers.rates import rate_status, retry_after_s, vendor_now_ms
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, ServerEvent
 
