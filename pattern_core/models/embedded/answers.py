@@ -67,7 +67,7 @@ _MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Excerpt:
     """A piece of text with its origin: a block's label, or the kind, role and time of a search hit."""
 
     text: str
@@ -111,17 +111,17 @@ def unmarked(content: str) -> str:
     return content if found is None else found["text"]
 
 
-def hits_of(content: str) -> list[Found]:
+def hits_of(content: str) -> list[Excerpt]:
     """The hits of a search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`; none if it is no such."""
     hits = json_object(content).get("hits")
-    found: list[Found] = []
+    found: list[Excerpt] = []
     for hit in hits[:HITS_MAX] if isinstance(hits, list) else []:
         if not isinstance(hit, dict):
             continue
         text = hit.get("content") or hit.get("snippet")
         if isinstance(text, str):
             found.append(
-                Found(
+                Excerpt(
                     text=text,
                     kind=_text(hit.get("kind")) or "message",
                     label=_text(hit.get("label")),
@@ -142,12 +142,12 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def lines_of(blocks: Iterable[SeenBlock]) -> list[Found]:
+def lines_of(blocks: Iterable[SeenBlock]) -> list[Excerpt]:
     """The lines of the blocks in view."""
-    return [Found(text=line, kind="block", label=block.label) for block in blocks for line in block.lines]
+    return [Excerpt(text=line, kind="block", label=block.label) for block in blocks for line in block.lines]
 
 
-def best_sentences(question: str, found: Sequence[Found], *, spoken: Iterable[str] = ()) -> list[Found]:
+def best_sentences(question: str, found: Sequence[Excerpt], *, spoken: Iterable[str] = ()) -> list[Excerpt]:
     """The sentences that share the most words with the question, best first, each once.
 
     Memory goes before what was said, and hides what reads like an earlier version of it. Questions and commands are no
@@ -157,7 +157,7 @@ def best_sentences(question: str, found: Sequence[Found], *, spoken: Iterable[st
     wanted = set(keywords(question))
     known = {_same(text) for text in spoken}
     remembered: list[set[str]] = []
-    scored: list[tuple[float, int, Found]] = []
+    scored: list[tuple[float, int, Excerpt]] = []
     for place, piece in enumerate(sorted(found, key=_bonus, reverse=True)):
         if piece.role == "tool" or _same(piece.text) in known:
             continue
@@ -179,7 +179,7 @@ def best_sentences(question: str, found: Sequence[Found], *, spoken: Iterable[st
     return [piece for score, _, piece in scored if score > enough][:SENTENCES_MAX]
 
 
-def _facts(piece: Found) -> list[str]:
+def _facts(piece: Excerpt) -> list[str]:
     if piece.role != "user":
         return sentences(piece.text)
     asked = parse(piece.text)
@@ -188,7 +188,7 @@ def _facts(piece: Found) -> list[str]:
     return [sentence for sentence in sentences(piece.text) if isinstance(parse(sentence), Unknown | Remember)]
 
 
-def _is_talk(piece: Found) -> bool:
+def _is_talk(piece: Excerpt) -> bool:
     return piece.kind in ("message", "messages")
 
 
@@ -196,7 +196,7 @@ def _alike(words: set[str], other: set[str]) -> bool:
     return len(words & other) > ALIKE * len(words | other)
 
 
-def _bonus(piece: Found) -> float:
+def _bonus(piece: Excerpt) -> float:
     if not _is_talk(piece):
         return 0.3
     return 0.0 if piece.role == "assistant" else 0.1
@@ -206,12 +206,12 @@ def _same(text: str) -> str:
     return " ".join(_WORD.findall(text.casefold()))
 
 
-def listed(found: Sequence[Found]) -> str:
+def listed(found: Sequence[Excerpt]) -> str:
     """The sentences as a list, each with its origin."""
     return "\n".join(f"- {piece.text} ({_origin(piece)})" for piece in found)
 
 
-def _origin(piece: Found) -> str:
+def _origin(piece: Excerpt) -> str:
     day = piece.created_at[:10]
     if piece.kind in ("block", "blocks"):
         return f"memory block {piece.label}" if piece.label else "memory"

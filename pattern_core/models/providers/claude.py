@@ -14,8 +14,8 @@ from pattern_core.messages import Image, Part, Reasoning, Text, ToolCall, ToolRe
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
 from pattern_core.models.providers.draft import (
     CallDraft,
-    Draft,
-    Garbled,
+    Malformed,
+    ReplyDraft,
     Unfinished,
     as_count,
     as_dict,
@@ -37,7 +37,7 @@ from pattern_core.models.providers.encoding import (
     unmarked_proof,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.providers.sse import StreamEvent
 from pattern_core.models.tokens import estimate_usage
 
 CALL_ID_CHARS_MAX = 64
@@ -238,7 +238,7 @@ class MessageDecoder:
     def __init__(self, request: ModelRequest, provider: str) -> None:
         self._request = request
         self._provider = provider
-        self._draft = Draft(request)
+        self._draft = ReplyDraft(request)
         self._calls: dict[int, CallDraft] = {}
         self._counts: dict[str, int] = {}
         self._stop_reason: str | None = None
@@ -250,11 +250,11 @@ class MessageDecoder:
         """True after `message_stop`."""
         return self._is_done
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take one event; kinds that are not known are skipped, as the vendor asks.
 
         Raises:
-            Garbled: its data is no JSON object, or speaks of a block that never began.
+            Malformed: its data is no JSON object, or speaks of a block that never began.
             ModelError: it is an error message.
         """
         data = event.data.strip()
@@ -284,7 +284,7 @@ class MessageDecoder:
         """Take a message that was not streamed.
 
         Raises:
-            Garbled: it is none.
+            Malformed: it is none.
             ModelError: it is an error message.
         """
         if body.get("type") == "error" or "error" in body:
@@ -292,7 +292,7 @@ class MessageDecoder:
             raise failure(self._provider, None, words, code=code)
         content = body.get("content")
         if not isinstance(content, list):
-            raise Garbled(f"a document without content: {sorted(body)[:10]}")
+            raise Malformed(f"a document without content: {sorted(body)[:10]}")
         self._message_id = as_str(body.get("id"))[:200]
         self._stop_reason = as_str(body.get("stop_reason")) or "end_turn"
         self._count(body.get("usage"))
@@ -304,7 +304,7 @@ class MessageDecoder:
 
         Raises:
             Unfinished: no stop reason came.
-            Garbled: a call without a name.
+            Malformed: a call without a name.
         """
         if self._stop_reason is None:
             raise Unfinished
@@ -355,7 +355,7 @@ class MessageDecoder:
             case "input_json_delta":
                 call = self._calls.get(-1 if index is None else index)
                 if call is None:
-                    raise Garbled("arguments of a tool call that never began")
+                    raise Malformed("arguments of a tool call that never began")
                 piece = as_str(delta.get("partial_json"))
                 self._draft.grow(len(piece))
                 call.arguments.append(piece)

@@ -24,10 +24,10 @@ from pattern_core.models.model import (
     ReasoningEffort,
     Usage,
 )
-from pattern_core.models.providers.draft import Draft, Garbled, Unfinished, as_count, as_dict, as_str, loads
+from pattern_core.models.providers.draft import Malformed, ReplyDraft, Unfinished, as_count, as_dict, as_str, loads
 from pattern_core.models.providers.encoding import GOOGLE, LOST_IMAGE, image_base64, plain_name, proof_of, signature_of
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.providers.sse import StreamEvent
 from pattern_core.models.tokens import estimate_usage
 
 STOP_MAX = 5  # sequences that the vendor takes
@@ -200,16 +200,16 @@ class GeminiDecoder:
     def __init__(self, request: ModelRequest, provider: str) -> None:
         self._request = request
         self._provider = provider
-        self._draft = Draft(request)
+        self._draft = ReplyDraft(request)
         self._finish = ""
         self._usage: Usage | None = None
         self._response_id = ""
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take one chunk.
 
         Raises:
-            Garbled: it is no chunk of generated content, or the model failed at the format of a call.
+            Malformed: it is no chunk of generated content, or the model failed at the format of a call.
             ModelError: it is an error message, or says that the prompt was blocked.
         """
         data = event.data.strip()
@@ -221,7 +221,7 @@ class GeminiDecoder:
         """Take an answer that was not streamed.
 
         Raises:
-            Garbled: it is none.
+            Malformed: it is none.
             ModelError: it is an error message, or says that the prompt was blocked.
         """
         return self._take(body)
@@ -231,7 +231,7 @@ class GeminiDecoder:
 
         Raises:
             Unfinished: no finish reason came.
-            Garbled: a call without a name.
+            Malformed: a call without a name.
         """
         if not self._finish:
             raise Unfinished
@@ -262,7 +262,7 @@ class GeminiDecoder:
         self._finish = as_str(candidate.get("finishReason")) or self._finish
         if self._finish in _BROKEN_CALLS:
             said = as_str(candidate.get("finishMessage")) or "no more is known"
-            raise Garbled(f"the model broke off while it called a tool ({self._finish}: {said[:200]})")
+            raise Malformed(f"the model broke off while it called a tool ({self._finish}: {said[:200]})")
         return deltas
 
     def _refuse_blocked(self, chunk: Mapping[str, object]) -> None:
@@ -272,7 +272,7 @@ class GeminiDecoder:
             words = f"the prompt was blocked ({reason}); change what the agent was told or shown."
             raise failure(self._provider, 400, words, code="blocked")
         if "usageMetadata" not in chunk and "responseId" not in chunk:
-            raise Garbled(f"a chunk without candidates: {sorted(chunk)[:10]}")
+            raise Malformed(f"a chunk without candidates: {sorted(chunk)[:10]}")
 
     def _take_part(self, part: Mapping[str, object]) -> list[Delta]:
         proof = signature_of(GOOGLE, as_str(part.get("thoughtSignature")))

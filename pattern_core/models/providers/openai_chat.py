@@ -18,8 +18,8 @@ from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, Too
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
 from pattern_core.models.providers.draft import (
     CallDraft,
-    Draft,
-    Garbled,
+    Malformed,
+    ReplyDraft,
     Unfinished,
     as_count,
     as_dict,
@@ -39,7 +39,7 @@ from pattern_core.models.providers.encoding import (
 )
 from pattern_core.models.providers.failures import failure, vendor_words
 from pattern_core.models.providers.openai_responses import effort_of, is_reasoning, sampling
-from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.providers.sse import StreamEvent
 from pattern_core.models.text import json_object
 from pattern_core.models.tokens import estimate_usage
 
@@ -258,7 +258,7 @@ class ChatDecoder:
     def __init__(self, request: ModelRequest, provider: str) -> None:
         self._request = request
         self._provider = provider
-        self._draft = Draft(request)
+        self._draft = ReplyDraft(request)
         self._calls: dict[int, CallDraft] = {}
         self._last_call: CallDraft | None = None
         self._finish: str | None = None
@@ -273,11 +273,11 @@ class ChatDecoder:
         """True after `[DONE]`."""
         return self._is_done
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take one chunk.
 
         Raises:
-            Garbled: it is no chunk of a chat completion.
+            Malformed: it is no chunk of a chat completion.
             ModelError: it is an error message.
         """
         data = event.data.strip()
@@ -295,7 +295,7 @@ class ChatDecoder:
         """Take a completion that was not streamed.
 
         Raises:
-            Garbled: it is none.
+            Malformed: it is none.
             ModelError: it is an error message.
         """
         deltas = self._take(body, "message")
@@ -307,13 +307,13 @@ class ChatDecoder:
 
         Raises:
             Unfinished: neither a finish reason nor `[DONE]` came.
-            Garbled: nothing came before `[DONE]`, or a call without a name.
+            Malformed: nothing came before `[DONE]`, or a call without a name.
         """
         if self._finish is None:
             if not self._is_done:
                 raise Unfinished
             if self._draft.is_empty:
-                raise Garbled("the stream ended without an answer")
+                raise Malformed("the stream ended without an answer")
         finish = _FINISH.get(self._finish or "stop", "other")
         self._sign_thoughts()
         parts = self._draft.parts(is_cut=finish == "length")
@@ -333,7 +333,7 @@ class ChatDecoder:
         if not isinstance(choices, list):
             if "usage" in chunk or "id" in chunk:
                 return []
-            raise Garbled(f"a chunk without choices: {sorted(chunk)[:10]}")
+            raise Malformed(f"a chunk without choices: {sorted(chunk)[:10]}")
         if not choices:
             return []
         choice = as_dict(choices[0])

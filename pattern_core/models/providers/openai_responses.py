@@ -17,8 +17,8 @@ from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCal
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
 from pattern_core.models.providers.draft import (
     CallDraft,
-    Draft,
-    Garbled,
+    Malformed,
+    ReplyDraft,
     Unfinished,
     as_count,
     as_dict,
@@ -36,7 +36,7 @@ from pattern_core.models.providers.encoding import (
     signature_of,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.providers.sse import StreamEvent
 from pattern_core.models.text import json_object
 from pattern_core.models.tokens import estimate_usage
 
@@ -192,7 +192,7 @@ class ResponseDecoder:
     def __init__(self, request: ModelRequest, provider: str) -> None:
         self._request = request
         self._provider = provider
-        self._draft = Draft(request)
+        self._draft = ReplyDraft(request)
         self._calls: dict[int, CallDraft] = {}
         self._seen: set[int] = set()  # places of the items that have begun
         self._finish: FinishReason | None = None
@@ -204,11 +204,11 @@ class ResponseDecoder:
         """True after the response has ended, completed or not."""
         return self._finish is not None
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take one event; kinds that are not known are skipped.
 
         Raises:
-            Garbled: its data is no JSON object, or speaks of a call that never began.
+            Malformed: its data is no JSON object, or speaks of a call that never began.
             ModelError: it says that the response failed.
         """
         data = event.data.strip()
@@ -241,11 +241,11 @@ class ResponseDecoder:
         """Take a response that was not streamed.
 
         Raises:
-            Garbled: it is none.
+            Malformed: it is none.
             ModelError: it failed.
         """
         if not isinstance(body.get("output"), list) and not body.get("error"):
-            raise Garbled(f"a document without output: {sorted(body)[:10]}")
+            raise Malformed(f"a document without output: {sorted(body)[:10]}")
         return self._end(body)
 
     def reply(self, request_id: str | None) -> ModelReply:
@@ -253,7 +253,7 @@ class ResponseDecoder:
 
         Raises:
             Unfinished: the response did not end.
-            Garbled: a call without a name.
+            Malformed: a call without a name.
         """
         if self._finish is None:
             raise Unfinished
@@ -284,7 +284,7 @@ class ResponseDecoder:
     def _extend(self, place: int | None, piece: str) -> None:
         call = self._calls.get(-1 if place is None else place)
         if call is None:
-            raise Garbled("arguments of a tool call that never began")
+            raise Malformed("arguments of a tool call that never began")
         self._draft.grow(len(piece))
         call.arguments.append(piece)
 
