@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pattern_core.models.embedded.blocks import SeenBlock
 from pattern_core.models.embedded.intents import Remember, Unknown, parse
-from pattern_core.models.text import json_object
+from pattern_core.models.text import as_str, json_object
 
 SENTENCES_MAX = 8
 SENTENCE_CHARS_MAX = 600
@@ -123,10 +123,10 @@ def hits_of(content: str) -> list[Excerpt]:
             found.append(
                 Excerpt(
                     text=text,
-                    kind=_text(hit.get("kind")) or "message",
-                    label=_text(hit.get("label")),
-                    role=_text(hit.get("role")),
-                    created_at=_text(hit.get("created_at")),
+                    kind=as_str(hit.get("kind")) or "message",
+                    label=as_str(hit.get("label")),
+                    role=as_str(hit.get("role")),
+                    created_at=as_str(hit.get("created_at")),
                 )
             )
     return found
@@ -136,10 +136,6 @@ def content_of(content: str) -> str | None:
     """The text of a block that a tool loaded, a JSON object `{"content"}`; None if it is no such."""
     text = json_object(content).get("content")
     return text if isinstance(text, str) else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def lines_of(blocks: Iterable[SeenBlock]) -> list[Excerpt]:

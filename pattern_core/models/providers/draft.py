@@ -195,18 +195,3 @@ def loads(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise Malformed(f"not a JSON object: {mended(text[:80])!r}")
     return value
-
-
-def as_dict(value: object) -> dict[str, object]:
-    """The value if it is an object, else an empty one: optional parts of foreign formats are often null."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_str(value: object) -> str:
-    """The value if it is a string, else ""."""
-    return value if isinstance(value, str) else ""
-
-
-def as_count(value: object) -> int | None:
-    """The value if it is a whole number from 0, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None

@@ -24,10 +24,11 @@ from pattern_core.models.model import (
     ReasoningEffort,
     Usage,
 )
-from pattern_core.models.providers.draft import Malformed, ReplyDraft, Unfinished, as_count, as_dict, as_str, loads
+from pattern_core.models.providers.draft import Malformed, ReplyDraft, Unfinished, loads
 from pattern_core.models.providers.encoding import GOOGLE, LOST_IMAGE, image_base64, plain_name, proof_of, signature_of
 from pattern_core.models.providers.failures import failure, vendor_words
 from pattern_core.models.providers.sse import StreamEvent
+from pattern_core.models.text import as_count, as_dict, as_str
 from pattern_core.models.tokens import estimate_usage
 
 STOP_MAX = 5  # sequences that the vendor takes

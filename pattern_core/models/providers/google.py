@@ -19,7 +19,6 @@ from urllib.parse import quote, urlsplit
 
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
-from pattern_core.models.providers.draft import as_dict, as_str
 from pattern_core.models.providers.exchange import (
     CONNECT_TIMEOUT_S,
     PLAIN_HEADERS,
@@ -29,6 +28,7 @@ from pattern_core.models.providers.exchange import (
 )
 from pattern_core.models.providers.gemini import GeminiDecoder, encode
 from pattern_core.models.providers.settings import ProviderSettings, Secret
+from pattern_core.models.text import as_dict, as_str
 
 if TYPE_CHECKING:
     import httpx2

@@ -16,16 +16,7 @@ from urllib.parse import urlsplit
 
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
-from pattern_core.models.providers.draft import (
-    CallDraft,
-    Malformed,
-    ReplyDraft,
-    Unfinished,
-    as_count,
-    as_dict,
-    as_str,
-    loads,
-)
+from pattern_core.models.providers.draft import CallDraft, Malformed, ReplyDraft, Unfinished, loads
 from pattern_core.models.providers.encoding import (
     CHAT,
     LOST_IMAGE,
@@ -40,7 +31,7 @@ from pattern_core.models.providers.encoding import (
 from pattern_core.models.providers.failures import failure, vendor_words
 from pattern_core.models.providers.openai_responses import effort_of, is_reasoning, sampling
 from pattern_core.models.providers.sse import StreamEvent
-from pattern_core.models.text import json_object
+from pattern_core.models.text import as_count, as_dict, as_str, json_object
 from pattern_core.models.tokens import estimate_usage
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer

@@ -15,16 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
-from pattern_core.models.providers.draft import (
-    CallDraft,
-    Malformed,
-    ReplyDraft,
-    Unfinished,
-    as_count,
-    as_dict,
-    as_str,
-    loads,
-)
+from pattern_core.models.providers.draft import CallDraft, Malformed, ReplyDraft, Unfinished, loads
 from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     OPENAI,
@@ -37,7 +28,7 @@ from pattern_core.models.providers.encoding import (
 )
 from pattern_core.models.providers.failures import failure, vendor_words
 from pattern_core.models.providers.sse import StreamEvent
-from pattern_core.models.text import json_object
+from pattern_core.models.text import as_count, as_dict, as_str, json_object
 from pattern_core.models.tokens import estimate_usage
 
 CALL_ID_CHARS_MAX = 64
