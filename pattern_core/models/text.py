@@ -1,4 +1,7 @@
-"""Text that models write: it may hold halves of characters (lone surrogates), and arguments that are no JSON."""
+"""What models and their servers write, read leniently.
+
+Text may hold halves of characters (lone surrogates), arguments may be no JSON, and values may be of another type.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,29 @@ class Joiner:
         """What was still held back: nothing, or U+FFFD for a half without its other."""
         rest, self._half = mended(self._half), ""
         return rest
+
+
+def as_dict(value: object) -> dict[str, object]:
+    """The value if it is an object, else an empty one: optional parts of foreign formats are often null."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_str(value: object) -> str:
+    """The value if it is a string, else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: object) -> int | None:
+    """The value if it is a whole number from 0, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
+
+
+def json_object(text: str | None) -> dict[str, object]:
+    """The JSON object that the text is; an empty one where it is none."""
+    try:
+        return as_dict(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
+        return {}
 
 
 def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:

@@ -11,7 +11,7 @@ from functools import partial
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.model import ModelReply
-from pattern_core.models.providers.signatures import GOOGLE, proof_of
+from pattern_core.models.providers.encoding import GOOGLE, proof_of
 from pattern_core.testing.wire import Entry, Play, WireRequest, document, events, serve_wire
 
 _FINISH = {

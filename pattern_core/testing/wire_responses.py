@@ -11,7 +11,8 @@ from functools import partial
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.model import ModelReply
-from pattern_core.models.providers.signatures import OPENAI, kept, proof_of
+from pattern_core.models.providers.encoding import OPENAI, proof_of
+from pattern_core.models.text import json_object
 from pattern_core.testing.wire import NO_SCRIPT, Entry, Play, WireRequest, events, serve_wire
 from pattern_core.testing.wire_openai import refuses
 
@@ -121,11 +122,11 @@ def _whole(part: Part, place: int) -> _Event:
     match part:
         case Text():
             content = [{"type": "output_text", "text": part.text, "annotations": []}]
-            phase = kept(proof_of(OPENAI, part.signature))
+            phase = json_object(proof_of(OPENAI, part.signature))
             return {"type": "message", "id": f"msg_{place}", "role": "assistant", "content": content, **phase}
         case Reasoning():
             summary = [{"type": "summary_text", "text": part.text}]
-            proof = kept(proof_of(OPENAI, part.signature))
+            proof = json_object(proof_of(OPENAI, part.signature))
             return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, **proof}
         case ToolCall():
             raw = part.invalid if part.invalid is not None else json.dumps(dict(part.arguments), ensure_ascii=False)

@@ -29,7 +29,7 @@ from pattern_core.images import (
 )
 from pattern_core.messages import Image, Message, Text, parts_from_json, parts_to_json, user
 from pattern_core.models.model import ModelRequest
-from pattern_core.models.providers.pictures import base64_of
+from pattern_core.models.providers.encoding import image_base64
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
@@ -98,7 +98,7 @@ def test_bytes_are_checked_and_named_by_their_digest() -> None:
     with pytest.raises(InvalidInput, match="8001 by 1 pixels"):
         image_of_bytes(wide)
     largest = image_of_bytes(PNG + bytes(IMAGE_BYTES_MAX - len(PNG)))
-    assert len(base64_of(largest) or "") <= 5 * 1024 * 1024
+    assert len(image_base64(largest) or "") <= 5 * 1024 * 1024
 
 
 def test_addresses_are_checked() -> None:

@@ -1,20 +1,50 @@
-"""Answers put together from what was found: sentences that share words with the question, as they stand; pure."""
+"""Answers: set phrases, and what was found, as sentences that share words with the question, as they stand; pure."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pattern_core.models.embedded.blocks import SeenBlock
 from pattern_core.models.embedded.intents import Remember, Unknown, parse
+from pattern_core.models.text import as_str, json_object
 
 SENTENCES_MAX = 8
 SENTENCE_CHARS_MAX = 600
 HITS_MAX = 100
 ALIKE = 0.55  # of all words of two sentences: then one is taken for a version of the other
 NEAR_ENOUGH = 0.6  # of the best sentence's score: two words of three are worth showing, one of two is not
+
+NO_MODEL = (
+    "I have no language model configured: I am a set of rules that remembers, finds, corrects and forgets. To give me a"
+    " model, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or describe a server of your own in pattern.toml under"
+    ' [providers.<name>] with kind = "openai" and its base_url; then set the agent\'s model_provider and model_name.'
+)
+WHAT_I_AM = (
+    "I am not a language model: I answer by rules (provider embedded, model rules-1), from my memory and from what was"
+    " said to me."
+)
+KNOWS_NOTHING_OF_YOU = "I know nothing about you yet. Tell me something, as in: remember that I live in Lisbon."
+HISTORY_STAYS = "What was said in our conversations and what is in my archive stays where it is."
+SMALL_TALK = {
+    "hello": "Hello! Tell me what to remember, or ask me what I know; “help” lists what I can do.",
+    "help": (
+        "Without a language model I can do this:\n"
+        "- remember that … (I keep it in my memory)\n"
+        "- what do you know about …? who is …? when did …?\n"
+        "- change … to … or: actually …, not …\n"
+        "- forget …, forget everything about …\n"
+        "- what did we talk about? what did we say about …?\n"
+        "- show me your memory\n"
+        "- tell NAME that … (a message to another agent)\n"
+        f"{NO_MODEL}"
+    ),
+    "thanks": "You are welcome.",
+    "bye": "Goodbye. I keep what you told me.",
+    "how_are_you": "I am rules, so always the same, thank you. What shall I remember or find?",
+    "never_mind": "All right.",
+}
 
 _WORD = re.compile(r"[^\W_]+")
 _SENTENCE = re.compile(
@@ -37,7 +67,7 @@ _MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Excerpt:
     """A piece of text with its origin: a block's label, or the kind, role and time of a search hit."""
 
     text: str
@@ -81,23 +111,22 @@ def unmarked(content: str) -> str:
     return content if found is None else found["text"]
 
 
-def hits_of(content: str) -> list[Found]:
+def hits_of(content: str) -> list[Excerpt]:
     """The hits of a search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`; none if it is no such."""
-    data = _result(content)
-    hits = data.get("hits")
-    found: list[Found] = []
+    hits = json_object(content).get("hits")
+    found: list[Excerpt] = []
     for hit in hits[:HITS_MAX] if isinstance(hits, list) else []:
         if not isinstance(hit, dict):
             continue
         text = hit.get("content") or hit.get("snippet")
         if isinstance(text, str):
             found.append(
-                Found(
+                Excerpt(
                     text=text,
-                    kind=_text(hit.get("kind")) or "message",
-                    label=_text(hit.get("label")),
-                    role=_text(hit.get("role")),
-                    created_at=_text(hit.get("created_at")),
+                    kind=as_str(hit.get("kind")) or "message",
+                    label=as_str(hit.get("label")),
+                    role=as_str(hit.get("role")),
+                    created_at=as_str(hit.get("created_at")),
                 )
             )
     return found
@@ -105,28 +134,16 @@ def hits_of(content: str) -> list[Found]:
 
 def content_of(content: str) -> str | None:
     """The text of a block that a tool loaded, a JSON object `{"content"}`; None if it is no such."""
-    text = _result(content).get("content")
+    text = json_object(content).get("content")
     return text if isinstance(text, str) else None
 
 
-def _result(content: str) -> dict[str, object]:
-    try:
-        data: object = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def lines_of(blocks: Iterable[SeenBlock]) -> list[Found]:
+def lines_of(blocks: Iterable[SeenBlock]) -> list[Excerpt]:
     """The lines of the blocks in view."""
-    return [Found(text=line, kind="block", label=block.label) for block in blocks for line in block.lines]
+    return [Excerpt(text=line, kind="block", label=block.label) for block in blocks for line in block.lines]
 
 
-def best_sentences(question: str, found: Sequence[Found], *, spoken: Iterable[str] = ()) -> list[Found]:
+def best_sentences(question: str, found: Sequence[Excerpt], *, spoken: Iterable[str] = ()) -> list[Excerpt]:
     """The sentences that share the most words with the question, best first, each once.
 
     Memory goes before what was said, and hides what reads like an earlier version of it. Questions and commands are no
@@ -136,7 +153,7 @@ def best_sentences(question: str, found: Sequence[Found], *, spoken: Iterable[st
     wanted = set(keywords(question))
     known = {_same(text) for text in spoken}
     remembered: list[set[str]] = []
-    scored: list[tuple[float, int, Found]] = []
+    scored: list[tuple[float, int, Excerpt]] = []
     for place, piece in enumerate(sorted(found, key=_bonus, reverse=True)):
         if piece.role == "tool" or _same(piece.text) in known:
             continue
@@ -158,7 +175,7 @@ def best_sentences(question: str, found: Sequence[Found], *, spoken: Iterable[st
     return [piece for score, _, piece in scored if score > enough][:SENTENCES_MAX]
 
 
-def _facts(piece: Found) -> list[str]:
+def _facts(piece: Excerpt) -> list[str]:
     if piece.role != "user":
         return sentences(piece.text)
     asked = parse(piece.text)
@@ -167,7 +184,7 @@ def _facts(piece: Found) -> list[str]:
     return [sentence for sentence in sentences(piece.text) if isinstance(parse(sentence), Unknown | Remember)]
 
 
-def _is_talk(piece: Found) -> bool:
+def _is_talk(piece: Excerpt) -> bool:
     return piece.kind in ("message", "messages")
 
 
@@ -175,7 +192,7 @@ def _alike(words: set[str], other: set[str]) -> bool:
     return len(words & other) > ALIKE * len(words | other)
 
 
-def _bonus(piece: Found) -> float:
+def _bonus(piece: Excerpt) -> float:
     if not _is_talk(piece):
         return 0.3
     return 0.0 if piece.role == "assistant" else 0.1
@@ -185,12 +202,12 @@ def _same(text: str) -> str:
     return " ".join(_WORD.findall(text.casefold()))
 
 
-def listed(found: Sequence[Found]) -> str:
+def listed(found: Sequence[Excerpt]) -> str:
     """The sentences as a list, each with its origin."""
     return "\n".join(f"- {piece.text} ({_origin(piece)})" for piece in found)
 
 
-def _origin(piece: Found) -> str:
+def _origin(piece: Excerpt) -> str:
     day = piece.created_at[:10]
     if piece.kind in ("block", "blocks"):
         return f"memory block {piece.label}" if piece.label else "memory"

@@ -10,9 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pattern_core.messages import Message, ToolResult
-from pattern_core.models.embedded import phrases
 from pattern_core.models.embedded.answers import (
-    Found,
+    HISTORY_STAYS,
+    KNOWS_NOTHING_OF_YOU,
+    NO_MODEL,
+    SMALL_TALK,
+    WHAT_I_AM,
+    Excerpt,
     best_sentences,
     content_of,
     hits_of,
@@ -55,16 +59,16 @@ LATELY_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """A tool to call."""
+class NextCall:
+    """A tool call to make now."""
 
     tool: str
     arguments: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """A call of this turn with its result."""
+class PastCall:
+    """A tool call of this turn with its result."""
 
     tool: str
     arguments: Mapping[str, object]
@@ -77,12 +81,12 @@ class Scene:
 
     said: str
     earlier: Sequence[Message]
-    done: Sequence[Done]
+    done: Sequence[PastCall]
     blocks: Sequence[SeenBlock]
     instructions: str
     tools: frozenset[str]
 
-    def results_of(self, tool: str, op: str | None = None) -> list[Done]:
+    def results_of(self, tool: str, op: str | None = None) -> list[PastCall]:
         """The calls made of a tool (with that `op`) in this turn."""
         return [one for one in self.done if one.tool == tool and (op is None or one.arguments.get("op") == op)]
 
@@ -102,7 +106,7 @@ def scene_of(request: ModelRequest) -> Scene:
         said=messages[start].text if start < len(messages) else "",
         earlier=messages[:start],
         done=[
-            Done(
+            PastCall(
                 tool=result.tool,
                 arguments=calls[result.call_id].arguments,
                 result=replace(result, content=unmarked(result.content)),
@@ -116,7 +120,7 @@ def scene_of(request: ModelRequest) -> Scene:
     )
 
 
-def next_move(scene: Scene) -> list[Act] | str:
+def next_move(scene: Scene) -> list[NextCall] | str:
     """The tools to call now, or the answer that ends the turn."""
     intent: Intent = parse(scene.said)
     match intent:
@@ -137,12 +141,12 @@ def next_move(scene: Scene) -> list[Act] | str:
         case WhoAreYou():
             return _introduce(scene)
         case SmallTalk():
-            return phrases.SMALL_TALK[intent.kind]
+            return SMALL_TALK[intent.kind]
         case Unknown():
-            return phrases.NO_MODEL
+            return NO_MODEL
 
 
-def _remember(scene: Scene, fact: str) -> list[Act] | str:
+def _remember(scene: Scene, fact: str) -> list[NextCall] | str:
     known = next((block.label for block in scene.blocks if fact in block.lines), None)
     if known is not None and not scene.done:
         return f"I know that already; it is in my memory block {known}."
@@ -150,9 +154,11 @@ def _remember(scene: Scene, fact: str) -> list[Act] | str:
     home = home_of(fact, scene.blocks)
     if not edits and not inserts and home is not None and "block_edit" in scene.tools:
         begin = "\n" if home.content and not home.content.endswith("\n") else ""
-        return [Act(tool="block_edit", arguments={"op": "append", "label": home.label, "content": f"{begin}{fact}\n"})]
+        return [
+            NextCall(tool="block_edit", arguments={"op": "append", "label": home.label, "content": f"{begin}{fact}\n"})
+        ]
     if not inserts and (not edits or scene.failure) and "recall" in scene.tools:
-        return [Act(tool="recall", arguments={"op": "insert", "content": fact})]
+        return [NextCall(tool="recall", arguments={"op": "insert", "content": fact})]
     if not scene.done:
         return "I cannot keep that: none of the tools that I may use writes to memory."
     if scene.failure:
@@ -163,15 +169,16 @@ def _remember(scene: Scene, fact: str) -> list[Act] | str:
     return f"I will remember that, {place}: {fact}"
 
 
-def _recall(scene: Scene, intent: Recall) -> list[Act] | str:
+def _recall(scene: Scene, intent: Recall) -> list[NextCall] | str:
     topic = intent.topic
     if topic.casefold() in ("me", "myself", "i"):
         human = [block for block in scene.blocks if block.label == "human"]
-        known = [Found(text=line, kind="block", label="human") for block in human for line in sentences(block.content)]
-        return f"This is what I know about you:\n{listed(known)}" if known else phrases.KNOWS_NOTHING_OF_YOU
-    acts = _search(scene, topic, "all")
-    if acts:
-        return acts
+        known = [
+            Excerpt(text=line, kind="block", label="human") for block in human for line in sentences(block.content)
+        ]
+        return f"This is what I know about you:\n{listed(known)}" if known else KNOWS_NOTHING_OF_YOU
+    if searches := _search(scene, topic, "all"):
+        return searches
     found = [*lines_of(scene.blocks), *(hit for one in scene.done for hit in hits_of(one.result.content))]
     best = best_sentences(topic, found, spoken=[scene.said])
     if best:
@@ -180,11 +187,11 @@ def _recall(scene: Scene, intent: Recall) -> list[Act] | str:
     if scene.failure:
         return f"I could not search. {scene.failure}"
     if intent.is_question:
-        return f"I find nothing in my memory that answers this. {phrases.NO_MODEL}"
-    return f"I find nothing about {topic} in my memory or in what we said. {phrases.NO_MODEL}"
+        return f"I find nothing in my memory that answers this. {NO_MODEL}"
+    return f"I find nothing about {topic} in my memory or in what we said. {NO_MODEL}"
 
 
-def _search(scene: Scene, topic: str, domain: str) -> list[Act]:
+def _search(scene: Scene, topic: str, domain: str) -> list[NextCall]:
     """The next search worth making: for the topic, then for its most telling word; none when both are done."""
     words = telling_words(topic)[:SEARCH_WORDS_MAX]
     tool = "search" if "search" in scene.tools else "recall" if "recall" in scene.tools else ""
@@ -199,15 +206,15 @@ def _search(scene: Scene, topic: str, domain: str) -> list[Act]:
             return []
     arguments: dict[str, object] = {"query": query, "limit": SEARCH_HITS}
     arguments |= {"domain": domain} if tool == "search" else {"op": "search"}
-    return [Act(tool=tool, arguments=arguments)]
+    return [NextCall(tool=tool, arguments=arguments)]
 
 
-def _forget(scene: Scene, intent: Forget) -> list[Act] | str:
+def _forget(scene: Scene, intent: Forget) -> list[NextCall] | str:
     if scene.done:
         if scene.failure:
             return f"I could not remove that. {scene.failure}"
         removed = "\n".join(f"- {line}" for one in scene.results_of("block_edit") for line in _removed(one))
-        return f"I removed this from my memory:\n{removed}\n{phrases.HISTORY_STAYS}"
+        return f"I removed this from my memory:\n{removed}\n{HISTORY_STAYS}"
     topic = intent.topic
     if not topic:
         return "I do not forget everything at once. Say about what, as in: forget everything about Ruth."
@@ -215,13 +222,13 @@ def _forget(scene: Scene, intent: Forget) -> list[Act] | str:
         return "I cannot forget that: none of the tools that I may use edits memory."
     exact, near = _candidates(scene, topic)
     if not exact and not near:
-        return f"I find nothing about {topic} in the memory blocks that I may edit. {phrases.HISTORY_STAYS}"
+        return f"I find nothing about {topic} in the memory blocks that I may edit. {HISTORY_STAYS}"
     if not exact or (len({line for _, line in exact}) > 1 and not intent.everything):
         return f"Which of these shall I forget?\n{_choices(exact or near)}\nSay it in more of its words."
     return _removals(exact)
 
 
-def _removals(candidates: Sequence[tuple[SeenBlock, str]]) -> list[Act]:
+def _removals(candidates: Sequence[tuple[SeenBlock, str]]) -> list[NextCall]:
     """One edit per block, so that no edit depends on another's having run."""
     lines: dict[str, list[str]] = {}
     for block, line in candidates:
@@ -230,7 +237,7 @@ def _removals(candidates: Sequence[tuple[SeenBlock, str]]) -> list[Act]:
     return [_edit(label, cut_lines(contents[label], unwanted)) for label, unwanted in lines.items()]
 
 
-def _removed(one: Done) -> list[str]:
+def _removed(one: PastCall) -> list[str]:
     """The lines that an edit took away."""
     old, new = str(one.arguments.get("old", "")), str(one.arguments.get("new", ""))
     if one.arguments.get("mode") == "nth":
@@ -238,7 +245,7 @@ def _removed(one: Done) -> list[str]:
     return [line for line in old.split("\n") if line.strip() and line not in new.split("\n")]
 
 
-def _correct(scene: Scene, intent: Correct) -> list[Act] | str:
+def _correct(scene: Scene, intent: Correct) -> list[NextCall] | str:
     if scene.done:
         if scene.failure:
             return f"I could not correct that. {scene.failure}"
@@ -273,19 +280,18 @@ def _candidates(scene: Scene, topic: str) -> tuple[list[tuple[SeenBlock, str]], 
 
 
 def _choices(candidates: Sequence[tuple[SeenBlock, str]]) -> str:
-    return listed([Found(text=line, kind="block", label=block.label) for block, line in candidates])
+    return listed([Excerpt(text=line, kind="block", label=block.label) for block, line in candidates])
 
 
-def _edit(label: str, edit: Rewrite) -> Act:
+def _edit(label: str, edit: Rewrite) -> NextCall:
     arguments = {"op": "replace", "label": label, "old": edit.old, "new": edit.new, "mode": edit.mode}
-    return Act(tool="block_edit", arguments=arguments)
+    return NextCall(tool="block_edit", arguments=arguments)
 
 
-def _talked(scene: Scene, topic: str) -> list[Act] | str:
+def _talked(scene: Scene, topic: str) -> list[NextCall] | str:
     if topic:
-        acts = _search(scene, topic, "conversations")
-        if acts:
-            return acts
+        if searches := _search(scene, topic, "conversations"):
+            return searches
         found = [hit for one in scene.done for hit in hits_of(one.result.content)]
         best = best_sentences(topic, found, spoken=[scene.said])
         return f"About {topic} I find:\n{listed(best)}" if best else f"I find nothing that we said about {topic}."
@@ -293,27 +299,27 @@ def _talked(scene: Scene, topic: str) -> list[Act] | str:
     if not lately:
         return "We have not talked about anything yet, as far as I can see."
     said = [
-        Found(text=" ".join(message.text.split())[:200], kind="message", role="user", created_at=message.created_at)
+        Excerpt(text=" ".join(message.text.split())[:200], kind="message", role="user", created_at=message.created_at)
         for message in lately
     ]
     return f"Lately we talked about this:\n{listed(said)}"
 
 
-def _send(scene: Scene, intent: Send) -> list[Act] | str:
+def _send(scene: Scene, intent: Send) -> list[NextCall] | str:
     if scene.done:
         return f"I could not send that. {scene.failure}" if scene.failure else f"I sent that to {intent.target}."
     if "send_message" not in scene.tools:
         return f"I cannot write to {intent.target}: I may not use the tool send_message."
     arguments = {"target_type": "agent", "target": intent.target, "content": intent.content}
-    return [Act(tool="send_message", arguments=arguments)]
+    return [NextCall(tool="send_message", arguments=arguments)]
 
 
-def _show(scene: Scene, label: str) -> list[Act] | str:
+def _show(scene: Scene, label: str) -> list[NextCall] | str:
     block = next((block for block in scene.blocks if block.label.casefold() == label.casefold()), None)
     if block is not None:
         return f"My memory block {block.label} says:\n{block.content}" if block.lines else f"{block.label} is empty."
     if label and not scene.done and "block" in scene.tools:
-        return [Act(tool="block", arguments={"op": "load", "label": label})]
+        return [NextCall(tool="block", arguments={"op": "load", "label": label})]
     if label:
         loaded = content_of(scene.done[-1].result.content) if scene.done and not scene.failure else None
         if loaded is not None:
@@ -329,4 +335,4 @@ def _introduce(scene: Scene) -> str:
     persona = next((block.content for block in scene.blocks if block.label == "persona" and block.lines), "")
     words = [*sentences(scene.instructions)[:4], *sentences(persona)[:4]]
     told = f"My instructions say: “{' '.join(words)}” " if words else ""
-    return f"{told}{phrases.WHAT_I_AM}"
+    return f"{told}{WHAT_I_AM}"

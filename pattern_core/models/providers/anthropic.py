@@ -11,9 +11,9 @@ from pattern_core.models.providers.claude import MessageDecoder, encode
 from pattern_core.models.providers.exchange import (
     CONNECT_TIMEOUT_S,
     PLAIN_HEADERS,
-    Connection,
     HttpResponse,
-    Wire,
+    OpenClient,
+    VendorConnection,
 )
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 
@@ -36,7 +36,7 @@ class AnthropicProvider:
         self._api_key = api_key
         self._base_url = base_url or BASE_URL
         self._omit = frozenset(omit)
-        self._connection = Connection(name, self._base_url, api_key, clock or SystemClock(), self._load)
+        self._connection = VendorConnection(name, self._base_url, api_key, clock or SystemClock(), self._load)
 
     @classmethod
     def from_settings(cls, name: str, settings: ProviderSettings) -> AnthropicProvider:
@@ -56,7 +56,7 @@ class AnthropicProvider:
         """Close the connections to the vendor."""
         await self._connection.aclose()
 
-    def _load(self) -> Wire:
+    def _load(self) -> OpenClient:
         import anthropic
         import httpx2
 
@@ -80,7 +80,7 @@ class AnthropicProvider:
             async with create(max_tokens=1, messages=[], model="", stream=True, extra_body=body) as response:
                 yield response.http_response
 
-        return Wire(
+        return OpenClient(
             post=post,
             errors=(anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError),
             timeouts=(anthropic.APITimeoutError, httpx2.TimeoutException),

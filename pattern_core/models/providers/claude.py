@@ -12,30 +12,24 @@ from dataclasses import replace
 
 from pattern_core.messages import Image, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
-from pattern_core.models.providers.draft import (
-    CallDraft,
-    Draft,
-    Garbled,
-    Unfinished,
-    as_count,
-    as_dict,
-    as_str,
-    loads,
+from pattern_core.models.providers.draft import CallDraft, Malformed, ReplyDraft, Unfinished, loads
+from pattern_core.models.providers.encoding import (
+    ANTHROPIC,
+    LOST_IMAGE,
+    REDACTED,
+    bound_proof,
+    closed_schema,
+    image_base64,
+    plain_id,
+    plain_name,
+    proof_of,
+    signature_of,
+    unbound_proof,
+    unmarked_proof,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.identifiers import plain_id, plain_name
-from pattern_core.models.providers.pictures import LOST, base64_of
-from pattern_core.models.providers.schemas import closed
-from pattern_core.models.providers.signatures import (
-    ANTHROPIC,
-    REDACTED,
-    bound,
-    marked,
-    proof_of,
-    unbound,
-    unmarked,
-)
-from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.providers.sse import StreamEvent
+from pattern_core.models.text import as_count, as_dict, as_str
 from pattern_core.models.tokens import estimate_usage
 
 CALL_ID_CHARS_MAX = 64
@@ -104,7 +98,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
         body["stop_sequences"] = list(request.stop)
     body |= reasoning
     if request.response_schema is not None:
-        answer = {"type": "json_schema", "schema": closed(request.response_schema)}
+        answer = {"type": "json_schema", "schema": closed_schema(request.response_schema)}
         body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
     return body | dict(request.extra)
 
@@ -215,19 +209,19 @@ def _encode_thought(part: Reasoning, model: str) -> _Block | None:
     """The thought as it came; None for unsigned ones and those of other models, which are refused."""
     if _BOUND.search(model):
         return None
-    if data := unbound(proof_of(REDACTED, part.signature), model):
+    if data := unbound_proof(proof_of(REDACTED, part.signature), model):
         return {"type": "redacted_thinking", "data": data}
-    proof = unmarked(part.signature) or unbound(proof_of(ANTHROPIC, part.signature), model)
+    proof = unmarked_proof(part.signature) or unbound_proof(proof_of(ANTHROPIC, part.signature), model)
     return {"type": "thinking", "thinking": part.text, "signature": proof} if proof else None
 
 
 def _encode_image(image: Image) -> _Block:
-    data = base64_of(image)
+    data = image_base64(image)
     if data is not None:
         return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
     if image.url is not None and image.url.startswith("https:"):  # the vendor fetches no others, and refuses them
         return {"type": "image", "source": {"type": "url", "url": image.url}}
-    return {"type": "text", "text": LOST}
+    return {"type": "text", "text": LOST_IMAGE}
 
 
 class MessageDecoder:
@@ -236,7 +230,7 @@ class MessageDecoder:
     def __init__(self, request: ModelRequest, provider: str) -> None:
         self._request = request
         self._provider = provider
-        self._draft = Draft(request)
+        self._draft = ReplyDraft(request)
         self._calls: dict[int, CallDraft] = {}
         self._counts: dict[str, int] = {}
         self._stop_reason: str | None = None
@@ -248,11 +242,11 @@ class MessageDecoder:
         """True after `message_stop`."""
         return self._is_done
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take one event; kinds that are not known are skipped, as the vendor asks.
 
         Raises:
-            Garbled: its data is no JSON object, or speaks of a block that never began.
+            Malformed: its data is no JSON object, or speaks of a block that never began.
             ModelError: it is an error message.
         """
         data = event.data.strip()
@@ -282,7 +276,7 @@ class MessageDecoder:
         """Take a message that was not streamed.
 
         Raises:
-            Garbled: it is none.
+            Malformed: it is none.
             ModelError: it is an error message.
         """
         if body.get("type") == "error" or "error" in body:
@@ -290,7 +284,7 @@ class MessageDecoder:
             raise failure(self._provider, None, words, code=code)
         content = body.get("content")
         if not isinstance(content, list):
-            raise Garbled(f"a document without content: {sorted(body)[:10]}")
+            raise Malformed(f"a document without content: {sorted(body)[:10]}")
         self._message_id = as_str(body.get("id"))[:200]
         self._stop_reason = as_str(body.get("stop_reason")) or "end_turn"
         self._count(body.get("usage"))
@@ -302,7 +296,7 @@ class MessageDecoder:
 
         Raises:
             Unfinished: no stop reason came.
-            Garbled: a call without a name.
+            Malformed: a call without a name.
         """
         if self._stop_reason is None:
             raise Unfinished
@@ -327,7 +321,8 @@ class MessageDecoder:
                 return deltas
             case "redacted_thinking":
                 self._draft.begin_words(is_reasoning=True)
-                self._draft.sign(marked(REDACTED, bound(self._request.model, as_str(block.get("data")))) or "")
+                proof = bound_proof(self._request.model, as_str(block.get("data")))
+                self._draft.sign(signature_of(REDACTED, proof) or "")
             case "tool_use" if index is not None:
                 call = self._draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
@@ -337,9 +332,9 @@ class MessageDecoder:
 
     def _signed(self, part: Part) -> Part:
         """The part; a thought's signature with whose it is."""
-        if not isinstance(part, Reasoning) or (proof := unmarked(part.signature)) is None:
+        if not isinstance(part, Reasoning) or (proof := unmarked_proof(part.signature)) is None:
             return part
-        return replace(part, signature=marked(ANTHROPIC, bound(self._request.model, proof)))
+        return replace(part, signature=signature_of(ANTHROPIC, bound_proof(self._request.model, proof)))
 
     def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
         match delta.get("type"):
@@ -352,7 +347,7 @@ class MessageDecoder:
             case "input_json_delta":
                 call = self._calls.get(-1 if index is None else index)
                 if call is None:
-                    raise Garbled("arguments of a tool call that never began")
+                    raise Malformed("arguments of a tool call that never began")
                 piece = as_str(delta.get("partial_json"))
                 self._draft.grow(len(piece))
                 call.arguments.append(piece)

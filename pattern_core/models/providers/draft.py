@@ -13,7 +13,7 @@ REPLY_CHARS_MAX = 4_000_000  # far above any model's output; a stream beyond it 
 CALLS_MAX = 256
 
 
-class Garbled(Exception):
+class Malformed(Exception):
     """What came breaks the vendor's format; the message says how."""
 
 
@@ -39,7 +39,7 @@ class CallDraft:
     signature: str | None = None
 
 
-class Draft:
+class ReplyDraft:
     """Collects a reply. All text that comes out is free of halves of characters."""
 
     def __init__(self, request: ModelRequest) -> None:
@@ -66,7 +66,7 @@ class Draft:
         """Add a piece of text or reasoning; returns what can be shown now.
 
         Raises:
-            Garbled: the reply is longer than `REPLY_CHARS_MAX`.
+            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
         """
         if not piece:
             return []
@@ -105,7 +105,7 @@ class Draft:
         """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is none.
 
         Raises:
-            Garbled: the reply is longer than `REPLY_CHARS_MAX`.
+            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
         """
         thoughts = [part for part in self._segments if isinstance(part, _Words) and part.is_reasoning]
         if not thoughts:
@@ -120,11 +120,11 @@ class Draft:
         """Begin a tool call after all that came before.
 
         Raises:
-            Garbled: there are more than `CALLS_MAX`.
+            Malformed: there are more than `CALLS_MAX`.
         """
         self._calls += 1
         if self._calls > CALLS_MAX:
-            raise Garbled(f"it called more than {CALLS_MAX} tools at once")
+            raise Malformed(f"it called more than {CALLS_MAX} tools at once")
         call = CallDraft(call_id, tool)
         self._segments.append(call)
         return call
@@ -133,11 +133,11 @@ class Draft:
         """Count `chars` characters more.
 
         Raises:
-            Garbled: the reply is longer than `REPLY_CHARS_MAX`.
+            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
         """
         self._chars += chars
         if self._chars > REPLY_CHARS_MAX:
-            raise Garbled(f"it is longer than {REPLY_CHARS_MAX} characters")
+            raise Malformed(f"it is longer than {REPLY_CHARS_MAX} characters")
 
     def parts(self, *, is_cut: bool = False) -> tuple[Part, ...]:
         """The parts so far; ids that did not come are made up, empty text is left out.
@@ -146,7 +146,7 @@ class Draft:
         it is not one without arguments.
 
         Raises:
-            Garbled: a tool call came without the tool's name.
+            Malformed: a tool call came without the tool's name.
         """
         made: list[Part] = []
         seen_ids = self._earlier_ids() if self.has_calls else set()
@@ -174,7 +174,7 @@ class Draft:
 
     def _call(self, draft: CallDraft, index: int, seen_ids: set[str]) -> ToolCall:
         if not draft.tool:
-            raise Garbled("it called a tool without a name")
+            raise Malformed("it called a tool without a name")
         call_id = mended(draft.call_id)
         if not call_id or call_id in seen_ids:  # results are told apart by these ids, and some servers begin anew
             call_id = made_up_call_id(self._request, index)
@@ -186,27 +186,12 @@ def loads(text: str) -> dict[str, object]:
     """The JSON object of an event.
 
     Raises:
-        Garbled: it is none.
+        Malformed: it is none.
     """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Garbled(f"not JSON: {mended(text[:80])!r}") from error
+        raise Malformed(f"not JSON: {mended(text[:80])!r}") from error
     if not isinstance(value, dict):
-        raise Garbled(f"not a JSON object: {mended(text[:80])!r}")
+        raise Malformed(f"not a JSON object: {mended(text[:80])!r}")
     return value
-
-
-def as_dict(value: object) -> dict[str, object]:
-    """The value if it is an object, else an empty one: optional parts of foreign formats are often null."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_str(value: object) -> str:
-    """The value if it is a string, else ""."""
-    return value if isinstance(value, str) else ""
-
-
-def as_count(value: object) -> int | None:
-    """The value if it is a whole number from 0, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None

@@ -53,7 +53,7 @@ def reply_to(request: ModelRequest) -> ModelReply:
         parts: tuple[Part, ...] = (Text(text=text),)
     else:
         parts = tuple(
-            ToolCall(call_id=made_up_call_id(request, index), tool=act.tool, arguments=dict(act.arguments))
-            for index, act in enumerate(move)
+            ToolCall(call_id=made_up_call_id(request, index), tool=call.tool, arguments=dict(call.arguments))
+            for index, call in enumerate(move)
         )
     return ModelReply(parts=parts, finish_reason=finish, usage=estimate_usage(request, parts))

@@ -17,11 +17,11 @@ import trio
 from pattern_core.ids import Clock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, OnDelta, RateStatus, TextDelta
-from pattern_core.models.providers.draft import Garbled, Unfinished, loads
-from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_now_ms, vendor_words
-from pattern_core.models.providers.rates import rate_status
+from pattern_core.models.providers.draft import Malformed, Unfinished, loads
+from pattern_core.models.providers.failures import failure, shortened, vendor_words
+from pattern_core.models.providers.rates import rate_status, retry_after_s, vendor_now_ms
 from pattern_core.models.providers.settings import Secret
-from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, ServerEvent
+from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, StreamEvent
 
 CONNECT_TIMEOUT_S = 10.0
 DRAIN_S = 0.1  # after the reply, for the end of the body, so that the connection can be used again
@@ -33,14 +33,14 @@ _SIGN_OF_LIFE = TextDelta(text="")
 
 
 class Decoder(Protocol):
-    """Turns a vendor's events into a reply; pure. Errors are `Garbled`, or a `ModelError` that the stream reports."""
+    """Turns a vendor's events into a reply; pure. Errors are `Malformed`, or a `ModelError` that the stream reports."""
 
     @property
     def is_done(self) -> bool:
         """True once the vendor has said that nothing more comes."""
         ...
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take the next event; returns what can be shown now."""
         ...
 
@@ -49,7 +49,7 @@ class Decoder(Protocol):
         ...
 
     def reply(self, request_id: str | None) -> ModelReply:
-        """The reply, at the end; raises `Unfinished` if the vendor did not end it, `Garbled` if it makes no sense."""
+        """The reply, at the end; raises `Unfinished` if the vendor did not end it, `Malformed` if it makes no sense."""
         ...
 
 
@@ -71,7 +71,7 @@ class HttpResponse(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
+class OpenClient:
     """A vendor's client, loaded and open.
 
     `post` sends a body and yields the response; `errors` are all classes that it and reading may raise, `timeouts`,
@@ -86,18 +86,18 @@ class Wire:
     close: Callable[[], Awaitable[None]]
 
 
-class Connection:
+class VendorConnection:
     """A provider's lazily loaded client. Loading imports a large library: a second of work, in a thread, once."""
 
     def __init__(
-        self, name: str, base_url: str, api_key: Secret | None, clock: Clock, load: Callable[[], Wire]
+        self, name: str, base_url: str, api_key: Secret | None, clock: Clock, load: Callable[[], OpenClient]
     ) -> None:
         self._name = name
         self._host = urlsplit(base_url).netloc.rpartition("@")[2]
         self._api_key = api_key
         self._clock = clock
         self._load = load
-        self._wire: Wire | None = None
+        self._client: OpenClient | None = None
         self._loading = trio.Lock()
 
     async def converse(self, body: dict[str, object], decoder: Decoder, on_delta: OnDelta) -> ModelReply:
@@ -106,21 +106,21 @@ class Connection:
         Raises:
             ModelError: for every way in which this fails.
         """
-        wire = await self._opened()
+        client = await self._opened()
         async with AsyncExitStack() as stack:
             try:
-                response = await stack.enter_async_context(wire.post(body))
-            except wire.errors as error:
-                raise self._translated(error, wire) from error
+                response = await stack.enter_async_context(client.post(body))
+            except client.errors as error:
+                raise self._translated(error, client) from error
             rate = self._rate(response.headers)
             request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
             chunks = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
-            reader = _Reader(chunks, self._translated, wire)
+            reader = _Reader(chunks, self._translated, client)
             stack.push_async_callback(reader.finish, 0.0)
             try:
                 await self._read(response, reader, decoder, on_delta)
                 return replace(decoder.reply(request_id), rate=rate)
-            except (Garbled, EventTooLong) as error:
+            except (Malformed, EventTooLong) as error:
                 raise self._garbage(str(error)) from error
             except Unfinished as error:
                 raise ModelUnreachable(
@@ -129,20 +129,20 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close the client's connections; it opens again with the next question."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            await wire.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
-    async def _opened(self) -> Wire:
+    async def _opened(self) -> OpenClient:
         async with self._loading:
-            if self._wire is None:
-                self._wire = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
-            return self._wire
+            if self._client is None:
+                self._client = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+            return self._client
 
     async def _read(self, response: HttpResponse, reader: _Reader, decoder: Decoder, on_delta: OnDelta) -> None:
         kind = response.headers.get("content-type", "").lower()
         if "html" in kind:
-            raise Garbled(f"a page ({kind}) instead of an answer; is the base_url right?")
+            raise Malformed(f"a page ({kind}) instead of an answer; is the base_url right?")
         if "json" in kind:
             for delta in decoder.whole(loads(await reader.rest())):
                 await on_delta(delta)
@@ -155,7 +155,7 @@ class Connection:
                 return
         await self._pass_on(events.end(), decoder, on_delta)
 
-    async def _pass_on(self, events: list[ServerEvent], decoder: Decoder, on_delta: OnDelta) -> None:
+    async def _pass_on(self, events: list[StreamEvent], decoder: Decoder, on_delta: OnDelta) -> None:
         has_shown = False
         for event in events:
             if decoder.is_done:
@@ -173,12 +173,12 @@ class Connection:
     def _garbage(self, why: str) -> ModelGarbage:
         return ModelGarbage(f"{self._name} sent what is not in its format: {self._redacted(why)}", provider=self._name)
 
-    def _translated(self, error: Exception, wire: Wire) -> ModelError:
-        if isinstance(error, wire.timeouts):
+    def _translated(self, error: Exception, client: OpenClient) -> ModelError:
+        if isinstance(error, client.timeouts):
             return ModelTimeout(
                 f"No connection to {self._name} ({self._host}) within {CONNECT_TIMEOUT_S:g} s.", provider=self._name
             )
-        if isinstance(error, wire.statuses):
+        if isinstance(error, client.statuses):
             response = getattr(error, "response")  # noqa: B009 - both vendors' errors have it; neither is imported here
             words, code = vendor_words(getattr(error, "body", None))
             headers = {name.lower(): value for name, value in response.headers.items()}
@@ -188,7 +188,7 @@ class Connection:
             return refused
         cause = error.__cause__ or error
         why = self._redacted(str(cause) or type(cause).__name__)
-        if isinstance(error, wire.undecodable):
+        if isinstance(error, client.undecodable):
             return self._garbage(why)
         return ModelUnreachable(
             f"The connection to {self._name} ({self._host}) failed: {why}. Does it run, and is the base_url right?",
@@ -205,11 +205,14 @@ class _Reader:
     """The chunks of a body, with the failures of reading translated; `on_delta` runs outside of that."""
 
     def __init__(
-        self, chunks: AsyncGenerator[bytes, None], translated: Callable[[Exception, Wire], ModelError], wire: Wire
+        self,
+        chunks: AsyncGenerator[bytes, None],
+        translated: Callable[[Exception, OpenClient], ModelError],
+        client: OpenClient,
     ) -> None:
         self._chunks = chunks
         self._translated = translated
-        self._wire = wire
+        self._client = client
 
     async def next(self) -> bytes | None:
         """The next chunk, None at the end of the body."""
@@ -217,16 +220,16 @@ class _Reader:
             return await anext(self._chunks)
         except StopAsyncIteration:
             return None
-        except self._wire.errors as error:
-            raise self._translated(error, self._wire) from error
+        except self._client.errors as error:
+            raise self._translated(error, self._client) from error
 
     async def rest(self) -> str:
-        """The rest of the body as text; raises `Garbled` beyond `EVENT_BYTES_MAX` bytes."""
+        """The rest of the body as text; raises `Malformed` beyond `EVENT_BYTES_MAX` bytes."""
         body = bytearray()
         while (chunk := await self.next()) is not None:
             body += chunk
             if len(body) > EVENT_BYTES_MAX:
-                raise Garbled(f"an answer of more than {EVENT_BYTES_MAX} bytes")
+                raise Malformed(f"an answer of more than {EVENT_BYTES_MAX} bytes")
         return body.decode("utf-8", "replace")
 
     async def finish(self, timeout_s: float) -> None:

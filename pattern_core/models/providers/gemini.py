@@ -24,12 +24,11 @@ from pattern_core.models.model import (
     ReasoningEffort,
     Usage,
 )
-from pattern_core.models.providers.draft import Draft, Garbled, Unfinished, as_count, as_dict, as_str, loads
+from pattern_core.models.providers.draft import Malformed, ReplyDraft, Unfinished, loads
+from pattern_core.models.providers.encoding import GOOGLE, LOST_IMAGE, image_base64, plain_name, proof_of, signature_of
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.identifiers import plain_name
-from pattern_core.models.providers.pictures import LOST, base64_of
-from pattern_core.models.providers.signatures import GOOGLE, marked, proof_of
-from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.providers.sse import StreamEvent
+from pattern_core.models.text import as_count, as_dict, as_str
 from pattern_core.models.tokens import estimate_usage
 
 STOP_MAX = 5  # sequences that the vendor takes
@@ -176,13 +175,13 @@ def _encode_part(part: Part, role: str) -> _Part | None:
 
 
 def _encode_image(image: Image) -> _Part:
-    data = base64_of(image)
+    data = image_base64(image)
     if data is not None:
         return {"inlineData": {"mimeType": image.media_type, "data": data}}
     if image.url is not None:
         kind = image.media_type or mimetypes.guess_type(image.url)[0] or "image/jpeg"
         return {"fileData": {"mimeType": kind, "fileUri": image.url}}
-    return {"text": LOST}
+    return {"text": LOST_IMAGE}
 
 
 def _signed(proof: str | None) -> dict[str, object]:
@@ -202,16 +201,16 @@ class GeminiDecoder:
     def __init__(self, request: ModelRequest, provider: str) -> None:
         self._request = request
         self._provider = provider
-        self._draft = Draft(request)
+        self._draft = ReplyDraft(request)
         self._finish = ""
         self._usage: Usage | None = None
         self._response_id = ""
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take one chunk.
 
         Raises:
-            Garbled: it is no chunk of generated content, or the model failed at the format of a call.
+            Malformed: it is no chunk of generated content, or the model failed at the format of a call.
             ModelError: it is an error message, or says that the prompt was blocked.
         """
         data = event.data.strip()
@@ -223,7 +222,7 @@ class GeminiDecoder:
         """Take an answer that was not streamed.
 
         Raises:
-            Garbled: it is none.
+            Malformed: it is none.
             ModelError: it is an error message, or says that the prompt was blocked.
         """
         return self._take(body)
@@ -233,7 +232,7 @@ class GeminiDecoder:
 
         Raises:
             Unfinished: no finish reason came.
-            Garbled: a call without a name.
+            Malformed: a call without a name.
         """
         if not self._finish:
             raise Unfinished
@@ -264,7 +263,7 @@ class GeminiDecoder:
         self._finish = as_str(candidate.get("finishReason")) or self._finish
         if self._finish in _BROKEN_CALLS:
             said = as_str(candidate.get("finishMessage")) or "no more is known"
-            raise Garbled(f"the model broke off while it called a tool ({self._finish}: {said[:200]})")
+            raise Malformed(f"the model broke off while it called a tool ({self._finish}: {said[:200]})")
         return deltas
 
     def _refuse_blocked(self, chunk: Mapping[str, object]) -> None:
@@ -274,10 +273,10 @@ class GeminiDecoder:
             words = f"the prompt was blocked ({reason}); change what the agent was told or shown."
             raise failure(self._provider, 400, words, code="blocked")
         if "usageMetadata" not in chunk and "responseId" not in chunk:
-            raise Garbled(f"a chunk without candidates: {sorted(chunk)[:10]}")
+            raise Malformed(f"a chunk without candidates: {sorted(chunk)[:10]}")
 
     def _take_part(self, part: Mapping[str, object]) -> list[Delta]:
-        proof = marked(GOOGLE, as_str(part.get("thoughtSignature")))
+        proof = signature_of(GOOGLE, as_str(part.get("thoughtSignature")))
         called = part.get("functionCall")
         if isinstance(called, dict):
             call = self._draft.begin_call(as_str(called.get("id")), as_str(called.get("name")))

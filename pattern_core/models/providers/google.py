@@ -19,10 +19,16 @@ from urllib.parse import quote, urlsplit
 
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
-from pattern_core.models.providers.draft import as_dict, as_str
-from pattern_core.models.providers.exchange import CONNECT_TIMEOUT_S, PLAIN_HEADERS, Connection, HttpResponse, Wire
+from pattern_core.models.providers.exchange import (
+    CONNECT_TIMEOUT_S,
+    PLAIN_HEADERS,
+    HttpResponse,
+    OpenClient,
+    VendorConnection,
+)
 from pattern_core.models.providers.gemini import GeminiDecoder, encode
 from pattern_core.models.providers.settings import ProviderSettings, Secret
+from pattern_core.models.text import as_dict, as_str
 
 if TYPE_CHECKING:
     import httpx2
@@ -36,7 +42,7 @@ _HAS_VERSION = re.compile(r"/v\d\w*$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """What is kept of a response that is no answer, in the form in which `Connection` looks at it."""
+    """What is kept of a response that is no answer, in the form in which `VendorConnection` looks at it."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -68,7 +74,7 @@ class GoogleProvider:
         address = (base_url or BASE_URL).rstrip("/")
         self._address = address if _HAS_VERSION.search(urlsplit(address).path) else f"{address}/v1beta"
         self._omit = frozenset(omit)
-        self._connection = Connection(name, self._address, api_key, clock or SystemClock(), self._load)
+        self._connection = VendorConnection(name, self._address, api_key, clock or SystemClock(), self._load)
 
     @classmethod
     def from_settings(cls, name: str, settings: ProviderSettings) -> GoogleProvider:
@@ -89,7 +95,7 @@ class GoogleProvider:
         """Close the connections to the vendor."""
         await self._connection.aclose()
 
-    def _load(self) -> Wire:
+    def _load(self) -> OpenClient:
         import httpx2
 
         client = httpx2.AsyncClient(
@@ -107,7 +113,7 @@ class GoogleProvider:
                     raise await _refused(response)
                 yield response
 
-        return Wire(
+        return OpenClient(
             post=post,
             errors=(_Refused, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError),
             timeouts=(httpx2.TimeoutException,),

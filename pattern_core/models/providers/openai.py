@@ -10,7 +10,13 @@ from contextlib import asynccontextmanager
 
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
-from pattern_core.models.providers.exchange import CONNECT_TIMEOUT_S, PLAIN_HEADERS, Connection, HttpResponse, Wire
+from pattern_core.models.providers.exchange import (
+    CONNECT_TIMEOUT_S,
+    PLAIN_HEADERS,
+    HttpResponse,
+    OpenClient,
+    VendorConnection,
+)
 from pattern_core.models.providers.openai_chat import ChatDecoder, Server, encode
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses
 from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
@@ -42,7 +48,7 @@ class OpenAIProvider:
         self._base_url = base_url or BASE_URL
         self._server = Server.at(name, self._base_url)
         self._omit = frozenset(omit)
-        self._connection = Connection(name, self._base_url, api_key, clock or SystemClock(), self._load)
+        self._connection = VendorConnection(name, self._base_url, api_key, clock or SystemClock(), self._load)
 
     @classmethod
     def from_settings(cls, name: str, settings: ProviderSettings) -> OpenAIProvider:
@@ -63,7 +69,7 @@ class OpenAIProvider:
         """Close the connections to the vendor."""
         await self._connection.aclose()
 
-    def _load(self) -> Wire:
+    def _load(self) -> OpenClient:
         import httpx2
         import openai
 
@@ -90,7 +96,7 @@ class OpenAIProvider:
             async with create(model="", messages=[], stream=True, extra_body=body) as response:
                 yield response.http_response
 
-        return Wire(
+        return OpenClient(
             post=post,
             errors=(openai.OpenAIError, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError),
             timeouts=(openai.APITimeoutError, httpx2.TimeoutException),

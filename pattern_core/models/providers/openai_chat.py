@@ -16,23 +16,22 @@ from urllib.parse import urlsplit
 
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
-from pattern_core.models.providers.draft import (
-    CallDraft,
-    Draft,
-    Garbled,
-    Unfinished,
-    as_count,
-    as_dict,
-    as_str,
-    loads,
+from pattern_core.models.providers.draft import CallDraft, Malformed, ReplyDraft, Unfinished, loads
+from pattern_core.models.providers.encoding import (
+    CHAT,
+    LOST_IMAGE,
+    image_url,
+    is_strict_schema,
+    nine_id,
+    plain_name,
+    proof_of,
+    short_id,
+    signature_of,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.identifiers import nine_id, plain_name, short_id
 from pattern_core.models.providers.openai_responses import effort_of, is_reasoning, sampling
-from pattern_core.models.providers.pictures import LOST, url_of
-from pattern_core.models.providers.schemas import is_strict
-from pattern_core.models.providers.signatures import CHAT, kept, marked, proof_of
-from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.providers.sse import StreamEvent
+from pattern_core.models.text import as_count, as_dict, as_str, json_object
 from pattern_core.models.tokens import estimate_usage
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
@@ -113,7 +112,7 @@ def encode(request: ModelRequest, server: Server) -> _Encoded:
             body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if request.response_schema is not None:
         schema = dict(request.response_schema)
-        answer = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
+        answer = {"name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": answer}
     if request.stop and not is_reasoning(request.model):
         body["stop"] = list(request.stop)
@@ -205,10 +204,10 @@ def _encode_content(message: Message) -> str | list[_Encoded]:
         match part:
             case Text():
                 content.append({"type": "text", "text": part.text})
-            case Image() if (url := url_of(part)) is not None:
+            case Image() if (url := image_url(part)) is not None:
                 content.append({"type": "image_url", "image_url": {"url": url}})
             case Image():
-                content.append({"type": "text", "text": LOST})
+                content.append({"type": "text", "text": LOST_IMAGE})
     return content
 
 
@@ -218,7 +217,7 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> _Encoded:
     function = {"name": plain_name(call.tool), "arguments": arguments}
     encoded: _Encoded = {"id": _id(call.call_id, model, server), "type": "function", "function": function}
     proof = proof_of(CHAT, call.signature)
-    return encoded if proof is None else {**encoded, "extra_content": kept(proof)}
+    return encoded if proof is None else {**encoded, "extra_content": json_object(proof)}
 
 
 def _encode_thoughts(message: Message, server: Server) -> _Encoded:
@@ -227,7 +226,7 @@ def _encode_thoughts(message: Message, server: Server) -> _Encoded:
     for part in message.parts:
         if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
             continue
-        proof = kept(signature)
+        proof = json_object(signature)
         if proof.get("server") != server.name:
             continue
         field = as_str(proof.get("field"))
@@ -250,7 +249,7 @@ class ChatDecoder:
     def __init__(self, request: ModelRequest, provider: str) -> None:
         self._request = request
         self._provider = provider
-        self._draft = Draft(request)
+        self._draft = ReplyDraft(request)
         self._calls: dict[int, CallDraft] = {}
         self._last_call: CallDraft | None = None
         self._finish: str | None = None
@@ -265,11 +264,11 @@ class ChatDecoder:
         """True after `[DONE]`."""
         return self._is_done
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take one chunk.
 
         Raises:
-            Garbled: it is no chunk of a chat completion.
+            Malformed: it is no chunk of a chat completion.
             ModelError: it is an error message.
         """
         data = event.data.strip()
@@ -287,7 +286,7 @@ class ChatDecoder:
         """Take a completion that was not streamed.
 
         Raises:
-            Garbled: it is none.
+            Malformed: it is none.
             ModelError: it is an error message.
         """
         deltas = self._take(body, "message")
@@ -299,13 +298,13 @@ class ChatDecoder:
 
         Raises:
             Unfinished: neither a finish reason nor `[DONE]` came.
-            Garbled: nothing came before `[DONE]`, or a call without a name.
+            Malformed: nothing came before `[DONE]`, or a call without a name.
         """
         if self._finish is None:
             if not self._is_done:
                 raise Unfinished
             if self._draft.is_empty:
-                raise Garbled("the stream ended without an answer")
+                raise Malformed("the stream ended without an answer")
         finish = _FINISH.get(self._finish or "stop", "other")
         self._sign_thoughts()
         parts = self._draft.parts(is_cut=finish == "length")
@@ -325,7 +324,7 @@ class ChatDecoder:
         if not isinstance(choices, list):
             if "usage" in chunk or "id" in chunk:
                 return []
-            raise Garbled(f"a chunk without choices: {sorted(chunk)[:10]}")
+            raise Malformed(f"a chunk without choices: {sorted(chunk)[:10]}")
         if not choices:
             return []
         choice = as_dict(choices[0])
@@ -369,7 +368,7 @@ class ChatDecoder:
         if extra := as_dict(piece.get("extra_content")):  # Google's compatible server asks for it back
             proof = json.dumps(extra)
             self._draft.grow(len(proof))
-            call.signature = marked(CHAT, proof)
+            call.signature = signature_of(CHAT, proof)
         arguments = function.get("arguments")
         text = json.dumps(arguments) if isinstance(arguments, dict | list) else as_str(arguments)
         self._draft.grow(len(text))
@@ -395,8 +394,8 @@ class ChatDecoder:
             return
         proof = {"server": self._provider, "field": self._thought_field}
         self._draft.sign_thoughts(
-            marked(CHAT, json.dumps(proof)) or "",
-            last=marked(CHAT, json.dumps({**proof, _DETAILS: self._details})) if self._details else None,
+            signature_of(CHAT, json.dumps(proof)) or "",
+            last=signature_of(CHAT, json.dumps({**proof, _DETAILS: self._details})) if self._details else None,
         )
 
 

@@ -15,22 +15,20 @@ from collections.abc import Iterator, Mapping
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
-from pattern_core.models.providers.draft import (
-    CallDraft,
-    Draft,
-    Garbled,
-    Unfinished,
-    as_count,
-    as_dict,
-    as_str,
-    loads,
+from pattern_core.models.providers.draft import CallDraft, Malformed, ReplyDraft, Unfinished, loads
+from pattern_core.models.providers.encoding import (
+    LOST_IMAGE,
+    OPENAI,
+    image_url,
+    is_strict_schema,
+    plain_name,
+    proof_of,
+    short_id,
+    signature_of,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.identifiers import plain_name, short_id
-from pattern_core.models.providers.pictures import LOST, url_of
-from pattern_core.models.providers.schemas import is_strict
-from pattern_core.models.providers.signatures import OPENAI, kept, marked, proof_of
-from pattern_core.models.providers.sse import ServerEvent
+from pattern_core.models.providers.sse import StreamEvent
+from pattern_core.models.text import as_count, as_dict, as_str, json_object
 from pattern_core.models.tokens import estimate_usage
 
 CALL_ID_CHARS_MAX = 64
@@ -87,7 +85,7 @@ def encode_response(request: ModelRequest) -> dict[str, object]:
         body["reasoning"] = {"summary": "auto", **({} if effort is None else {"effort": effort})}
     if request.response_schema is not None:
         schema = dict(request.response_schema)
-        answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict(schema)}
+        answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
         body["text"] = {"format": answer}
     return body | sampling(request) | dict(request.extra)
 
@@ -144,12 +142,12 @@ def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
     waiting: list[_Item] = []
     for part in parts:
         match part:
-            case Reasoning() if proof := kept(proof_of(OPENAI, part.signature)):
+            case Reasoning() if proof := json_object(proof_of(OPENAI, part.signature)):
                 summary = [{"type": "summary_text", "text": part.text}] if part.text else []
                 item = {"id": as_str(proof.get("id")), "encrypted_content": as_str(proof.get("encrypted_content"))}
                 waiting.append({"type": "reasoning", **item, "summary": summary})
             case Text() if part.text:
-                said = as_str(kept(proof_of(OPENAI, part.signature)).get("phase"))
+                said = as_str(json_object(proof_of(OPENAI, part.signature)).get("phase"))
                 phase = {"phase": said} if said else {}
                 content = [{"type": "output_text", "text": part.text}]
                 yield from waiting
@@ -173,8 +171,9 @@ def _encode_input(part: Part) -> _Item | None:
         case Text():
             return {"type": "input_text", "text": part.text}
         case Image():
-            url = url_of(part)
-            return {"type": "input_text", "text": LOST} if url is None else {"type": "input_image", "image_url": url}
+            if (url := image_url(part)) is not None:
+                return {"type": "input_image", "image_url": url}
+            return {"type": "input_text", "text": LOST_IMAGE}
     return None
 
 
@@ -184,7 +183,7 @@ class ResponseDecoder:
     def __init__(self, request: ModelRequest, provider: str) -> None:
         self._request = request
         self._provider = provider
-        self._draft = Draft(request)
+        self._draft = ReplyDraft(request)
         self._calls: dict[int, CallDraft] = {}
         self._seen: set[int] = set()  # places of the items that have begun
         self._finish: FinishReason | None = None
@@ -196,11 +195,11 @@ class ResponseDecoder:
         """True after the response has ended, completed or not."""
         return self._finish is not None
 
-    def feed(self, event: ServerEvent) -> list[Delta]:
+    def feed(self, event: StreamEvent) -> list[Delta]:
         """Take one event; kinds that are not known are skipped.
 
         Raises:
-            Garbled: its data is no JSON object, or speaks of a call that never began.
+            Malformed: its data is no JSON object, or speaks of a call that never began.
             ModelError: it says that the response failed.
         """
         data = event.data.strip()
@@ -233,11 +232,11 @@ class ResponseDecoder:
         """Take a response that was not streamed.
 
         Raises:
-            Garbled: it is none.
+            Malformed: it is none.
             ModelError: it failed.
         """
         if not isinstance(body.get("output"), list) and not body.get("error"):
-            raise Garbled(f"a document without output: {sorted(body)[:10]}")
+            raise Malformed(f"a document without output: {sorted(body)[:10]}")
         return self._end(body)
 
     def reply(self, request_id: str | None) -> ModelReply:
@@ -245,7 +244,7 @@ class ResponseDecoder:
 
         Raises:
             Unfinished: the response did not end.
-            Garbled: a call without a name.
+            Malformed: a call without a name.
         """
         if self._finish is None:
             raise Unfinished
@@ -276,7 +275,7 @@ class ResponseDecoder:
     def _extend(self, place: int | None, piece: str) -> None:
         call = self._calls.get(-1 if place is None else place)
         if call is None:
-            raise Garbled("arguments of a tool call that never began")
+            raise Malformed("arguments of a tool call that never began")
         self._draft.grow(len(piece))
         call.arguments.append(piece)
 
@@ -309,9 +308,9 @@ class ResponseDecoder:
         match item:
             case {"type": "reasoning", "encrypted_content": str(encrypted)} if encrypted:
                 proof = json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted})
-                self._draft.sign(marked(OPENAI, proof) or "")
+                self._draft.sign(signature_of(OPENAI, proof) or "")
             case {"type": "message", "phase": str(phase)} if phase:
-                self._draft.sign_words(marked(OPENAI, json.dumps({"phase": phase})) or "", is_reasoning=False)
+                self._draft.sign_words(signature_of(OPENAI, json.dumps({"phase": phase})) or "", is_reasoning=False)
 
     def _end(self, response: Mapping[str, object]) -> list[Delta]:
         self._response_id = self._response_id or as_str(response.get("id"))[:200]

@@ -23,7 +23,7 @@ class EventTooLong(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerEvent:
+class StreamEvent:
     """One event; `event` is "" where the stream names none. Bytes that are not UTF-8 became U+FFFD."""
 
     event: str
@@ -41,7 +41,7 @@ class EventDecoder:
         self._size = 0
         self._begun = False
 
-    def feed(self, chunk: bytes) -> list[ServerEvent]:
+    def feed(self, chunk: bytes) -> list[StreamEvent]:
         """The events that `chunk` completes, in order.
 
         Raises:
@@ -54,7 +54,7 @@ class EventDecoder:
                 del self._rest[: len(_BOM)]
         return self._drain(is_end=False)
 
-    def end(self) -> list[ServerEvent]:
+    def end(self) -> list[StreamEvent]:
         """The events that are complete when no more bytes come; a last one without its empty line counts too.
 
         The standard would drop that one; some servers end their stream that way.
@@ -66,8 +66,8 @@ class EventDecoder:
         last = self._dispatch()
         return [*events, last] if last else events
 
-    def _drain(self, *, is_end: bool) -> list[ServerEvent]:
-        events: list[ServerEvent] = []
+    def _drain(self, *, is_end: bool) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
         start = 0
         for match in _LINE_END.finditer(self._rest, self._searched):
             if match.end() == len(self._rest) and match.group() == b"\r" and not is_end:
@@ -99,8 +99,8 @@ class EventDecoder:
             self._event = "error"
             self._data.append(text)
 
-    def _dispatch(self) -> ServerEvent | None:
-        event = ServerEvent(event=self._event, data="\n".join(self._data)) if self._data else None
+    def _dispatch(self) -> StreamEvent | None:
+        event = StreamEvent(event=self._event, data="\n".join(self._data)) if self._data else None
         self._event, self._size = "", 0
         self._data.clear()
         return event

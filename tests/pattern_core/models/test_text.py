@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.models.text import Joiner, mended, tool_call
+from pattern_core.models.text import Joiner, as_count, as_dict, as_str, json_object, mended, tool_call
 
 ANY_TEXT = st.text(alphabet=st.characters(codec=None))
 
@@ -81,3 +81,14 @@ def test_any_text_gives_a_call_that_can_be_stored(raw: str) -> None:
     call = tool_call("c1", "search", raw)
     json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False).encode()
     (call.invalid or "").encode()
+
+
+def test_what_is_no_json_object_counts_as_an_empty_one() -> None:
+    assert json_object('{"id": "x"}') == {"id": "x"}
+    assert [json_object(text) for text in (None, "", "[1]", "{", "[" * 100_000)] == [{}] * 5
+
+
+def test_optional_values() -> None:
+    assert (as_dict({"a": 1}), as_dict(None), as_dict([])) == ({"a": 1}, {}, {})
+    assert (as_str("a"), as_str(None), as_str(3)) == ("a", "", "")
+    assert [as_count(value) for value in (3, 0, -1, True, 1.5, "3", None, 1 << 60)] == [3, 0, *[None] * 6]

@@ -6,18 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.models.embedded.answers import Found, best_sentences, hits_of, keywords, listed, sentences, unmarked
+from pattern_core.models.embedded.answers import (
+    NO_MODEL,
+    SMALL_TALK,
+    WHAT_I_AM,
+    Excerpt,
+    best_sentences,
+    hits_of,
+    keywords,
+    listed,
+    sentences,
+    unmarked,
+)
 from pattern_core.untrusted import marked
 
-RUTH = Found(text="My sister Ruth lives in Lisbon.", kind="block", label="human")
-NUTS = Found(text="Ruth is allergic to walnuts.", kind="block", label="human")
-BOILER = Found(
+RUTH = Excerpt(text="My sister Ruth lives in Lisbon.", kind="block", label="human")
+NUTS = Excerpt(text="Ruth is allergic to walnuts.", kind="block", label="human")
+BOILER = Excerpt(
     text="The boiler was serviced in March by Mr. Okafor.", kind="archival", created_at="2026-01-02T03:04:05.006Z"
 )
 
 
-def said(text: str, role: str = "user") -> Found:
-    return Found(text=text, kind="message", role=role, created_at="2026-01-02T03:04:05.006Z")
+def said(text: str, role: str = "user") -> Excerpt:
+    return Excerpt(text=text, kind="message", role=role, created_at="2026-01-02T03:04:05.006Z")
 
 
 def test_keywords_are_stems_without_small_words() -> None:
@@ -41,7 +52,7 @@ def test_sentences_and_lines() -> None:
         ("what about it", []),
     ],
 )
-def test_best_sentences(question: str, expected: list[Found]) -> None:
+def test_best_sentences(question: str, expected: list[Excerpt]) -> None:
     assert best_sentences(question, [RUTH, NUTS, BOILER]) == expected
 
 
@@ -77,10 +88,10 @@ def test_origins() -> None:
             BOILER,
             said("x"),
             said("y", "assistant"),
-            Found(text="z", kind="message"),
-            Found(text="w", kind="block"),
-            Found(text="v", kind="file", label="boiler.md"),
-            Found(text="u", kind="file"),
+            Excerpt(text="z", kind="message"),
+            Excerpt(text="w", kind="block"),
+            Excerpt(text="v", kind="file", label="boiler.md"),
+            Excerpt(text="u", kind="file"),
         ]
     )
     assert shown.splitlines() == [
@@ -98,8 +109,8 @@ def test_origins() -> None:
 def test_hits_of_a_search() -> None:
     hit = {"kind": "message", "id": "m", "content": "tea", "role": "user", "created_at": "2026", "score": 1.0}
     assert hits_of(json.dumps({"hits": [hit, {"snippet": "cake"}, {"content": 3}, 5]})) == [
-        Found(text="tea", kind="message", role="user", created_at="2026"),
-        Found(text="cake", kind="message"),
+        Excerpt(text="tea", kind="message", role="user", created_at="2026"),
+        Excerpt(text="cake", kind="message"),
     ]
     for broken in ("", "[]", '{"hits": 3}', "{", "[" * 100_000):
         assert hits_of(broken) == []
@@ -109,9 +120,9 @@ texts = st.text(alphabet=st.characters(codec=None), max_size=200)
 
 
 @given(
-    texts, st.lists(st.builds(Found, text=texts, kind=st.sampled_from(["block", "message"]), role=texts), max_size=5)
+    texts, st.lists(st.builds(Excerpt, text=texts, kind=st.sampled_from(["block", "message"]), role=texts), max_size=5)
 )
-def test_any_text_can_be_answered_from(question: str, found: list[Found]) -> None:
+def test_any_text_can_be_answered_from(question: str, found: list[Excerpt]) -> None:
     best = best_sentences(question, found, spoken=[question])
     assert best == best_sentences(question, found, spoken=[question])
     listed(best)
@@ -121,3 +132,18 @@ def test_a_result_is_read_without_its_mark() -> None:
     assert unmarked(marked('{"hits":[]}', "tool search")) == '{"hits":[]}'
     assert unmarked(marked("two\nlines", 'tool "x"')) == "two\nlines"
     assert unmarked('say <data from="x">\na\n</data>') == 'say <data from="x">\na\n</data>'
+
+
+def test_what_it_says_of_itself_is_honest_and_helpful() -> None:
+    assert "not a language model" in WHAT_I_AM
+    for words in (
+        "no language model",
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "pattern.toml",
+        "base_url",
+        "model_provider",
+    ):
+        assert words in NO_MODEL
+        assert words in SMALL_TALK["help"]
+    assert set(SMALL_TALK) == {"hello", "help", "thanks", "bye", "how_are_you", "never_mind"}

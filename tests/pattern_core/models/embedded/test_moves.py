@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.messages import Message, Text, ToolCall, ToolResult, user
-from pattern_core.models.embedded.moves import Act, next_move, scene_of
+from pattern_core.models.embedded.moves import NextCall, next_move, scene_of
 from pattern_core.models.model import ModelRequest, ToolSpec
 from tests.pattern_core.memory.rig import shown_block
 
@@ -48,21 +48,21 @@ class Life:
                 self.steps = step + 1
                 return move
             calls = [
-                ToolCall(call_id=f"c{len(self.messages)}_{at}", tool=act.tool, arguments=act.arguments)
-                for at, act in enumerate(move)
+                ToolCall(call_id=f"c{len(self.messages)}_{at}", tool=call.tool, arguments=call.arguments)
+                for at, call in enumerate(move)
             ]
             self.messages.append(Message(role="assistant", parts=tuple(calls)))
             for call in calls:
-                content, is_error = self.run(Act(tool=call.tool, arguments=call.arguments))
+                content, is_error = self.run(NextCall(tool=call.tool, arguments=call.arguments))
                 result = ToolResult(call_id=call.call_id, tool=call.tool, content=content, is_error=is_error)
                 self.messages.append(Message(role="tool", parts=(result,)))
         raise AssertionError("the turn does not end")
 
-    def run(self, act: Act) -> tuple[str, bool]:
-        assert act.tool in self.tools
-        if act.tool in self.broken:
+    def run(self, call: NextCall) -> tuple[str, bool]:
+        assert call.tool in self.tools
+        if call.tool in self.broken:
             return "the disk is full", True
-        match dict(act.arguments):
+        match dict(call.arguments):
             case {"op": "append", "label": str(label), "content": str(content)}:
                 self.blocks[label] += content
             case {"op": "replace", "label": str(label), "old": str(old), "new": str(new), "mode": "first"}:

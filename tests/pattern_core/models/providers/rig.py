@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pattern_core.models.errors import ModelError
 from pattern_core.models.model import Delta, FinishReason, ModelReply
-from pattern_core.models.providers.draft import Garbled, Unfinished
-from pattern_core.models.providers.sse import EventDecoder, ServerEvent
+from pattern_core.models.providers.draft import Malformed, Unfinished
+from pattern_core.models.providers.sse import EventDecoder, StreamEvent
 
 ADDED: st.SearchStrategy[object] = (
     st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.just([{}]) | st.just({"x": {"type": "y"}})
@@ -21,7 +21,7 @@ ADDED: st.SearchStrategy[object] = (
 class Decoder(Protocol):
     """A decoder of one vendor's stream."""
 
-    def feed(self, event: ServerEvent, /) -> Iterable[Delta]:
+    def feed(self, event: StreamEvent, /) -> Iterable[Delta]:
         """The pieces that the event brings."""
         ...
 
@@ -34,11 +34,11 @@ def check_malformed(decoder: Decoder, datas: Iterable[str]) -> None:
     """Fail unless the decoder refuses the stream with words, or makes a reply of it that can be stored."""
     try:
         for data in datas:
-            list(decoder.feed(ServerEvent(event="", data=data)))
+            list(decoder.feed(StreamEvent(event="", data=data)))
         reply = decoder.reply(None)
     except Unfinished:
         return
-    except (Garbled, ModelError) as error:
+    except (Malformed, ModelError) as error:
         assert str(error)
         return
     assert reply.finish_reason in get_args(FinishReason)
@@ -54,7 +54,7 @@ def with_news(decoder: Decoder, body: bytes, added: object) -> ModelReply:
         data = event.data
         if data.startswith("{"):
             data = json.dumps(_grown(json.loads(data), added, depth=2))
-        list(decoder.feed(ServerEvent(event=event.event, data=data)))
+        list(decoder.feed(StreamEvent(event=event.event, data=data)))
     return decoder.reply(None)
 
 

@@ -16,7 +16,7 @@ from pattern_core.models.model import (
     Usage,
 )
 from pattern_core.models.providers.claude import MessageDecoder, encode
-from pattern_core.models.providers.sse import EventDecoder, ServerEvent
+from pattern_core.models.providers.sse import EventDecoder, StreamEvent
 from pattern_core.testing import calls, together
 from pattern_core.testing.wire_anthropic import replies
 from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
@@ -429,7 +429,7 @@ def test_a_call_that_was_cut_off_before_its_arguments_is_no_call_without_any() -
             {"type": "content_block_start", "index": 0, "content_block": start},
             {"type": "message_delta", "delta": {"stop_reason": reason}},
         ):
-            decoder.feed(ServerEvent(event="", data=json.dumps(body)))
+            decoder.feed(StreamEvent(event="", data=json.dumps(body)))
         assert decoder.reply(None).parts == (ToolCall(call_id="c", tool="forget_all", invalid=invalid),)
 
 

@@ -6,22 +6,13 @@ import pytest
 
 from pattern_core.messages import Message, Reasoning, Text, ToolCall, user
 from pattern_core.models.model import ModelRequest, ReasoningDelta, TextDelta
-from pattern_core.models.providers.draft import (
-    CALLS_MAX,
-    REPLY_CHARS_MAX,
-    Draft,
-    Garbled,
-    as_count,
-    as_dict,
-    as_str,
-    loads,
-)
+from pattern_core.models.providers.draft import CALLS_MAX, REPLY_CHARS_MAX, Malformed, ReplyDraft, loads
 
 REQUEST = ModelRequest(model="m", system=(), messages=[user("hi")])
 
 
 def test_parts_keep_the_order_in_which_they_began() -> None:
-    draft = Draft(REQUEST)
+    draft = ReplyDraft(REQUEST)
     assert draft.is_empty
     assert draft.words("hm", is_reasoning=True) == [ReasoningDelta(text="hm")]
     assert draft.words("Hel") == [TextDelta(text="Hel")]
@@ -40,7 +31,7 @@ def test_parts_keep_the_order_in_which_they_began() -> None:
 
 
 def test_reasoning_is_signed_and_kept_apart() -> None:
-    draft = Draft(REQUEST)
+    draft = ReplyDraft(REQUEST)
     draft.sign("nothing to sign")
     for number in ("1", "2"):
         draft.begin_words(is_reasoning=True)
@@ -58,7 +49,7 @@ def test_reasoning_is_signed_and_kept_apart() -> None:
 
 
 def test_halves_of_characters_wait_for_each_other() -> None:
-    draft = Draft(REQUEST)
+    draft = ReplyDraft(REQUEST)
     assert draft.words("a\ud83d") == [TextDelta(text="a")]
     assert draft.words("\ude00") == [TextDelta(text="😀")]
     assert draft.words("\ud83d") == []
@@ -66,7 +57,7 @@ def test_halves_of_characters_wait_for_each_other() -> None:
 
 
 def test_ids_of_calls_are_made_up_where_missing_or_repeated() -> None:
-    draft = Draft(REQUEST)
+    draft = ReplyDraft(REQUEST)
     for call_id in ("", "same", "same", ""):
         draft.begin_call(call_id, "search")
     ids = [part.call_id for part in draft.parts() if isinstance(part, ToolCall)]
@@ -76,7 +67,7 @@ def test_ids_of_calls_are_made_up_where_missing_or_repeated() -> None:
 
 def test_ids_that_a_server_uses_again_are_replaced() -> None:
     earlier = Message(role="assistant", parts=(ToolCall(call_id="call_0", tool="search"),))
-    draft = Draft(replace(REQUEST, messages=[user("hi"), earlier]))
+    draft = ReplyDraft(replace(REQUEST, messages=[user("hi"), earlier]))
     draft.begin_call("call_0", "search")
     draft.begin_call("call_1", "search")
     first, second = (part.call_id for part in draft.parts() if isinstance(part, ToolCall))
@@ -85,7 +76,7 @@ def test_ids_that_a_server_uses_again_are_replaced() -> None:
 
 
 def test_a_call_cut_off_before_its_arguments_is_invalid() -> None:
-    draft = Draft(REQUEST)
+    draft = ReplyDraft(REQUEST)
     draft.begin_call("a", "x")
     draft.begin_call("b", "y").arguments.append(" ")
     whole, cut = draft.parts(is_cut=True)
@@ -96,7 +87,7 @@ def test_a_call_cut_off_before_its_arguments_is_invalid() -> None:
 
 
 def test_thoughts_are_signed_all_together() -> None:
-    draft = Draft(REQUEST)
+    draft = ReplyDraft(REQUEST)
     draft.words("one", is_reasoning=True)
     draft.words("said")
     draft.words("two", is_reasoning=True)
@@ -106,34 +97,28 @@ def test_thoughts_are_signed_all_together() -> None:
         Text(text="said"),
         Reasoning(text="two", signature="t"),
     )
-    silent = Draft(REQUEST)
+    silent = ReplyDraft(REQUEST)
     silent.begin_call("c", "x")
     silent.sign_thoughts("s")
     assert silent.parts() == (Reasoning(text="", signature="s"), ToolCall(call_id="c", tool="x"))
 
 
 def test_bounds_and_missing_names() -> None:
-    draft = Draft(REQUEST)
+    draft = ReplyDraft(REQUEST)
     draft.words("x" * REPLY_CHARS_MAX)
-    with pytest.raises(Garbled, match="longer"):
+    with pytest.raises(Malformed, match="longer"):
         draft.words("x")
-    draft = Draft(REQUEST)
+    draft = ReplyDraft(REQUEST)
     for _ in range(CALLS_MAX):
         draft.begin_call()
-    with pytest.raises(Garbled, match="more than"):
+    with pytest.raises(Malformed, match="more than"):
         draft.begin_call()
-    with pytest.raises(Garbled, match="without a name"):
+    with pytest.raises(Malformed, match="without a name"):
         draft.parts()
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000, "1" * 5_000, "\ud800"])
-def test_what_is_no_object_is_garbled(text: str) -> None:
-    with pytest.raises(Garbled) as caught:
+def test_what_is_no_object_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed) as caught:
         loads(text)
     str(caught.value).encode()
-
-
-def test_optional_values() -> None:
-    assert (as_dict({"a": 1}), as_dict(None), as_dict([])) == ({"a": 1}, {}, {})
-    assert (as_str("a"), as_str(None), as_str(3)) == ("a", "", "")
-    assert [as_count(value) for value in (3, 0, -1, True, 1.5, "3", None, 1 << 60)] == [3, 0, *[None] * 6]

@@ -10,7 +10,7 @@ import trio
 from pattern_core.messages import user
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelOverloaded, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta
-from pattern_core.models.providers.exchange import Connection, HttpResponse, Wire
+from pattern_core.models.providers.exchange import HttpResponse, OpenClient, VendorConnection
 from pattern_core.models.providers.openai_chat import ChatDecoder
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing import StoppedClock, says
@@ -71,12 +71,12 @@ class Client:
     loaded: int = 0
     closed: int = 0
 
-    def connection(self) -> Connection:
-        return Connection("vendor", "http://me:pw@host:1/v1", Secret("sk-1"), StoppedClock(), self.load)
+    def connection(self) -> VendorConnection:
+        return VendorConnection("vendor", "http://me:pw@host:1/v1", Secret("sk-1"), StoppedClock(), self.load)
 
-    def load(self) -> Wire:
+    def load(self) -> OpenClient:
         self.loaded += 1
-        return Wire(
+        return OpenClient(
             post=self.post,
             errors=(Broken, ValueError),
             timeouts=(Slow,),
@@ -177,10 +177,10 @@ async def test_the_clients_errors_are_translated(error: Exception, kind: type[Mo
 
 
 async def test_bugs_come_out_as_they_are() -> None:
-    def fails() -> Wire:
+    def fails() -> OpenClient:
         raise KeyError("a bug")
 
-    connection = Connection("vendor", "http://host", None, StoppedClock(), fails)
+    connection = VendorConnection("vendor", "http://host", None, StoppedClock(), fails)
     with pytest.raises(KeyError):
         await connection.converse({}, ChatDecoder(REQUEST, "vendor"), _ignore)
     with pytest.raises(TypeError, match="ours"):

@@ -14,78 +14,7 @@ from pattern_core.models.errors import (
     ModelTimeout,
     WindowExceeded,
 )
-from pattern_core.models.providers.failures import (
-    RETRY_AFTER_MAX_S,
-    WORDS_MAX,
-    failure,
-    parse_wait_s,
-    retry_after_s,
-    vendor_now_ms,
-    vendor_words,
-)
-
-NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        ("30", 30),
-        ("0.5", 0.5),
-        (" 7 ", 7),
-        ("-3", 0),
-        ("600", 600),
-        ("1500ms", 1.5),
-        ("2s", 2),
-        ("3m", 180),
-        ("1h", 3_600),
-        ("6m0s", 360),
-        ("1m30.5s", 90.5),
-        ("45 seconds", 45),
-        ("Thu, 01 Jan 2026 00:00:20 GMT", 20),
-        ("Wed, 31 Dec 2025 23:59:00 GMT", 0),
-        ("2026-01-01T00:00:40Z", 40),
-        ("2026-01-01T01:00:40+01:00", 40),
-        ("2026-01-01T00:00:40", 40),
-        ("1767225650", 50),
-        ("1767225650500", 50.5),
-        ("inf", RETRY_AFTER_MAX_S),
-        ("nan", None),
-        ("soon", None),
-        ("", None),
-        ("9" * 50, RETRY_AFTER_MAX_S),
-    ],
-)
-def test_waits_in_every_form(value: str, seconds: float | None) -> None:
-    assert parse_wait_s(value, NOW_MS) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(
-    ("headers", "words", "seconds"),
-    [
-        ({"retry-after": "30"}, "", 30),
-        ({"retry-after-ms": "1500", "retry-after": "2"}, "", 1.5),
-        ({"retry-after-ms": "x", "retry-after": "2"}, "", 2),
-        ({"retry-after": "?"}, "please wait 120 seconds", 120),
-        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, "", 300),
-        ({"x-ratelimit-reset-tokens": "20ms"}, "", 0.02),
-        ({"anthropic-ratelimit-unified-reset": "1767225612"}, "", 12),
-        ({}, "retry after 45 seconds", 45),
-        ({}, "retry-after: 30", 30),
-        ({}, "please wait 120 seconds", 120),
-        ({}, "reset in 15s", 15),
-        ({}, "retry-after: 600", 600),
-        ({}, "wait 1000 seconds", 1_000),
-        ({}, "Rate limit reached for gpt-x: Limit 3, Used 3. Please try again in 20s. Visit a page.", 20),
-        ({}, "Please try again in 1m2.5s.", 62.5),
-        ({}, "Please try again in 842ms.", 0.842),
-        ({}, "retry in 2 minutes", 120),
-        ({}, "too many requests", None),
-        ({"x-ratelimit-reset": "1767225605000"}, "", 5),  # OpenRouter
-    ],
-)
-def test_when_to_come_back(headers: dict[str, str], words: str, seconds: float | None) -> None:
-    assert retry_after_s(headers, words, NOW_MS) == pytest.approx(seconds)
+from pattern_core.models.providers.failures import WORDS_MAX, failure, vendor_words
 
 
 @pytest.mark.parametrize(
@@ -152,11 +81,6 @@ def test_a_quota_is_spent_for_good_only_where_nobody_says_when_to_come_back() ->
     assert type(failure("openai", 429, words, code="insufficient_quota", retry_after_s=360)) is ModelRefused
 
 
-def test_dates_are_read_by_the_clock_that_wrote_them() -> None:
-    assert vendor_now_ms({"date": "Thu, 01 Jan 2026 00:10:00 GMT"}, NOW_MS) == NOW_MS + 600_000
-    assert vendor_now_ms({"date": "yesterday"}, NOW_MS) == vendor_now_ms({}, NOW_MS) == NOW_MS
-
-
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -187,5 +111,3 @@ any_text = st.text(alphabet=st.characters(codec=None), max_size=2_000)
 @given(any_text, any_text)
 def test_any_words_make_an_error_that_can_be_stored(words: str, code: str) -> None:
     assert len(str(failure("x", None, words, code=code[:50])).encode()) < 4 * (WORDS_MAX + 300)
-    wait_s = retry_after_s({"retry-after": words}, code, NOW_MS)
-    assert wait_s is None or 0 <= wait_s <= RETRY_AFTER_MAX_S

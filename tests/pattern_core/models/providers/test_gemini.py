@@ -10,7 +10,7 @@ from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, Too
 from pattern_core.models.model import ModelReply, ModelRequest, ToolSpec, Usage
 from pattern_core.models.providers.draft import Unfinished
 from pattern_core.models.providers.gemini import GeminiDecoder, encode
-from pattern_core.models.providers.sse import EventDecoder, ServerEvent
+from pattern_core.models.providers.sse import EventDecoder, StreamEvent
 from pattern_core.testing import says
 from pattern_core.testing.wire_google import chunk, replies
 from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
@@ -32,7 +32,7 @@ SIGNED = ModelReply(
 def decoded(*chunks: dict[str, object]) -> ModelReply:
     decoder = GeminiDecoder(REQUEST, "google")
     for data in chunks:
-        decoder.feed(ServerEvent(event="", data=json.dumps(data)))
+        decoder.feed(StreamEvent(event="", data=json.dumps(data)))
     return decoder.reply(None)
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec, Usage
-from pattern_core.models.providers.draft import Garbled, Unfinished
+from pattern_core.models.providers.draft import Malformed, Unfinished
 from pattern_core.models.providers.openai_chat import ChatDecoder, Server, encode
-from pattern_core.models.providers.sse import EventDecoder, ServerEvent
+from pattern_core.models.providers.sse import EventDecoder, StreamEvent
 from pattern_core.testing import calls, says, together
 from pattern_core.testing.wire_openai import chunk, replies
 from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
@@ -41,9 +41,9 @@ def test_any_cut_of_the_bytes_decodes_alike() -> None:
 def parts_of(*deltas: dict[str, object], finish: str | None = "stop") -> ModelReply:
     decoder = ChatDecoder(REQUEST, "openai")
     for delta in deltas:
-        decoder.feed(ServerEvent(event="", data=json.dumps(chunk(delta))))
-    decoder.feed(ServerEvent(event="", data=json.dumps(chunk({}, finish_reason=finish))))
-    decoder.feed(ServerEvent(event="", data="[DONE]"))
+        decoder.feed(StreamEvent(event="", data=json.dumps(chunk(delta))))
+    decoder.feed(StreamEvent(event="", data=json.dumps(chunk({}, finish_reason=finish))))
+    decoder.feed(StreamEvent(event="", data="[DONE]"))
     return decoder.reply(None)
 
 
@@ -114,15 +114,15 @@ def test_other_forms_of_content() -> None:
 
 def test_the_end_of_a_stream() -> None:
     decoder = ChatDecoder(REQUEST, "openai")
-    decoder.feed(ServerEvent(event="", data=json.dumps(chunk({"content": "half"}))))
+    decoder.feed(StreamEvent(event="", data=json.dumps(chunk({"content": "half"}))))
     with pytest.raises(Unfinished):
         decoder.reply(None)
-    decoder.feed(ServerEvent(event="", data=json.dumps(chunk({}, finish_reason="stop"))))
+    decoder.feed(StreamEvent(event="", data=json.dumps(chunk({}, finish_reason="stop"))))
     assert not decoder.is_done
     assert decoder.reply("req").request_id == "req"
     empty = ChatDecoder(REQUEST, "openai")
-    empty.feed(ServerEvent(event="", data="[DONE]"))
-    with pytest.raises(Garbled, match="without an answer"):
+    empty.feed(StreamEvent(event="", data="[DONE]"))
+    with pytest.raises(Malformed, match="without an answer"):
         empty.reply(None)
 
 
@@ -430,9 +430,9 @@ def test_errors_in_fields_of_their_own(body: bytes) -> None:
 )
 def test_errors_in_the_middle_of_a_stream(body: dict[str, object], kind: type[ModelError]) -> None:
     decoder = ChatDecoder(REQUEST, "openai")
-    decoder.feed(ServerEvent(event="", data=json.dumps(chunk({"content": "so"}))))
+    decoder.feed(StreamEvent(event="", data=json.dumps(chunk({"content": "so"}))))
     with pytest.raises(kind):
-        decoder.feed(ServerEvent(event="", data=json.dumps(body)))
+        decoder.feed(StreamEvent(event="", data=json.dumps(body)))
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_cached_tokens_wherever_they_are_told(usage: dict[str, object]) -> None:
     counted = {"prompt_tokens": 7, "completion_tokens": 3, **usage}
     decoder = ChatDecoder(REQUEST, "openai")
     for body in (chunk({"content": "a"}, finish_reason="stop"), {"id": "1", "choices": [], "usage": counted}):
-        decoder.feed(ServerEvent(event="", data=json.dumps(body)))
+        decoder.feed(StreamEvent(event="", data=json.dumps(body)))
     assert decoder.reply(None).usage == Usage(input_tokens=7, output_tokens=3, cached_tokens=5)
 
 

@@ -35,7 +35,7 @@ from pattern_core.models.providers.draft import Unfinished
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
 from pattern_core.models.providers.settings import ProviderSettings, Secret
-from pattern_core.models.providers.sse import EventDecoder, ServerEvent
+from pattern_core.models.providers.sse import EventDecoder, StreamEvent
 from pattern_core.testing import says
 from pattern_core.testing.wire import Entry, Play, WireServer, document, events
 from pattern_core.testing.wire_openai import refuses
@@ -215,7 +215,7 @@ async def test_failures_have_types_and_words(play: Play, kind: type[ModelError],
 def decoded(*datas: dict[str, object]) -> ModelReply:
     decoder = ResponseDecoder(REQUEST, "openai")
     for data in datas:
-        decoder.feed(ServerEvent(event="", data=json.dumps(data)))
+        decoder.feed(StreamEvent(event="", data=json.dumps(data)))
     return decoder.reply(None)
 
 

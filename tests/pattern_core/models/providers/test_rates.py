@@ -15,7 +15,13 @@ from pattern_core.models.errors import ModelOverloaded
 from pattern_core.models.model import Delta, ModelRequest, Provider, RateStatus
 from pattern_core.models.providers.anthropic import AnthropicProvider
 from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.rates import rate_status
+from pattern_core.models.providers.rates import (
+    RETRY_AFTER_MAX_S,
+    parse_wait_s,
+    rate_status,
+    retry_after_s,
+    vendor_now_ms,
+)
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock, says
@@ -26,6 +32,8 @@ from pattern_core.testing.wire_openai import replies as openai_replies
 from pattern_core.testing.wire_openai import serve_openai
 
 NOW_MS = StoppedClock().now_ms()
+NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+ANY_TEXT = st.text(alphabet=st.characters(codec=None), max_size=2_000)
 OPENAI = {
     "x-ratelimit-limit-requests": "5000",
     "x-ratelimit-limit-tokens": "160000",
@@ -68,8 +76,7 @@ def test_anthropics_headers_with_dates() -> None:
         "anthropic-ratelimit-tokens-reset": "2026-01-01T00:00:12Z",
         "anthropic-ratelimit-requests-reset": "2026-01-01T00:01:00+00:00",
     }
-    now_ms = 1_767_225_600_000  # 2026-01-01T00:00:00Z
-    status = rate_status(headers, now_ms)
+    status = rate_status(headers, NEW_YEAR_MS)
     assert status is not None
     assert (status.requests_limit, status.requests_remaining, status.requests_reset_s) == (1_000, 999, 60.0)
     assert (status.tokens_limit, status.tokens_remaining, status.tokens_reset_s) == (96_000, 90_000, 12.0)
@@ -100,6 +107,78 @@ def test_what_makes_no_sense_tells_nothing(headers: dict[str, str]) -> None:
 def test_any_header_is_survived(headers: dict[str, str]) -> None:
     status = rate_status(headers, NOW_MS)
     assert status is None or status.requests_limit is not None or status.tokens_limit is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("30", 30),
+        ("0.5", 0.5),
+        (" 7 ", 7),
+        ("-3", 0),
+        ("600", 600),
+        ("1500ms", 1.5),
+        ("2s", 2),
+        ("3m", 180),
+        ("1h", 3_600),
+        ("6m0s", 360),
+        ("1m30.5s", 90.5),
+        ("45 seconds", 45),
+        ("Thu, 01 Jan 2026 00:00:20 GMT", 20),
+        ("Wed, 31 Dec 2025 23:59:00 GMT", 0),
+        ("2026-01-01T00:00:40Z", 40),
+        ("2026-01-01T01:00:40+01:00", 40),
+        ("2026-01-01T00:00:40", 40),
+        ("1767225650", 50),
+        ("1767225650500", 50.5),
+        ("inf", RETRY_AFTER_MAX_S),
+        ("nan", None),
+        ("soon", None),
+        ("", None),
+        ("9" * 50, RETRY_AFTER_MAX_S),
+    ],
+)
+def test_waits_in_every_form(value: str, seconds: float | None) -> None:
+    assert parse_wait_s(value, NEW_YEAR_MS) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("headers", "words", "seconds"),
+    [
+        ({"retry-after": "30"}, "", 30),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, "", 1.5),
+        ({"retry-after-ms": "x", "retry-after": "2"}, "", 2),
+        ({"retry-after": "?"}, "please wait 120 seconds", 120),
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, "", 300),
+        ({"x-ratelimit-reset-tokens": "20ms"}, "", 0.02),
+        ({"anthropic-ratelimit-unified-reset": "1767225612"}, "", 12),
+        ({}, "retry after 45 seconds", 45),
+        ({}, "retry-after: 30", 30),
+        ({}, "please wait 120 seconds", 120),
+        ({}, "reset in 15s", 15),
+        ({}, "retry-after: 600", 600),
+        ({}, "wait 1000 seconds", 1_000),
+        ({}, "Rate limit reached for gpt-x: Limit 3, Used 3. Please try again in 20s. Visit a page.", 20),
+        ({}, "Please try again in 1m2.5s.", 62.5),
+        ({}, "Please try again in 842ms.", 0.842),
+        ({}, "retry in 2 minutes", 120),
+        ({}, "too many requests", None),
+        ({"x-ratelimit-reset": "1767225605000"}, "", 5),  # OpenRouter
+    ],
+)
+def test_when_to_come_back(headers: dict[str, str], words: str, seconds: float | None) -> None:
+    assert retry_after_s(headers, words, NEW_YEAR_MS) == pytest.approx(seconds)
+
+
+def test_dates_are_read_by_the_clock_that_wrote_them() -> None:
+    assert vendor_now_ms({"date": "Thu, 01 Jan 2026 00:10:00 GMT"}, NEW_YEAR_MS) == NEW_YEAR_MS + 600_000
+    assert vendor_now_ms({"date": "yesterday"}, NEW_YEAR_MS) == vendor_now_ms({}, NEW_YEAR_MS) == NEW_YEAR_MS
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_any_header_and_any_words_give_a_wait_that_is_sane(header: str, words: str) -> None:
+    wait_s = retry_after_s({"retry-after": header}, words, NEW_YEAR_MS)
+    assert wait_s is None or 0 <= wait_s <= RETRY_AFTER_MAX_S
 
 
 async def ignore(delta: Delta) -> None:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, ServerEvent
+from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, StreamEvent
 
 
 def decoded(*chunks: bytes) -> list[tuple[str, str]]:
     decoder = EventDecoder()
-    events: list[ServerEvent] = []
+    events: list[StreamEvent] = []
     for chunk in chunks:
         events += decoder.feed(chunk)
     return [(event.event, event.data) for event in events + decoder.end()]

@@ -1,0 +1,147 @@
+"""What the requests of all vendors hold, in the forms that vendors take: names, ids, images, schemas, signatures; pure.
+
+A conversation may hold what another vendor's model wrote, and a model may call a tool that nobody offered by a name
+that its own vendor refuses to read again. What is once in the history stays there, so it is sent as something that
+stands for it: the same one for a call, for its result and in every later request.
+
+Sources: Anthropic API reference, `tool_use` (`[a-zA-Z0-9_-]`); OpenAI's refusals ("Expected a string with maximum
+length 40", 64 for responses; names `^[a-zA-Z0-9_-]+$`, at most 64 characters); Mistral's ("must be a-z, A-Z, 0-9, with
+a length of 9"), which its models' templates repeat.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import blake2s
+
+from pattern_core.messages import Image
+
+TOOL_NAME_CHARS_MAX = 64
+TOOL_NAMES_MAX = 1_024  # names kept at hand: a conversation repeats the same few
+SCHEMA_DEPTH_MAX = 64  # deeper schemas are passed on as they are
+LOST_IMAGE = "(There was an image here; it is not at hand any more.)"
+
+# Whose signature it is: proofs of reasoning are replayed to the vendor that made them and to no other, so that an agent
+# that moves to another model loses the proofs and nothing else. A stored signature begins with its vendor's mark and a
+# colon. Anthropic's are bound to a model, whose name comes next, with a space behind it; those from before that was so
+# stand unmarked: they are base64, which has no colon.
+ANTHROPIC = "anthropic"
+OPENAI = "openai"  # of the responses format
+CHAT = "chat"  # of chat completions, by servers that give calls an `extra_content`
+GOOGLE = "google"
+REDACTED = "redacted_thinking"  # Anthropic's reasoning that only the vendor can read
+
+_STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
+_NINE = re.compile(r"[a-zA-Z0-9]{9}")
+_VALUE_KEYWORDS = ("enum", "const", "default", "examples")  # of a schema: what they hold are values, not schemas
+
+
+@lru_cache(maxsize=TOOL_NAMES_MAX)
+def plain_name(tool: str) -> str:
+    """The name of a tool that was called, as every vendor takes it."""
+    return _STRANGE.sub("_", tool)[:TOOL_NAME_CHARS_MAX]
+
+
+def plain_id(call_id: str, chars_max: int) -> str:
+    """The id in letters, digits, `_` and `-`, at most `chars_max` of them."""
+    return short_id(_STRANGE.sub("_", call_id), chars_max)
+
+
+def short_id(call_id: str, chars_max: int) -> str:
+    """The id, or a digest that stands for it where it has more than `chars_max` characters."""
+    return call_id if len(call_id) <= chars_max else f"call_{_digest(call_id)}"[:chars_max]
+
+
+def nine_id(call_id: str) -> str:
+    """The id, or a digest that stands for it where it is not nine letters and digits."""
+    return call_id if _NINE.fullmatch(call_id) else _digest(call_id)[:9]
+
+
+def _digest(call_id: str) -> str:
+    return blake2s(call_id.encode()).hexdigest()
+
+
+def image_base64(image: Image) -> str | None:
+    """The image's bytes as base64, None where they are not at hand."""
+    return None if image.data is None else b64encode(image.data).decode("ascii")
+
+
+def image_url(image: Image) -> str | None:
+    """An address that holds the image: a `data:` one of its bytes, else its own; None where there is neither."""
+    data = image_base64(image)
+    return image.url if data is None else f"data:{image.media_type};base64,{data}"
+
+
+def signature_of(vendor: str, proof: str) -> str | None:
+    """The signature as it is stored; None where there is no proof."""
+    return f"{vendor}:{proof}" if proof else None
+
+
+def proof_of(vendor: str, signature: str | None) -> str | None:
+    """The vendor's proof as it came, None if there is none or it is another vendor's."""
+    mark, colon, proof = (signature or "").partition(":")
+    return proof if colon and mark == vendor and proof else None
+
+
+def unmarked_proof(signature: str | None) -> str | None:
+    """The signature if it is one of Anthropic's without a mark, else None."""
+    return signature if signature and ":" not in signature else None
+
+
+def bound_proof(model: str, proof: str) -> str:
+    """The proof with the model that made it, for `signature_of`; "" where there is no proof."""
+    return f"{model} {proof}" if proof else ""
+
+
+def unbound_proof(proof: str | None, model: str | None = None) -> str | None:
+    """The proof alone, None if another model than `model` made it; None as `model` takes any one's."""
+    maker, _, own = (proof or "").rpartition(" ")
+    return own if own and (model is None or maker in ("", model)) else None
+
+
+def closed_schema(schema: Mapping[str, object]) -> dict[str, object]:
+    """The JSON Schema with `additionalProperties: false` on each object that says nothing of them."""
+    made = _closed(dict(schema), SCHEMA_DEPTH_MAX)
+    return made if isinstance(made, dict) else dict(schema)
+
+
+def _closed(value: object, depth: int) -> object:
+    if depth == 0:
+        return value
+    if isinstance(value, list):
+        return [_closed(item, depth - 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: item if key in _VALUE_KEYWORDS else _closed(item, depth - 1) for key, item in value.items()}
+    if _is_object(value):
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def is_strict_schema(schema: Mapping[str, object]) -> bool:
+    """Whether OpenAI's strict mode takes the JSON Schema: every object is closed and requires all that it has."""
+    return _is_strict(schema, SCHEMA_DEPTH_MAX)
+
+
+def _is_strict(value: object, depth: int) -> bool:
+    if depth == 0:
+        return False
+    if isinstance(value, list):
+        return all(_is_strict(item, depth - 1) for item in value)
+    if not isinstance(value, Mapping):
+        return True
+    if _is_object(value):
+        properties, required = value.get("properties"), value.get("required")
+        names = set(properties) if isinstance(properties, Mapping) else set()
+        asked = set(required) if isinstance(required, list) else set()
+        if value.get("additionalProperties") is not False or names != asked:
+            return False
+    return all(_is_strict(item, depth - 1) for key, item in value.items() if key not in _VALUE_KEYWORDS)
+
+
+def _is_object(value: Mapping[str, object]) -> bool:
+    # A property may itself be called "type" or "properties": then what stands there has another form.
+    return value.get("type") == "object" or ("type" not in value and isinstance(value.get("properties"), Mapping))
