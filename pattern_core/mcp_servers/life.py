@@ -44,6 +44,16 @@ def own(error: BaseException) -> Exception:
     raise rest
 
 
+def reason_of(error: BaseException) -> str:
+    """What went wrong, for people: of a group the first that says something."""
+    if isinstance(error, BaseExceptionGroup):
+        return reason_of(error.exceptions[0])
+    if isinstance(error, PatternError):
+        return error.message
+    words = str(error).strip().partition("\n")[0]
+    return words or type(error).__name__
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class McpCall:
     """A call on its way. `scope` is the owner's work on it; whoever waits cancels it when leaving."""
@@ -104,10 +114,7 @@ class Life:
     """What the owner of a server does while it is connected. `was_useful`: it answered a call."""
 
     def __init__(
-        self,
-        settings: McpSettings,
-        calls: CallQueue,
-        on_tools: Callable[[Sequence[OfferedTool]], None],
+        self, settings: McpSettings, calls: CallQueue, on_tools: Callable[[Sequence[OfferedTool]], None]
     ) -> None:
         self.running = 0
         self.was_useful = False
@@ -172,17 +179,14 @@ class Life:
                 self._hangs = 0
                 self.was_useful = self.was_useful or not isinstance(said, Unavailable)
             if call.scope.cancelled_caught and trio.current_time() >= call.scope.deadline:
-                self._hung(link)
+                self._hangs += 1
+                if self._hangs >= HANGS_MAX:
+                    link.lose(f"it did not answer {HANGS_MAX} calls in a row")
         finally:
             if call.was_sent:
                 call.settle(Unavailable(link.reason) if link.lost.is_set() else Hung())
             self.running -= 1
             self._slots.release()
-
-    def _hung(self, link: McpLink) -> None:
-        self._hangs += 1
-        if self._hangs >= HANGS_MAX:
-            link.lose(f"it did not answer {HANGS_MAX} calls in a row")
 
     async def _keep_listed(self, connection: McpConnection) -> None:
         while True:
@@ -208,13 +212,3 @@ async def _until_lost(link: McpLink) -> None:
         raise Unavailable(link.reason)
     finally:
         link.hang_up()
-
-
-def reason_of(error: BaseException) -> str:
-    """What went wrong, for people: of a group the first that says something."""
-    if isinstance(error, BaseExceptionGroup):
-        return reason_of(error.exceptions[0])
-    if isinstance(error, PatternError):
-        return error.message
-    words = str(error).strip().partition("\n")[0]
-    return words or type(error).__name__

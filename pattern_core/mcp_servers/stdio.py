@@ -43,9 +43,8 @@ M = TypeVar("M")
 class McpLink:
     """What is known of a connection while it lasts, whatever its transport.
 
-    Whoever notices first that it is of no use says why; `lost` is set then.
-
-    `hang_up` is called when the connection is about to be left: whoever still waits to send need not wait longer.
+    Whoever notices first that it is of no use says why; `lost` is set then. `hang_up` is called when the connection is
+    about to be left: whoever still waits to send need not wait longer.
     """
 
     def __init__(self) -> None:

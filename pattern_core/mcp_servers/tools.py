@@ -136,8 +136,7 @@ def _part(part: Mapping[str, object]) -> str:
         case "text":
             return str(part.get("text", ""))
         case "image" | "audio" as kind:
-            size = len(str(part.get("data", ""))) * 3 // 4
-            return f"[{kind}, {part.get('mimeType', 'of unknown type')}, {size:,} bytes: not shown]"
+            return f"[{kind}, {part.get('mimeType', 'of unknown type')}, {_size(part.get('data', ''))}: not shown]"
         case "resource_link":
             name = part.get("title") or part.get("name") or "resource"
             return " ".join(f"[{name}: {part.get('uri', '')}] {part.get('description') or ''}".split())
@@ -152,8 +151,12 @@ def _resource(resource: object) -> str:
         return "[resource: not shown]"
     if "text" in resource:
         return f"[{resource.get('uri', 'resource')}]\n{resource['text']}"
-    size = len(str(resource.get("blob", ""))) * 3 // 4
-    return f"[{resource.get('uri', 'resource')}, {resource.get('mimeType') or 'binary'}, {size:,} bytes: not shown]"
+    kind = resource.get("mimeType") or "binary"
+    return f"[{resource.get('uri', 'resource')}, {kind}, {_size(resource.get('blob', ''))}: not shown]"
+
+
+def _size(base64: object) -> str:
+    return f"{len(str(base64)) * 3 // 4:,} bytes"
 
 
 def _says(text: str, structured: object) -> bool:
