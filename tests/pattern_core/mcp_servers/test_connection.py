@@ -22,11 +22,9 @@ from pattern_core.testing.wire import Play, events, serve_wire
 from tests.pattern_core.mcp_servers.library_server import Library, served
 from tests.pattern_core.mcp_servers.rig import Owned, owned
 
-pytestmark = [
-    # The library leaves an answer's stream when it has read the answer, and its generators to the garbage collector.
-    pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+# The library leaves an answer's stream when it has read the answer, and its generators to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+with_the_library = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its server may use what is deprecated
 ROOT = Path(__file__).parents[3]
 LONG = Play(chunks=(b"x" * 1_000_000,) * 9, headers={"content-type": "application/json"})
 PACKED = Play(chunks=(b"x",), headers={"content-type": "application/json", "content-encoding": "gzip"})
@@ -46,6 +44,7 @@ async def _call_and_leave(it: Owned, is_begun: Callable[[], bool]) -> None:
         nursery.cancel_scope.cancel()
 
 
+@with_the_library
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
 async def test_over_http(protocol: Protocol) -> None:
     library = Library()
@@ -62,6 +61,7 @@ async def test_over_http(protocol: Protocol) -> None:
     assert library.keys == {"Bearer sesame"}
 
 
+@with_the_library
 async def test_over_stdio() -> None:
     environment = {"PATH": Secret(os.environ["PATH"]), "PYTHONPATH": Secret(str(ROOT))}
     program = Path(__file__).with_name("library_server.py")
@@ -73,6 +73,7 @@ async def test_over_stdio() -> None:
             await trio.sleep(0.01)
 
 
+@with_the_library
 async def test_an_address_where_nobody_is() -> None:
     async with served(Library()) as url:
         pass

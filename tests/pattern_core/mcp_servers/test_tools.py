@@ -48,8 +48,8 @@ async def test_a_tool_and_its_call() -> None:
     assert (tool.effect, tool.timeout_s) == (EffectClass.UNSAFE, 95)
     assert tool.returns_untrusted_text
     assert not tool.enabled_by_default
-    given = {"context": 1, "self": 2, "a-b": 3}  # names that are none of ours
-    assert await tool.call(CONTEXT, given) == f"notes__find find {given} key_1"
+    arguments = {"context": 1, "self": 2, "a-b": 3}  # names that are none of ours
+    assert await tool.call(CONTEXT, arguments) == f"notes__find find {arguments} key_1"
 
 
 def test_only_what_the_operator_lets_through() -> None:
