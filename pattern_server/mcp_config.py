@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable, is_server_name
+from pattern_core.mcp_servers.settings import McpSettings, Protocol, Stdio, Streamable, is_server_name
 from pattern_core.models.providers.settings import Secret
 from pattern_db.enums import EffectClass
 
@@ -38,7 +38,7 @@ class McpConfig(BaseModel):
     effects: dict[str, Effect] = Field(default_factory=dict, description="the same, tool by tool")
     trust_hints: bool = Field(default=False, description="believe what the server says about its tools' effects")
     lazy: bool = Field(default=True, description="start it when somebody needs it, end it when nobody does")
-    protocol: Literal["auto", "legacy"] = Field(default="auto", description="legacy: servers of before 2026 only")
+    protocol: Protocol = Field(default="auto", description="legacy: servers of before 2026 only")
     start_timeout_s: Seconds = 30.0
     call_timeout_s: Seconds = 60.0
     idle_s: Annotated[float, Field(gt=0)] = Field(default=600.0, description="a lazy server rests after that")

@@ -40,7 +40,7 @@ RULES = (
         ("httpx2",),
         (
             *("pattern_core/models/", "pattern_core/embeddings/", "pattern_core/web/", "pattern_core/testing/"),
-            "pattern_core/mcp_servers/streamable.py",
+            "pattern_core/mcp_servers/connection.py",
             "pattern_server/cli/",
         ),
         "HTTP clients",

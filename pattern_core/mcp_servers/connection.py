@@ -2,13 +2,19 @@
 
 It is entered and left by the task that owns the server. The library is imported on a thread, at the first connection:
 it takes a second of computing, most of it for models of the protocol.
+
+Programs are spoken to by `stdio.py`; addresses by the library's streamable HTTP, with bounds on what comes back. The
+operator named the address, so it may be a private one; the library follows a redirect only within it. No proxy, no
+cookies of others: the headers hold keys, and go nowhere else.
+
+Source: the transport `streamable HTTP` of the Model Context Protocol, 2025-11-25 and 2026-07-28.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
@@ -17,32 +23,25 @@ import outcome
 import trio
 
 from pattern_core.errors import InvalidInput, Unavailable
-from pattern_core.mcp_servers.answers import ERROR_CHARS_MAX, Answer, answer_of
-from pattern_core.mcp_servers.settings import McpSettings, Stdio
-from pattern_core.mcp_servers.stdio import Format, started
-from pattern_core.mcp_servers.streamable import EVENT_BYTES_MAX, http_client
-from pattern_core.mcp_servers.watch import Watch
+from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
+from pattern_core.mcp_servers.stdio import McpLink, started
+from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, Answer, OfferedTool, answer_of
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp.client.client import Client
     from mcp.client.session import IncomingMessage
     from mcp.shared.message import SessionMessage
 
 PAGES_MAX = 20  # of a list of tools
 TOOLS_MAX = 200  # of one server: more would fill a prompt by themselves
+ANSWER_BYTES_MAX = 8 * 1024 * 1024  # of a document over HTTP
+EVENT_BYTES_MAX = 4 * 1024 * 1024  # of one message within a stream of events
+CONNECT_TIMEOUT_S = 10.0
+SILENCE_S = 300.0  # of a stream that is open; longer than any call may take, unless configured otherwise
 PRODUCT = "pattern-server"
 _SESSION_ENDED = "Session terminated"  # how the library calls the 404 of a session that the server forgot
 _CLOSED = "Connection closed"  # its word for a pipe that ended
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedTool:
-    """A tool as the server lists it; `is_repeatable`: it says that a second call would do no harm."""
-
-    name: str
-    description: str
-    schema: Mapping[str, object]
-    is_repeatable: bool
 
 
 async def load_library() -> None:
@@ -59,12 +58,14 @@ def _import() -> None:
 
 
 @asynccontextmanager
-async def connected(settings: McpSettings, watch: Watch, on_change: Callable[[], None]) -> AsyncIterator[Connection]:
+async def connected(
+    settings: McpSettings, link: McpLink, on_change: Callable[[], None]
+) -> AsyncIterator[McpConnection]:
     """Start or reach the server and agree on a version; `on_change` is called when its tools are others.
 
     Raises:
         Unavailable: it cannot be started.
-        Exception: whatever the library or the server came up with; `watch` may know the reason better.
+        Exception: whatever the library or the server came up with; `link` may know the reason better.
     """
     from mcp.client.client import Client
     from mcp_types import Implementation, ToolListChangedNotification
@@ -73,18 +74,19 @@ async def connected(settings: McpSettings, watch: Watch, on_change: Callable[[],
         if isinstance(message, ToolListChangedNotification):
             on_change()
 
+    reach = settings.reach
     client = Client(
-        _stdio(settings.reach, watch) if isinstance(settings.reach, Stdio) else _streamable(settings),
+        _stdio(reach, link) if isinstance(reach, Stdio) else _streamable(reach, settings.call_timeout_s),
         mode=settings.protocol,
         message_handler=heard,
         client_info=Implementation(name=PRODUCT, version=version(PRODUCT)),
         cache=None,  # what changed is told by the server, and asked for anew then
     )
     async with client:
-        yield Connection(client, watch)
+        yield McpConnection(client, link)
 
 
-def _stdio(reach: Stdio, watch: Watch) -> Any:  # Any: the library's protocol of streams, which ours follow by shape
+def _stdio(reach: Stdio, link: McpLink) -> Any:  # Any: the library's protocol of streams, which ours follow by shape
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
@@ -94,31 +96,80 @@ def _stdio(reach: Stdio, watch: Watch) -> Any:  # Any: the library's protocol of
     def write(message: SessionMessage) -> bytes:
         return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
-    return started(reach, Format(read, write), watch)
+    return started(reach, link, read, write)
 
 
 @asynccontextmanager
-async def _streamable(settings: McpSettings) -> AsyncIterator[Any]:  # Any: the library's pair of streams
+async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator[Any]:  # Any: the library's streams
     from mcp.client.streamable_http import streamable_http_client
 
-    reach = settings.reach
-    assert not isinstance(reach, Stdio)
     async with (
-        http_client(reach, settings) as client,
+        http_client(reach, call_timeout_s) as client,
         streamable_http_client(reach.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX) as streams,
     ):
         yield streams
 
 
-class Connection:
+@asynccontextmanager
+async def http_client(reach: Streamable, call_timeout_s: float) -> AsyncIterator[httpx2.AsyncClient]:
+    """The client that asks this server and no other."""
+    import httpx2
+
+    context = await trio.to_thread.run_sync(ssl.create_default_context)  # reading the system's certificates takes long
+    async with httpx2.AsyncClient(
+        headers={
+            # What is packed could unpack to any length.
+            "accept-encoding": "identity",
+            **{name: value.reveal() for name, value in reach.headers.items()},
+        },
+        timeout=httpx2.Timeout(CONNECT_TIMEOUT_S, read=max(SILENCE_S, 2 * call_timeout_s)),
+        event_hooks={"response": [_bounding()]},
+        verify=context,
+        trust_env=False,
+    ) as client:
+        yield client
+
+
+def _bounding() -> Callable[[httpx2.Response], Awaitable[None]]:
+    """A hook that keeps documents within `ANSWER_BYTES_MAX`. Streams of events have a bound for each event."""
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+            self._inner = inner
+            self._left = ANSWER_BYTES_MAX
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for piece in self._inner:
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise httpx2.ReadError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        if response.status_code in (401, 403):
+            raise httpx2.ReadError(f"it does not accept the key that it was sent (HTTP status {response.status_code})")
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.ReadError("the answer is packed, which was not asked for")
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        if not is_stream and isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = Bounded(response.stream)
+
+    return bound
+
+
+class McpConnection:
     """A server that answers. Any task of the owner's nursery may call; cancelling a call tells the server."""
 
-    def __init__(self, client: Client, watch: Watch) -> None:
+    def __init__(self, client: Client, link: McpLink) -> None:
         from mcp_types import CallToolResult, InputRequiredResult
         from pydantic import TypeAdapter
 
         self._client = client
-        self._watch = watch
+        self._link = link
         self._results: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(
             CallToolResult | InputRequiredResult
         )
@@ -199,8 +250,8 @@ class Connection:
             raise Unavailable(f"it answered what is no answer ({type(error).__name__})") from error
         words = error.error.message[:ERROR_CHARS_MAX]
         if words in (_SESSION_ENDED, _CLOSED):
-            self._watch.lose("it ended the connection")
-            raise Unavailable(self._watch.reason) from error
+            self._link.lose("it ended the connection")
+            raise Unavailable(self._link.reason) from error
         if error.error.code == CONNECTION_CLOSED:  # of this call alone, as over HTTP
             raise Unavailable(words) from error
         raise InvalidInput(words or f"error {error.error.code}") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -64,7 +64,7 @@ class _TooLarge(Exception):
 @dataclass(slots=True)
 class _Inliner:
     root: Mapping[str, object]
-    nodes: int = field(default=0)
+    nodes: int = 0
 
     def inlined(self, node: object, inside: tuple[str, ...], depth: int) -> object:
         """`node` with what its references refer to; what would contain itself may be anything."""

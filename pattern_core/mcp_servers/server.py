@@ -16,13 +16,11 @@ import outcome
 import trio
 
 from pattern_core.errors import InvalidInput, Overloaded, Unavailable
-from pattern_core.mcp_servers.answers import Answer
-from pattern_core.mcp_servers.calls import WAITING_MAX, Call, Calls
-from pattern_core.mcp_servers.connection import OfferedTool, connected, load_library
-from pattern_core.mcp_servers.life import Hung, Life, own, reason_of
+from pattern_core.mcp_servers.connection import connected, load_library
+from pattern_core.mcp_servers.life import WAITING_MAX, CallQueue, Hung, Life, McpCall, own, reason_of
 from pattern_core.mcp_servers.settings import McpSettings
-from pattern_core.mcp_servers.tooling import may_have_happened, tools_of
-from pattern_core.mcp_servers.watch import Watch
+from pattern_core.mcp_servers.stdio import McpLink
+from pattern_core.mcp_servers.tools import Answer, OfferedTool, may_have_happened, tools_of
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
@@ -60,7 +58,7 @@ class McpServer:
         self.tools: Sequence[Tool] | None = None
         self._registry = registry
         self._room = room
-        self._calls = Calls()
+        self._calls = CallQueue()
         self._life: Life | None = None
         self._useless = 0  # lives in a row
         self._retry_at = -math.inf
@@ -101,7 +99,7 @@ class McpServer:
         self.last_used = trio.current_time()
         seconds = self.settings.call_timeout_s
         meta = {KEY: key} if tool.effect is EffectClass.IDEMPOTENT else {}
-        call = Call(tool=name, arguments=arguments, meta=meta, seconds=seconds)
+        call = McpCall(tool=name, arguments=arguments, meta=meta, seconds=seconds)
         if not self._calls.add(call):
             raise Overloaded(f"{WAITING_MAX} calls wait for the MCP server {self.name}; try again later")
         start_s = 0.0 if self.state == "ready" else self.settings.start_timeout_s
@@ -113,7 +111,7 @@ class McpServer:
             call.scope.cancel()
         return self._text(tool, call)
 
-    def _text(self, tool: Tool, call: Call) -> str:
+    def _text(self, tool: Tool, call: McpCall) -> str:
         """The text of the answer, or why there is none, in words for the agent."""
         answer = call.answer or Hung()
         if isinstance(answer, Answer):
@@ -198,31 +196,31 @@ class McpServer:
         Raises:
             Exception: it could not be made, or was lost.
         """
-        watch, error = Watch(), None
+        link, error = McpLink(), None
         self._life = Life(self.settings, self._calls, self._take)
         with trio.move_on_after(self.settings.start_timeout_s) as scope:
-            lived = await outcome.acapture(self._connect, self._life, watch, scope)
+            lived = await outcome.acapture(self._connect, self._life, link, scope)
             error = own(lived.error) if isinstance(lived, outcome.Error) else None
-        if watch.lost.is_set():
-            raise Unavailable(watch.reason)
+        if link.lost.is_set():
+            raise Unavailable(link.reason)
         if error is not None:
             raise error
         if scope.cancelled_caught and self.state != "ready":
             raise Unavailable(f"it did not start within {self.settings.start_timeout_s:g} s")
 
-    async def _connect(self, life: Life, watch: Watch, scope: trio.CancelScope) -> None:
+    async def _connect(self, life: Life, link: McpLink, scope: trio.CancelScope) -> None:
         if self.settings.missing:
             raise Unavailable(f"not set in the server's environment: {', '.join(self.settings.missing)}")
         async with self._room(self):
             await load_library()
-            async with connected(self.settings, watch, life.changed) as connection:
+            async with connected(self.settings, link, life.changed) as connection:
                 self._take(await connection.tools())
                 scope.deadline = math.inf
                 self.last_error = None
                 self.last_used = trio.current_time()
                 self._move("ready")
                 try:
-                    await life.serve(connection, watch)
+                    await life.serve(connection, link)
                 finally:
                     # Leaving may hang too, where it is a request to a server that does not answer.
                     scope.deadline = trio.current_time() + END_S

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import trio
 
 from pattern_core.errors import NotFound
-from pattern_core.mcp_servers.naming import enables, server_of
 from pattern_core.mcp_servers.server import McpServer, State
 from pattern_core.mcp_servers.settings import McpSettings
+from pattern_core.mcp_servers.tools import enables, server_of
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 

@@ -18,10 +18,6 @@ SERVER_CHARS_MAX = 24
 # A single underscore between words, so that the first double one in a tool's name ends the server's name.
 _SERVER = re.compile(r"[a-z][a-z0-9-]*(_[a-z0-9-]+)*")
 
-# What the call of a foreign program can be. It is never `pure` or `local`: it leaves this file, and so its intent is
-# stored and its result counts as foreign text, however harmless the server says it is.
-EFFECTS = (EffectClass.IDEMPOTENT, EffectClass.UNSAFE)
-
 
 def is_server_name(name: str) -> bool:
     """Whether a server may be called that."""
@@ -73,7 +69,11 @@ class McpSettings:
     calls_max: int = 8
 
     def effect_of(self, tool: str, *, says_repeatable: bool) -> EffectClass:
-        """The effect class of its tool; `says_repeatable` is what the server claims."""
+        """The effect class of its tool; `says_repeatable` is what the server claims.
+
+        It is never `pure` or `local`: the call leaves this process, and so its intent is stored and its result counts
+        as foreign text, however harmless the server says it is.
+        """
         configured = self.effects.get(tool)
         if configured is not None:
             return configured

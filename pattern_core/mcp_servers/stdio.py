@@ -14,9 +14,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -24,10 +24,12 @@ from typing import Generic, TypeVar
 import trio
 
 from pattern_core.errors import Unavailable
-from pattern_core.mcp_servers.lines import Lines, LineTooLong, Pace, Tail
 from pattern_core.mcp_servers.settings import Stdio
-from pattern_core.mcp_servers.watch import Watch
 
+LINE_BYTES_MAX = 4 * 1024 * 1024  # of one message: a picture as text, and still read in some hundredths of a second
+UNITS_PER_S = 500  # a line costs one unit, and one more for each UNIT_BYTES of it
+UNIT_BYTES = 64 * 1024
+TAIL_BYTES = 4096  # of standard error, where the last words are looked for
 PIECE_BYTES = 64 * 1024
 GARBAGE_MAX = 100  # lines on standard output that are no message, before the program counts as none
 POLITE_S = 1.0  # for a program to end when nobody speaks to it any more
@@ -38,12 +40,99 @@ _GUARD = Path(__file__).with_name("guard.py")
 M = TypeVar("M")
 
 
-@dataclass(frozen=True, slots=True)
-class Format(Generic[M]):
-    """How a message is read from a line and written as one. `read` raises ValueError if it is none."""
+class McpLink:
+    """What is known of a connection while it lasts, whatever its transport.
 
-    read: Callable[[bytes], M]
-    write: Callable[[M], bytes]
+    Whoever notices first that it is of no use says why; `lost` is set then. `hang_up` is called when the connection is
+    about to be left: whoever still waits to send need not wait longer.
+    """
+
+    def __init__(self) -> None:
+        self.lost = trio.Event()
+        self.reason = ""
+        self.hang_up: Callable[[], None] = lambda: None
+
+    def lose(self, reason: str) -> None:
+        """Note that the connection is lost; the first reason counts."""
+        if not self.lost.is_set():
+            self.reason = reason
+            self.lost.set()
+
+
+class LineTooLong(Exception):
+    """More came than a line may hold."""
+
+
+class Lines:
+    """Puts pieces together to lines."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._begun: list[bytes] = []
+        self._begun_bytes = 0
+
+    def add(self, piece: bytes) -> None:
+        """Take what came next.
+
+        Raises:
+            LineTooLong: the line under way is longer than `LINE_BYTES_MAX`.
+        """
+        first, *others = piece.split(b"\n")
+        self._begin(first)
+        for other in others:
+            self._waiting.append(b"".join(self._begun))
+            self._begun, self._begun_bytes = [], 0
+            self._begin(other)
+
+    def next(self) -> bytes | None:
+        """The next whole line without its end, empty ones left out; None if there is none yet."""
+        while self._waiting:
+            line = self._waiting.popleft().strip()
+            if line:
+                return line
+        return None
+
+    def _begin(self, piece: bytes) -> None:
+        self._begun_bytes += len(piece)
+        if self._begun_bytes > LINE_BYTES_MAX:
+            raise LineTooLong
+        self._begun.append(piece)
+
+
+class Pace:
+    """Lets through `UNITS_PER_S`: who sends faster waits, since nobody reads the pipe meanwhile."""
+
+    def __init__(self) -> None:
+        self._since = trio.current_time()
+        self._spent = 0
+
+    async def take(self, size: int) -> None:
+        """Wait until a line of so many bytes may be read."""
+        now = trio.current_time()
+        if now - self._since >= 1:
+            self._since, self._spent = now, 0
+        self._spent += 1 + size // UNIT_BYTES
+        if self._spent > UNITS_PER_S:
+            await trio.sleep(self._since + 1 - now)
+        else:
+            await trio.lowlevel.checkpoint()
+
+
+class Tail:
+    """The last words that a program wrote to its standard error."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def add(self, piece: bytes) -> None:
+        """Take what came next; what is older than `TAIL_BYTES` is forgotten."""
+        self._kept = (self._kept + piece)[-TAIL_BYTES:]
+
+    @property
+    def last_line(self) -> str:
+        """The last line that is not empty, for people; empty if there is none."""
+        lines = [line.strip() for line in self._kept.decode(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), "")
 
 
 class _Stream:
@@ -65,10 +154,10 @@ class _Stream:
 class Incoming(_Stream, Generic[M]):
     """The program's messages. Its end is the connection's; lines that are none are passed over, up to a number."""
 
-    def __init__(self, pipe: trio.abc.ReceiveStream, read: Callable[[bytes], M], watch: Watch) -> None:
+    def __init__(self, pipe: trio.abc.ReceiveStream, read: Callable[[bytes], M], link: McpLink) -> None:
         self._pipe = pipe
         self._read = read
-        self._watch = watch
+        self._link = link
         self._lines = Lines()
         self._pace = Pace()
         self._garbage = 0
@@ -115,7 +204,7 @@ class Incoming(_Stream, Generic[M]):
             self._over("it sent a message that is too long")
 
     def _over(self, reason: str) -> None:
-        self._watch.lose(reason)
+        self._link.lose(reason)
         raise StopAsyncIteration
 
 
@@ -136,8 +225,12 @@ class Outgoing(_Stream, Generic[M]):
 
 
 @asynccontextmanager
-async def started(settings: Stdio, form: Format[M], watch: Watch) -> AsyncIterator[tuple[Incoming[M], Outgoing[M]]]:
+async def started(
+    settings: Stdio, link: McpLink, read: Callable[[bytes], M], write: Callable[[M], bytes]
+) -> AsyncIterator[tuple[Incoming[M], Outgoing[M]]]:
     """Start the program; nothing of it survives the block.
+
+    `read` makes a message of a line and raises ValueError if it is none; `write` makes a line of a message.
 
     Raises:
         Unavailable: there are no processes to be had.
@@ -146,14 +239,14 @@ async def started(settings: Stdio, form: Format[M], watch: Watch) -> AsyncIterat
     assert process.stdout is not None  # it was opened with pipes
     assert process.stderr is not None
     send, receive = trio.open_memory_channel[M](0)
-    watch.hang_up = receive.close
+    link.hang_up = receive.close
     tail = Tail()
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_write, process, receive, form.write, watch)
+            nursery.start_soon(_write, process, receive, write, link)
             nursery.start_soon(_listen, process.stderr, tail)
             try:
-                yield Incoming(process.stdout, form.read, watch), Outgoing(send)
+                yield Incoming(process.stdout, read, link), Outgoing(send)
             finally:
                 receive.close()
                 send.close()
@@ -161,8 +254,8 @@ async def started(settings: Stdio, form: Format[M], watch: Watch) -> AsyncIterat
                     await _end(process, lifeline)
                 nursery.cancel_scope.cancel()
     finally:
-        if tail.last_line and watch.lost.is_set():
-            watch.reason = f"{watch.reason}; its last words: {tail.last_line[:300]}"
+        if tail.last_line and link.lost.is_set():
+            link.reason = f"{link.reason}; its last words: {tail.last_line[:300]}"
 
 
 async def _open(settings: Stdio) -> tuple[trio.Process, int]:
@@ -193,7 +286,7 @@ async def _open(settings: Stdio) -> tuple[trio.Process, int]:
 
 
 async def _write(
-    process: trio.Process, messages: trio.MemoryReceiveChannel[M], write: Callable[[M], bytes], watch: Watch
+    process: trio.Process, messages: trio.MemoryReceiveChannel[M], write: Callable[[M], bytes], link: McpLink
 ) -> None:
     """Write whole lines, one after the other: who asked for one may have left meanwhile."""
     assert process.stdin is not None  # it was opened with pipes
@@ -202,7 +295,7 @@ async def _write(
             try:
                 await process.stdin.send_all(write(message) + b"\n")
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                watch.lose("its program takes no more input")
+                link.lose("its program takes no more input")
                 return
 
 

@@ -1,4 +1,7 @@
-"""Servers made with the official library, in both of its protocols, over both transports."""
+"""Servers made with the official library, in both of its protocols, over both transports.
+
+What comes back from an address has bounds, and the keys go nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,24 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 import trio
 
 from pattern_core.errors import InvalidInput
+from pattern_core.mcp_servers.connection import ANSWER_BYTES_MAX, http_client
 from pattern_core.mcp_servers.settings import McpSettings, Protocol, Stdio, Streamable
 from pattern_core.models.providers.settings import Secret
+from pattern_core.testing.wire import Play, events, serve_wire
 from tests.pattern_core.mcp_servers.library_server import Library, served
 from tests.pattern_core.mcp_servers.rig import Owned, owned
 
-pytestmark = [
-    # The library leaves an answer's stream when it has read the answer, and its generators to the garbage collector.
-    pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+# The library leaves an answer's stream when it has read the answer, and its generators to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+with_the_library = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its server may use what is deprecated
 ROOT = Path(__file__).parents[3]
+LONG = Play(chunks=(b"x" * 1_000_000,) * 9, headers={"content-type": "application/json"})
+PACKED = Play(chunks=(b"x",), headers={"content-type": "application/json", "content-encoding": "gzip"})
 
 
 def over_http(url: str, protocol: Protocol) -> McpSettings:
@@ -38,6 +44,7 @@ async def _call_and_leave(it: Owned, is_begun: Callable[[], bool]) -> None:
         nursery.cancel_scope.cancel()
 
 
+@with_the_library
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
 async def test_over_http(protocol: Protocol) -> None:
     library = Library()
@@ -54,6 +61,7 @@ async def test_over_http(protocol: Protocol) -> None:
     assert library.keys == {"Bearer sesame"}
 
 
+@with_the_library
 async def test_over_stdio() -> None:
     environment = {"PATH": Secret(os.environ["PATH"]), "PYTHONPATH": Secret(str(ROOT))}
     program = Path(__file__).with_name("library_server.py")
@@ -65,6 +73,7 @@ async def test_over_stdio() -> None:
             await trio.sleep(0.01)
 
 
+@with_the_library
 async def test_an_address_where_nobody_is() -> None:
     async with served(Library()) as url:
         pass
@@ -72,3 +81,49 @@ async def test_an_address_where_nobody_is() -> None:
         told = await it.servers.tried("lib")
     assert (told.state, told.tools) == ("failed", None)
     assert "connect" in str(told.last_error).lower()
+
+
+def at(url: str) -> McpSettings:
+    return McpSettings(reach=Streamable(url=url, headers={"X-Key": Secret("sesame")}), protocol="legacy")
+
+
+async def test_a_document_has_a_bound_and_a_stream_of_events_has_none() -> None:
+    short, flow = Play(chunks=(b"short",)), events("y" * 1000)
+    async with serve_wire([short, flow, LONG, PACKED]) as server:
+        settings = at(server.url)
+        assert isinstance(settings.reach, Streamable)
+        async with http_client(settings.reach, settings.call_timeout_s) as client:
+            assert (await client.post(server.url)).text == "short"
+            assert "yyy" in (await client.post(server.url)).text
+            with pytest.raises(httpx2.ReadError, match=f"longer than {ANSWER_BYTES_MAX} bytes"):
+                await client.post(server.url)
+            with pytest.raises(httpx2.ReadError, match="packed"):
+                await client.post(server.url)
+        assert {request.headers["x-key"] for request in server.requests} == {"sesame"}
+        assert {request.headers["accept-encoding"] for request in server.requests} == {"identity"}
+
+
+@pytest.mark.parametrize(
+    ("play", "words"),
+    [
+        (LONG, "longer than"),
+        (Play(chunks=(b"{}",), status=500, headers={"content-type": "text/plain"}), "error response"),
+        (Play(status=401), "does not accept the key that it was sent (HTTP status 401)"),
+        (Play(status=403), "HTTP status 403"),
+        (Play(status=302, headers={"location": "http://127.0.0.1:9/elsewhere"}), "Redirect to http://127.0.0.1:9"),
+        (Play(chunks=(b"<html>",), headers={"content-type": "text/html"}), "text/html"),
+    ],
+)
+async def test_an_address_that_is_no_mcp_server(play: Play, words: str) -> None:
+    async with serve_wire(otherwise=play) as server, owned({"x": at(server.url)}) as it:
+        told = await it.servers.tried("x")
+    assert told.state == "failed"
+    assert words in str(told.last_error)
+    assert "sesame" not in str(told.last_error)
+
+
+async def test_an_address_that_never_answers_is_given_up() -> None:
+    async with serve_wire(otherwise=Play(never_answers=True)) as server:
+        settings = McpSettings(reach=Streamable(url=server.url), start_timeout_s=0.3)
+        async with owned({"x": settings}) as it:
+            assert (await it.servers.tried("x")).last_error == "it did not start within 0.3 s"

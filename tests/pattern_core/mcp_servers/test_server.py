@@ -10,7 +10,7 @@ import trio.testing
 
 from pattern_core.errors import InvalidInput, Overloaded, Unavailable
 from pattern_core.mcp_servers import server as module
-from pattern_core.mcp_servers.calls import WAITING_MAX
+from pattern_core.mcp_servers.life import WAITING_MAX
 from tests.pattern_core.mcp_servers.rig import owned, program, until
 
 

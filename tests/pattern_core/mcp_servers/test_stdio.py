@@ -7,12 +7,25 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pattern_core.errors import Unavailable
 from pattern_core.mcp_servers import stdio as module
-from pattern_core.mcp_servers.lines import UNITS_PER_S, Tail
-from pattern_core.mcp_servers.stdio import GARBAGE_MAX, Incoming
-from pattern_core.mcp_servers.watch import Watch
+from pattern_core.mcp_servers.stdio import (
+    GARBAGE_MAX,
+    LINE_BYTES_MAX,
+    TAIL_BYTES,
+    UNIT_BYTES,
+    UNITS_PER_S,
+    Incoming,
+    Lines,
+    LineTooLong,
+    McpLink,
+    Pace,
+    Tail,
+)
 from tests.pattern_core.mcp_servers.rig import is_alive, owned, program
 
 
@@ -61,13 +74,13 @@ async def test_one_that_reads_no_more_is_left_in_time(tmp_path: Path) -> None:
 
 async def test_too_much_garbage_is_no_server() -> None:
     pipe = trio.testing.MemoryReceiveStream()
-    watch = Watch()
-    incoming = Incoming(pipe, json.loads, watch)
+    link = McpLink()
+    incoming = Incoming(pipe, json.loads, link)
     pipe.put_data(b'{"a": 1}\n' + b"nonsense\n" * (GARBAGE_MAX + 1) + b'{"a": 2}\n')
     assert await incoming.receive() == {"a": 1}
     with pytest.raises(trio.EndOfChannel):
         await incoming.receive()
-    assert "what is no message" in watch.reason
+    assert "what is no message" in link.reason
 
 
 async def test_one_that_logs_without_end_is_read_at_a_walk(
@@ -81,3 +94,60 @@ async def test_one_that_logs_without_end_is_read_at_a_walk(
     await module._listen(pipe, tail)
     assert tail.last_line == "last"
     assert trio.current_time() - began >= 2
+
+
+def test_the_first_reason_counts() -> None:
+    link = McpLink()
+    assert not link.lost.is_set()
+    link.lose("one")
+    link.lose("two")
+    assert (link.lost.is_set(), link.reason) == (True, "one")
+
+
+def _all(lines: Lines) -> list[bytes]:
+    found = []
+    while (line := lines.next()) is not None:
+        found.append(line)
+    return found
+
+
+@given(st.lists(st.binary(max_size=12)), st.integers(1, 7))
+@settings(max_examples=60)
+def test_the_cuts_do_not_matter(contents: list[bytes], size: int) -> None:
+    whole = b"".join(content.replace(b"\n", b"") + b"\n" for content in contents)
+    lines = Lines()
+    for start in range(0, len(whole), size):
+        lines.add(whole[start : start + size])
+    assert _all(lines) == [line.strip() for line in whole.split(b"\n") if line.strip()]
+
+
+def test_a_line_has_a_bound_and_many_lines_have_none() -> None:
+    lines = Lines()
+    for _ in range(3):
+        lines.add(b"x" * (LINE_BYTES_MAX - 1) + b"\n")
+    assert len(_all(lines)) == 3
+    lines.add(b"x" * LINE_BYTES_MAX)
+    with pytest.raises(LineTooLong):
+        lines.add(b"x")
+
+
+async def test_who_talks_too_much_waits(autojump_clock: trio.testing.MockClock) -> None:
+    pace = Pace()
+    began = trio.current_time()
+    for _ in range(UNITS_PER_S):
+        await pace.take(10)
+    assert trio.current_time() == began
+    for _ in range(2 * UNITS_PER_S):
+        await pace.take(10)
+    assert trio.current_time() - began == pytest.approx(2, abs=0.01)
+    for _ in range(UNITS_PER_S // 5):
+        await pace.take(9 * UNIT_BYTES)
+    assert trio.current_time() - began > 3
+
+
+def test_last_words() -> None:
+    tail = Tail()
+    assert tail.last_line == ""
+    tail.add(b"x" * 2 * TAIL_BYTES)
+    tail.add("\nlast wörds\n\n".encode())
+    assert tail.last_line == "last wörds"
