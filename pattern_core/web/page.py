@@ -16,8 +16,8 @@ from trio.lowlevel import RunVar
 from pattern_core.errors import InvalidInput
 from pattern_core.files.disk import Unreadable
 from pattern_core.files.reading.document import clean
-from pattern_core.files.reading.plain import read_text
 from pattern_core.files.reading.read import read_document
+from pattern_core.files.reading.readers import read_text
 from pattern_core.web.download import Download
 
 Format = Literal["markdown", "html", "text"]

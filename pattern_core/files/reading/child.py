@@ -15,9 +15,7 @@ from contextlib import suppress
 
 from pattern_core.files.disk import Unreadable
 from pattern_core.files.reading.document import Reader, clean
-from pattern_core.files.reading.docx import read_docx
-from pattern_core.files.reading.markup import read_html
-from pattern_core.files.reading.pdf import read_pdf
+from pattern_core.files.reading.readers import read_docx, read_html, read_pdf
 
 ADDRESS_SPACE_BYTES = 1024 * 1024 * 1024
 CPU_SECONDS = 30

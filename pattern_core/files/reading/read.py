@@ -13,7 +13,7 @@ from trio.lowlevel import RunVar
 from pattern_core.files.disk import FILE_BYTES_MAX, Unreadable, too_long
 from pattern_core.files.reading.child import REFUSED
 from pattern_core.files.reading.document import Document, Kind, Reader, kind_of
-from pattern_core.files.reading.plain import read_text
+from pattern_core.files.reading.readers import read_text
 
 CHILDREN_MAX = 2  # at once, of all constellations
 READ_TIMEOUT_S = 60.0  # of wall time; the child bounds its own processor time
