@@ -14,7 +14,7 @@ import trio
 from trio.lowlevel import RunVar
 
 from pattern_core.errors import InvalidInput
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading.document import clean
 from pattern_core.files.reading.read import read_document
 from pattern_core.files.reading.readers import read_text
@@ -70,7 +70,7 @@ async def read_page(download: Download, wanted: Format) -> WebPage:
         else:
             raise InvalidInput(f"{download.url} is {kind}, of which no text can be made here")
         text = clean(text)[:TEXT_CHARS_MAX] if text.strip() else ""
-    except Unreadable as error:
+    except UnreadableFile as error:
         raise InvalidInput(f"{download.url} cannot be read: {error.message}") from None
     return WebPage(
         url=download.url,

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading.document import TEXT_CHARS_MAX, clean
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def read_text(data: bytes) -> str:
     """The text of a file that says it is text.
 
     Raises:
-        Unreadable: it is empty, binary, damaged or in no known encoding.
+        UnreadableFile: it is empty, binary, damaged or in no known encoding.
     """
     if not data:
-        raise Unreadable("the file is empty: there is nothing in it to read")
+        raise UnreadableFile("the file is empty: there is nothing in it to read")
     for magic, what in _MAGIC:
         if data.startswith(magic):
-            raise Unreadable(f"by its content the file is no text but {what}")
+            raise UnreadableFile(f"by its content the file is no text but {what}")
     text = _decoded(data)
     _refuse_binary(text)
     return clean(text)
@@ -81,12 +81,12 @@ def read_text(data: bytes) -> str:
 def _decoded(data: bytes) -> str:
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _unmarked_utf16(data)
     if encoding is None and b"\0" in data:
-        raise Unreadable("the file is binary, not text: it holds zero bytes")
+        raise UnreadableFile("the file is binary, not text: it holds zero bytes")
     try:
         return data.decode(encoding or "utf-8")
     except UnicodeDecodeError as error:
         if encoding is not None:
-            raise Unreadable(f"the file says it is {encoding.upper()} and is not, at byte {error.start}") from None
+            raise UnreadableFile(f"the file says it is {encoding.upper()} and is not, at byte {error.start}") from None
     return data.decode(_detected(data), "replace")
 
 
@@ -108,7 +108,7 @@ def _detected(data: bytes) -> str:
     found = from_bytes(data[:DETECTED_BYTES])
     best = found.best()
     if best is None:
-        raise Unreadable("the file is no text in any known encoding; save it as UTF-8")
+        raise UnreadableFile("the file is no text in any known encoding; save it as UTF-8")
     # Short western texts fit several encodings equally well; the most frequent of them is the likeliest.
     equals = [match for match in found if (match.chaos, match.coherence) == (best.chaos, best.coherence)]
     fitting = {name for match in equals for name in match.could_be_from_charset}
@@ -119,7 +119,7 @@ def _refuse_binary(text: str) -> None:
     controls = sum(character < " " and character not in _ALLOWED_CONTROLS for character in text)
     controls += text.count("\x7f")
     if controls > CONTROL_SHARE_MAX * len(text):
-        raise Unreadable("the file is binary, not text: it holds many control characters")
+        raise UnreadableFile("the file is binary, not text: it holds many control characters")
 
 
 def read_html(data: bytes) -> str:
@@ -207,7 +207,7 @@ def read_pdf(data: bytes) -> tuple[str, list[int]]:
     """The text of all pages and the first line of each, from 1.
 
     Raises:
-        Unreadable: it is encrypted, damaged, too long, or holds pictures only.
+        UnreadableFile: it is encrypted, damaged, too long, or holds pictures only.
         Exception: whatever the library does on damaged bytes; it ends the child.
     """
     from pypdf import PdfReader  # heavy, and needed for this format only
@@ -216,19 +216,21 @@ def read_pdf(data: bytes) -> tuple[str, list[int]]:
     try:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise Unreadable("the PDF is encrypted; save it without a password")
+            raise UnreadableFile("the PDF is encrypted; save it without a password")
         count = len(reader.pages)
         if count > PDF_PAGES_MAX:
-            raise Unreadable(f"the PDF has {count} pages; at most {PDF_PAGES_MAX} are read, so split it")
+            raise UnreadableFile(f"the PDF has {count} pages; at most {PDF_PAGES_MAX} are read, so split it")
         texts = [page.extract_text().strip("\n") for page in reader.pages]
     except DependencyError:
-        raise Unreadable("the PDF is encrypted; save it without a password") from None
+        raise UnreadableFile("the PDF is encrypted; save it without a password") from None
     except PdfReadError as error:
-        raise Unreadable(f"the PDF is damaged: {error}") from None
+        raise UnreadableFile(f"the PDF is damaged: {error}") from None
     if sum(map(len, texts)) > TEXT_CHARS_MAX:
-        raise Unreadable(f"the PDF holds more than {TEXT_CHARS_MAX} characters; split it")
+        raise UnreadableFile(f"the PDF holds more than {TEXT_CHARS_MAX} characters; split it")
     if not any(text.strip() for text in texts):
-        raise Unreadable("the PDF holds no text: its pages are probably scanned; run a text recognition over it first")
+        raise UnreadableFile(
+            "the PDF holds no text: its pages are probably scanned; run a text recognition over it first"
+        )
     return paged(texts)
 
 
@@ -246,7 +248,7 @@ def read_docx(data: bytes) -> str:
     """The document's text as Markdown.
 
     Raises:
-        Unreadable: it is no such document, is encrypted, damaged, or unfolds to too much.
+        UnreadableFile: it is no such document, is encrypted, damaged, or unfolds to too much.
         Exception: whatever the library does on damaged bytes; it ends the child.
     """
     from docx import Document  # heavy, and needed for this format only
@@ -256,23 +258,25 @@ def read_docx(data: bytes) -> str:
     try:
         document = Document(io.BytesIO(data))
     except (PackageNotFoundError, KeyError, ValueError) as error:
-        raise Unreadable(f"the Word document is damaged: {error}") from None
+        raise UnreadableFile(f"the Word document is damaged: {error}") from None
     return "\n".join(_docx_lines(document.iter_inner_content()))
 
 
 def _check_archive(data: bytes) -> None:
     """Refuse archives that would unfold to gigabytes, before anything is unfolded."""
     if data.startswith(b"\xd0\xcf\x11\xe0"):
-        raise Unreadable("the Word document is encrypted or in the old .doc format; save it as .docx, without password")
+        raise UnreadableFile(
+            "the Word document is encrypted or in the old .doc format; save it as .docx, without password"
+        )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             parts = archive.infolist()
     except zipfile.BadZipFile as error:
-        raise Unreadable(f"this is no Word document: {error}") from None
+        raise UnreadableFile(f"this is no Word document: {error}") from None
     # Reading a part stops at its declared size, so that the sum of those is what can come of it.
     size = sum(part.file_size for part in parts)
     if len(parts) > DOCX_PARTS_MAX or size > DOCX_BYTES_MAX:
-        raise Unreadable(
+        raise UnreadableFile(
             f"the Word document unfolds to {size} bytes in {len(parts)} parts; at most {DOCX_BYTES_MAX} bytes in"
             f" {DOCX_PARTS_MAX} parts are read"
         )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading import readers
 from pattern_core.files.reading.readers import DOCX_BYTES_MAX, paged, read_docx, read_html, read_pdf, read_text
 from tests.pattern_core.files.samples import bomb, docx_of, locked, pdf_of
@@ -56,7 +56,7 @@ def test_other_old_encodings_are_recognised() -> None:
     ],
 )
 def test_binaries_that_call_themselves_text_are_refused(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         read_text(data)
 
 
@@ -69,7 +69,7 @@ def test_colours_of_terminals_do_not_make_a_log_binary() -> None:
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
         read_text(data).encode()
-    except Unreadable as error:
+    except UnreadableFile as error:
         assert error.message
 
 
@@ -126,23 +126,23 @@ def test_pages_without_words_keep_their_number() -> None:
 
 
 def test_pictures_only_are_refused() -> None:
-    with pytest.raises(Unreadable, match="scanned"):
+    with pytest.raises(UnreadableFile, match="scanned"):
         read_pdf(pdf_of(["", ""]))
 
 
 def test_an_encrypted_pdf_is_refused() -> None:
-    with pytest.raises(Unreadable, match="encrypted"):
+    with pytest.raises(UnreadableFile, match="encrypted"):
         read_pdf(locked(pdf_of(["words"])))
 
 
 def test_a_damaged_pdf_is_refused() -> None:
-    with pytest.raises(Unreadable, match="damaged"):
+    with pytest.raises(UnreadableFile, match="damaged"):
         read_pdf(b"%PDF-1.4\nnothing of the sort")
 
 
 def test_a_pdf_of_too_many_pages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "PDF_PAGES_MAX", 1)
-    with pytest.raises(Unreadable, match="2 pages"):
+    with pytest.raises(UnreadableFile, match="2 pages"):
         read_pdf(pdf_of(["a", "b"]))
 
 
@@ -177,11 +177,11 @@ def test_a_word_document_becomes_markdown() -> None:
 def test_an_archive_that_would_unfold_to_gigabytes_is_refused() -> None:
     data = bomb(DOCX_BYTES_MAX + 2**20)
     assert len(data) < 2**20
-    with pytest.raises(Unreadable, match="unfolds"):
+    with pytest.raises(UnreadableFile, match="unfolds"):
         read_docx(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\xd0\xcf\x11\xe0 old", b"no archive", bomb(2**20)])
 def test_what_is_no_word_document_is_refused(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         read_docx(data)
