@@ -45,7 +45,6 @@ EXTENSIONS: Mapping[str, str | None] = {
     "pattern_core/tools/builtin": "pattern_core/tools/builtin/__init__.py",
     "pattern_core/models/providers": "pattern_core/models/providers/__init__.py",
     "pattern_core/embeddings/providers": "pattern_core/embeddings/providers/__init__.py",
-    "pattern_core/files/reading": "pattern_core/files/reading/document.py",
     "pattern_server/http/routes": "pattern_server/http/app.py",
     "pattern_server/cli": "pattern_server/cli/__init__.py",
     "pattern_server/cli/memory": "pattern_server/cli/memory/__init__.py",

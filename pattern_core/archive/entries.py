@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pattern_core.archive.chunks import split
-from pattern_core.archive.likeness import (
+from pattern_core.archive.texts import (
     COMPARED_CHARS_MAX,
     LENGTH_RATIO_MIN,
     content_hash,
     is_near,
+    split,
     telling_groups,
 )
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
@@ -56,7 +56,7 @@ class NewEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ArchiveEntry:
     """An entry whole. It holds from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
 
     id: str
@@ -83,7 +83,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredEntry:
     """What storing came to: the entry's id, and whether it is new or was there already."""
 
     entry_id: str
@@ -142,7 +142,7 @@ def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
     return cleaned
 
 
-def find(connection: Connection, owner: str, entry_id: str) -> Entry:
+def find(connection: Connection, owner: str, entry_id: str) -> ArchiveEntry:
     """The owner's entry with this id, whole; a chunk's id finds the entry that it is a part of.
 
     Raises:
@@ -151,11 +151,11 @@ def find(connection: Connection, owner: str, entry_id: str) -> Entry:
     return whole(connection, [_row(connection, owner, entry_id)])[0]
 
 
-def whole(connection: Connection, rows: Sequence[ArchivalRow]) -> list[Entry]:
+def whole(connection: Connection, rows: Sequence[ArchivalRow]) -> list[ArchiveEntry]:
     """The entries that begin with these rows, with the text of all their chunks."""
     parts = archival.contents(connection, [row.id for row in rows])
     return [
-        Entry(
+        ArchiveEntry(
             id=row.id,
             agent_id=row.agent_id,
             content="".join(parts[row.id]),
@@ -173,7 +173,7 @@ def whole(connection: Connection, rows: Sequence[ArchivalRow]) -> list[Entry]:
     ]
 
 
-def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> Stored:
+def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> StoredEntry:
     """Store the checked entry `new` as `entry_id`, within the caller's transaction.
 
     What the owner has already, word for word, is found and not stored again. With `terms.supersedes` that entry ends
@@ -196,7 +196,7 @@ def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, term
     return stored
 
 
-def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> Stored:
+def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> StoredEntry:
     """What `store` would come to now; nothing is stored.
 
     Raises:
@@ -209,7 +209,7 @@ def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, te
     found = _twin(connection, owner, new, terms, None if old is None else old.id)
     if old is not None and (found is None or found != old.superseded_by):
         _check_open(old, found)
-    return Stored(entry_id=found or entry_id, is_new=found is None)
+    return StoredEntry(entry_id=found or entry_id, is_new=found is None)
 
 
 def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: str | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pattern_core.archive import entries
-from pattern_core.archive.entries import Entry, NewEntry, Terms
+from pattern_core.archive.entries import ArchiveEntry, NewEntry, Terms
 from pattern_core.errors import Conflict
 from pattern_core.events import Draft, Event, append
 from pattern_core.ids import Clock, Ids, now_text
@@ -26,12 +26,12 @@ CommitWork = Callable[[UnitOfWork], Awaitable[None]]
 class Added:
     """The entry that was asked for, and whether it is new or was there already, word for word."""
 
-    entry: Entry
+    entry: ArchiveEntry
     is_new: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EntryFilter:
     """Which entries to list: after (older than) which one, by its `created_at` and id; with which tag; and whether
     those that hold no more too.
     """
@@ -78,7 +78,7 @@ class Archive:
         await self._store(store)
         return added[-1]
 
-    async def get(self, owner: str, entry_id: str) -> Entry:
+    async def get(self, owner: str, entry_id: str) -> ArchiveEntry:
         """One entry, whole.
 
         Raises:
@@ -86,11 +86,11 @@ class Archive:
         """
         return await self._database.read(entries.find, owner, entry_id)
 
-    async def page(self, owner: str, wanted: Wanted, limit: int) -> tuple[list[Entry], bool]:
+    async def page(self, owner: str, wanted: EntryFilter, limit: int) -> tuple[list[ArchiveEntry], bool]:
         """The newest entries, newest first, at most `limit` and about 1,000,000 characters; and whether more follow."""
         return await self._database.read(_page, owner, wanted, limit, now_text(self._clock))
 
-    async def versions(self, owner: str, entry_id: str) -> list[Entry]:
+    async def versions(self, owner: str, entry_id: str) -> list[ArchiveEntry]:
         """The entry with all that it superseded and that superseded it, oldest first.
 
         Raises:
@@ -98,7 +98,7 @@ class Archive:
         """
         return await self._database.read(_versions, owner, entry_id)
 
-    async def change(self, owner: str, entry_id: str, changes: Mapping[str, Json]) -> Entry:
+    async def change(self, owner: str, entry_id: str, changes: Mapping[str, Json]) -> ArchiveEntry:
         """Change tags, metadata, workspace or the times between which the entry holds; its text stays.
 
         Raises:
@@ -108,7 +108,7 @@ class Archive:
         """
         cleaned = entries.checked_fields(changes)
         now = now_text(self._clock)
-        found: list[Entry] = []
+        found: list[ArchiveEntry] = []
 
         def store(connection: Connection) -> list[Event]:
             entry = entries.find(connection, owner, entry_id)
@@ -153,7 +153,9 @@ def changed(owner: str, entry_id: str, supersedes: str | None = None, *, is_dele
     return Draft(CHANGED, data)
 
 
-def _page(connection: Connection, owner: str, wanted: Wanted, limit: int, now: str) -> tuple[list[Entry], bool]:
+def _page(
+    connection: Connection, owner: str, wanted: EntryFilter, limit: int, now: str
+) -> tuple[list[ArchiveEntry], bool]:
     rows = archival.list_for_agent(
         connection,
         owner,
@@ -162,7 +164,7 @@ def _page(connection: Connection, owner: str, wanted: Wanted, limit: int, now: s
         tag=wanted.tag,
         valid_at=None if wanted.include_superseded else now,
     )
-    shown: list[Entry] = []
+    shown: list[ArchiveEntry] = []
     chars = 0
     for row in rows[:limit]:
         entry = entries.whole(connection, [row])[0]
@@ -173,6 +175,6 @@ def _page(connection: Connection, owner: str, wanted: Wanted, limit: int, now: s
     return shown, len(shown) < len(rows)
 
 
-def _versions(connection: Connection, owner: str, entry_id: str) -> list[Entry]:
+def _versions(connection: Connection, owner: str, entry_id: str) -> list[ArchiveEntry]:
     entry = entries.find(connection, owner, entry_id)
     return entries.whole(connection, archival.versions(connection, entry.id, entries.VERSIONS_MAX))

@@ -7,6 +7,8 @@ for every look, and a directory that is away can still be read; a text on disk t
 from __future__ import annotations
 
 import fnmatch
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +18,10 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import Unreadable
-from pattern_core.files.grep import Line, Searched, grep
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.names import check_name
 from pattern_core.files.storing import prepare
+from pattern_core.memory.text_edits import PATTERN_CHARS_MAX
 from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.errors import NotFound as RowNotFound
@@ -30,6 +32,8 @@ from pattern_db.tables.passages import PassageRow
 
 GREP_CHARS_MAX = 4_000_000  # looked through by one call
 GREP_FILES_MAX = 500
+MATCH_TIMEOUT_S = 15.0  # of wall time; the child bounds its own processor time
+_CHILD = Path(__file__).with_name("grep_child.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,24 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Searched:
+    """A text to look through: its passages as the number of their first line and their words."""
+
+    name: str
+    passages: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line that matches: whose it is, its number from 1, and its words."""
+
+    name: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLines:
     """Matching lines by `folder/path`; `left_out` files were not looked through."""
 
     lines: Sequence[Line]
@@ -162,13 +183,13 @@ class AgentFiles:
         Raises:
             NotFound: there is no such file, or it does not have so many lines.
             InvalidInput: the path leads out of the folder.
-            Unreadable: the file cannot be read as text.
+            UnreadableFile: the file cannot be read as text.
         """
         place = await self.locate(path)
         row = await self.row(place)
         fresh = await self._changed_text(place, row)
         if fresh is None and row.error is not None:
-            raise Unreadable(f"{place.path} cannot be read: {row.error}")
+            raise UnreadableFile(f"{place.path} cannot be read: {row.error}")
         last = start_line + lines - 1
         if fresh is not None:
             every = fresh.removesuffix("\n").split("\n")
@@ -197,12 +218,12 @@ class AgentFiles:
             return None
         prepared = await prepare(place.name, found.data)
         if prepared.error is not None:
-            raise Unreadable(f"{place.path} cannot be read: {prepared.error}")
+            raise UnreadableFile(f"{place.path} cannot be read: {prepared.error}")
         return prepared.text
 
     async def grep(
         self, pattern: str, *, path: str | None, files_like: str | None, limit: int, ignore_case: bool
-    ) -> Found:
+    ) -> FoundLines:
         """The first `limit` lines that match, in one file (`path`), or in all whose path fits `files_like`.
 
         Raises:
@@ -222,8 +243,41 @@ class AgentFiles:
             if chars > GREP_CHARS_MAX and texts:
                 break
             texts.append(Searched(name=name, passages=[(passage.start_line, passage.content) for passage in rows]))
-        lines = await grep(pattern, texts, limit=limit, ignore_case=ignore_case)
-        return Found(lines=lines, files=len(texts), left_out=len(candidates) - len(texts))
+        lines = await matching_lines(pattern, texts, limit=limit, ignore_case=ignore_case)
+        return FoundLines(lines=lines, files=len(texts), left_out=len(candidates) - len(texts))
+
+
+async def matching_lines(pattern: str, texts: Sequence[Searched], *, limit: int, ignore_case: bool) -> list[Line]:
+    """The first `limit` matching lines (`pattern` in the syntax of Python's `re`), in order.
+
+    They are looked for in a process of its own, for a pattern may take exponential time.
+
+    Raises:
+        InvalidInput: the pattern is empty, malformed or too long, or matching takes too long.
+    """
+    if not pattern or len(pattern) > PATTERN_CHARS_MAX:
+        raise InvalidInput(f"the pattern has {len(pattern)} characters; between 1 and {PATTERN_CHARS_MAX} are taken")
+    question = {
+        "pattern": pattern,
+        "texts": [list(text.passages) for text in texts],
+        "limit": limit,
+        "ignore_case": ignore_case,
+    }
+    with trio.move_on_after(MATCH_TIMEOUT_S):  # cancelling kills the child
+        done = await trio.run_process(
+            # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
+            [sys.executable, "-I", "-S", str(_CHILD)],
+            stdin=json.dumps(question).encode(),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            answer = json.loads(done.stdout)
+            if "error" in answer:
+                raise InvalidInput(f"the pattern {pattern!r} is malformed: {answer['error']}")
+            return [Line(name=texts[number].name, line=line, text=text) for number, line, text in answer["matches"]]
+    raise InvalidInput(f"the pattern {pattern!r} takes too long to match; make it simpler, or name one file")
 
 
 def lines_of(rows: Sequence[PassageRow], first: int, last: int) -> list[str]:

@@ -28,7 +28,7 @@ _PASSAGE = (os.O_PATH if hasattr(os, "O_PATH") else os.O_RDONLY) | os.O_DIRECTOR
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Unreadable(InvalidInput):
+class UnreadableFile(InvalidInput):
     """This one file cannot be read as text; the message says why, and what would help."""
 
 
@@ -184,7 +184,7 @@ def look(root: Path, name: str) -> DiskEntry:
     Raises:
         InvalidInput: the name leads out of the folder.
         NotFound: there is no such file.
-        Unreadable: it is a link or no regular file.
+        UnreadableFile: it is a link or no regular file.
         Unavailable: the directory is not there.
     """
     with _file(root, check_name(name)) as (_descriptor, status):
@@ -197,7 +197,7 @@ def read_file(root: Path, name: str, *, bytes_max: int = FILE_BYTES_MAX) -> Disk
     Raises:
         InvalidInput: the name leads out of the folder.
         NotFound: there is no such file.
-        Unreadable: it is too long, a link, or no regular file.
+        UnreadableFile: it is too long, a link, or no regular file.
         Unavailable: the directory is not there.
     """
     with _file(root, check_name(name)) as (descriptor, status):
@@ -212,13 +212,13 @@ def read_file(root: Path, name: str, *, bytes_max: int = FILE_BYTES_MAX) -> Disk
                 if size > bytes_max:  # it grows while it is read
                     raise too_long(size, bytes_max)
         except OSError as error:
-            raise Unreadable(f"{name} cannot be read: {_words(error)}") from None
+            raise UnreadableFile(f"{name} cannot be read: {_words(error)}") from None
         return DiskFile(data=b"".join(pieces), mtime_ns=status.st_mtime_ns)
 
 
-def too_long(size: int, bytes_max: int = FILE_BYTES_MAX) -> Unreadable:
+def too_long(size: int, bytes_max: int = FILE_BYTES_MAX) -> UnreadableFile:
     """The refusal of a file of `size` bytes."""
-    return Unreadable(f"the file has {size} bytes; at most {bytes_max} are read, so split it or leave it out")
+    return UnreadableFile(f"the file has {size} bytes; at most {bytes_max} are read, so split it or leave it out")
 
 
 def write_file(root: Path, name: str, data: bytes) -> DiskEntry:
@@ -275,11 +275,11 @@ def _file(root: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"there is no file {name!r} in this folder") from None
     except OSError as error:
-        raise Unreadable(f"{name} cannot be opened: {_words(error)}") from None
+        raise UnreadableFile(f"{name} cannot be opened: {_words(error)}") from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(f"{name} is not a regular file")
+            raise UnreadableFile(f"{name} is not a regular file")
         yield descriptor, status
     finally:
         os.close(descriptor)

@@ -11,8 +11,8 @@ import trio
 
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
 from pattern_core.files import disk
-from pattern_core.files.disk import FILE_BYTES_MAX, Unreadable, too_long
-from pattern_core.files.indexing import INTERVAL_S, FolderIndexer, Report
+from pattern_core.files.disk import FILE_BYTES_MAX, UnreadableFile, too_long
+from pattern_core.files.indexing import INTERVAL_S, FolderIndexer, IndexReport
 from pattern_core.files.names import check_name
 from pattern_core.files.storing import Stored, prepare, put_of, store
 from pattern_core.ids import Clock, Ids, now_text
@@ -165,7 +165,7 @@ class Folders:
             raise too_long(len(data))
         prepared = await prepare(check_name(name), data)
         if prepared.error is not None:
-            raise Unreadable(f"{prepared.name} was not stored: {prepared.error}")
+            raise UnreadableFile(f"{prepared.name} was not stored: {prepared.error}")
         put = put_of(prepared, folder_id=row.id, ids=self._ids, now=now_text(self._clock), content=data)
         try:
             stored = await self._database.write(store, put)
@@ -179,7 +179,7 @@ class Folders:
 
         Raises:
             NotFound: there is no such folder or file.
-            Unreadable: the file on the disk is too long, a link, or may not be read.
+            UnreadableFile: the file on the disk is too long, a link, or may not be read.
             Unavailable: the folder's directory is not there.
         """
         folder, row = await self._file(id_or_name, name)
@@ -201,7 +201,7 @@ class Folders:
         await self._database.write(files.delete, row.id)
         self._on_change()
 
-    async def index(self, id_or_name: str, *, again: bool = False) -> Report:
+    async def index(self, id_or_name: str, *, again: bool = False) -> IndexReport:
         """Look through a folder now; with `again` also files that seem unchanged are read.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The child process of `grep.py`: one question on standard input, one answer on standard output, both JSON.
+"""The child process that matches patterns: a question on standard input, an answer on standard output, both JSON.
 
 Run by its path, without our packages and without site-packages, so it imports the standard library only.
 """

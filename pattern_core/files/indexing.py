@@ -17,7 +17,7 @@ import trio
 
 from pattern_core.errors import Conflict, NotFound, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import DiskEntry, Skipped, Unreadable, Walk
+from pattern_core.files.disk import DiskEntry, Skipped, UnreadableFile, Walk
 from pattern_core.files.storing import Prepared, hash_of, prepare, put_of, refused, store
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_db.database import Database
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class IndexReport:
     """What one look through a folder did, in files; `skipped` says what was not read, and why."""
 
     indexed: int = 0
@@ -87,7 +87,7 @@ class FolderIndexer:
             with trio.move_on_after(self._interval_s if attached else math.inf):
                 await self._wanted.wait()
 
-    async def index_now(self, id_or_name: str, *, again: bool = False) -> Report:
+    async def index_now(self, id_or_name: str, *, again: bool = False) -> IndexReport:
         """Look through one folder; with `again` also files that seem unchanged are read.
 
         An empty directory is believed here: whoever asks knows.
@@ -102,7 +102,7 @@ class FolderIndexer:
             raise NotFound(error.message) from None
         return await self._index(folder, is_asked=True, again=again)
 
-    async def _index(self, folder: FolderRow, *, is_asked: bool, again: bool) -> Report:
+    async def _index(self, folder: FolderRow, *, is_asked: bool, again: bool) -> IndexReport:
         async with self._one_at_a_time:
             try:
                 return await self._look_through(folder, is_asked=is_asked, again=again)
@@ -112,9 +112,9 @@ class FolderIndexer:
             except (RowNotFound, RowConflict):
                 raise NotFound(f"the folder {folder.name} was deleted while it was looked through") from None
 
-    async def _look_through(self, folder: FolderRow, *, is_asked: bool, again: bool) -> Report:
+    async def _look_through(self, folder: FolderRow, *, is_asked: bool, again: bool) -> IndexReport:
         known = {row.name: row for row in await self._database.read_aside(files.list_in, folder.id)}
-        report = Report()
+        report = IndexReport()
         if folder.path_type is PathType.LOCAL:
             root = Path(folder.path_value or "")
             walk = await self._on_thread(partial(disk.walk, root))
@@ -134,7 +134,7 @@ class FolderIndexer:
         return report
 
     async def _index_file(
-        self, folder: FolderRow, root: Path, entry: DiskEntry, known: FileRow | None, report: Report
+        self, folder: FolderRow, root: Path, entry: DiskEntry, known: FileRow | None, report: IndexReport
     ) -> None:
         """Read a file of a directory if it changed: by its size and time, and if those differ by its bytes."""
         if known is not None and (known.size_bytes, known.mtime_ns) == (entry.size, entry.mtime_ns):
@@ -144,7 +144,7 @@ class FolderIndexer:
         mtime_ns = entry.mtime_ns if is_settled else None
         try:
             data = (await self._on_thread(partial(disk.read_file, root, entry.name))).data
-        except Unreadable as error:
+        except UnreadableFile as error:
             prepared = refused(entry.name, entry.size, error)
         except NotFound:
             return  # removed since the walk; the next one sees it
@@ -157,7 +157,7 @@ class FolderIndexer:
             prepared = await prepare(entry.name, data)
         await self._store(folder, prepared, report, mtime_ns=mtime_ns)
 
-    async def _index_stored(self, folder: FolderRow, row: FileRow, report: Report, *, again: bool) -> None:
+    async def _index_stored(self, folder: FolderRow, row: FileRow, report: IndexReport, *, again: bool) -> None:
         """Read a file of a virtual folder anew, if it never was or if that is wanted."""
         if not again and row.content_hash is not None:
             _note_unchanged(row, report)
@@ -173,7 +173,7 @@ class FolderIndexer:
         self,
         folder: FolderRow,
         prepared: Prepared,
-        report: Report,
+        report: IndexReport,
         *,
         mtime_ns: int | None = None,
         expected_hash: bytes | None = None,
@@ -193,7 +193,7 @@ class FolderIndexer:
         else:
             report.skipped.append(Skipped(name=prepared.name, reason=prepared.error))
 
-    async def _remove(self, gone: Sequence[FileRow], report: Report) -> None:
+    async def _remove(self, gone: Sequence[FileRow], report: IndexReport) -> None:
         for row in gone:
             await self._database.write(files.delete, row.id)
             self._on_change()
@@ -204,7 +204,7 @@ class FolderIndexer:
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
 
 
-def _note_unchanged(row: FileRow, report: Report) -> None:
+def _note_unchanged(row: FileRow, report: IndexReport) -> None:
     if row.error is None:
         report.unchanged += 1
     else:

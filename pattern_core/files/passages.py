@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading.document import Document, Syntax
 from pattern_db.tables.passages import Piece
 
@@ -47,7 +47,7 @@ def split(name: str, document: Document) -> list[Piece]:
     A passage's heading is the file's name and the headings (in code: the definitions) that its first line is under.
 
     Raises:
-        Unreadable: there are more than `PASSAGES_MAX`.
+        UnreadableFile: there are more than `PASSAGES_MAX`.
     """
     lines = document.text.split("\n")
     borders = list(_borders(lines, document))
@@ -57,7 +57,7 @@ def split(name: str, document: Document) -> list[Piece]:
         heading = (f"{name} › {border.heading}" if border.heading else name)[:HEADING_CHARS_MAX]
         pieces += _pieces(lines, first, last, heading, border.page)
         if len(pieces) > PASSAGES_MAX:
-            raise Unreadable(f"the file makes more than {PASSAGES_MAX} passages; split it")
+            raise UnreadableFile(f"the file makes more than {PASSAGES_MAX} passages; split it")
     return pieces
 
 

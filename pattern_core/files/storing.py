@@ -10,7 +10,7 @@ from functools import partial
 import trio
 
 from pattern_core.errors import Conflict, LimitReached
-from pattern_core.files.disk import FILES_MAX, Unreadable
+from pattern_core.files.disk import FILES_MAX, UnreadableFile
 from pattern_core.files.passages import split
 from pattern_core.files.reading.read import read_document
 from pattern_core.ids import Ids
@@ -68,7 +68,7 @@ async def prepare(name: str, data: bytes) -> Prepared:
     try:
         document = await read_document(name, data)
         pieces = await trio.to_thread.run_sync(partial(split, name, document))
-    except Unreadable as error:
+    except UnreadableFile as error:
         return Prepared(name=name, size=len(data), content_hash=hash_of(data), error=error.message)
     return Prepared(
         name=name,
@@ -80,7 +80,7 @@ async def prepare(name: str, data: bytes) -> Prepared:
     )
 
 
-def refused(name: str, size: int, error: Unreadable) -> Prepared:
+def refused(name: str, size: int, error: UnreadableFile) -> Prepared:
     """A file that was not even looked into."""
     return Prepared(name=name, size=size, content_hash=None, error=error.message)
 

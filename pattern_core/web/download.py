@@ -3,11 +3,15 @@
 A host's addresses are looked up once, each is checked, and the connection is made to one of the checked addresses; the
 host's name is still what the certificate must say. A second look-up could answer otherwise (DNS rebinding). Redirects
 are followed here and checked anew. No cookies, no credentials, no proxy: a proxy would look the name up by itself.
+
+Bodies that were compressed on their way are unpacked up to a bound: a small answer may hold gigabytes. Source:
+RFC 9110, 8.4.1 (gzip, deflate); some servers send deflate without its zlib frame.
 """
 
 from __future__ import annotations
 
 import ssl
+import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,9 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
-from pattern_core.web.addresses import refusal
-from pattern_core.web.policy import Target, WebPolicy
-from pattern_core.web.unpacking import ACCEPTED, unpacker_of
+from pattern_core.web.policy import WebPolicy, WebTarget, refusal
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,6 +29,7 @@ ADDRESSES_MAX = 4  # of one host that are tried in turn
 CONNECT_TIMEOUT_S = 8.0  # per address
 BYTES_MAX = 5 * 1024 * 1024  # of a page after unpacking; the rest is not read
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_GZIP = 16 + zlib.MAX_WBITS
 _AGENT = "Mozilla/5.0 (compatible; Pattern)"  # many sites refuse what does not look like a browser
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -110,7 +113,7 @@ class Downloader:
             url = target.join(location)
         raise Unavailable(f"the page was redirected more than {REDIRECTS_MAX} times, the last time to {url}")
 
-    async def _visit(self, target: Target) -> Download:
+    async def _visit(self, target: WebTarget) -> Download:
         """Ask one host, at the first of its addresses that takes the connection."""
         import httpx2
 
@@ -126,7 +129,7 @@ class Downloader:
                 ) from error
         raise Unavailable(f"{target.host} takes no connection ({why}); try again later", retry_after_s=60)
 
-    async def _addresses(self, target: Target) -> Sequence[str]:
+    async def _addresses(self, target: WebTarget) -> Sequence[str]:
         try:
             addresses = await self._resolve(target.host, target.port)
         except (OSError, UnicodeError) as error:
@@ -142,7 +145,7 @@ class Downloader:
             raise NotFound(f"the host {target.host} has no address")
         return addresses
 
-    async def _ask(self, target: Target, address: str) -> Download:
+    async def _ask(self, target: WebTarget, address: str) -> Download:
         import httpx2
 
         request = httpx2.Request(
@@ -152,7 +155,7 @@ class Downloader:
                 "Host": target.url.netloc.decode("ascii"),
                 "User-Agent": _AGENT,
                 "Accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5",
-                "Accept-Encoding": ACCEPTED,
+                "Accept-Encoding": "gzip, deflate",
             },
             extensions={
                 # The certificate must be for the name, though the connection is made to an address.
@@ -183,11 +186,44 @@ def _reason(error: BaseException) -> str:
     return words
 
 
-async def _read(target: Target, response: httpx2.Response) -> Download:
+class Unpacker:
+    """A body that comes in pieces, unpacked as its `Content-Encoding` says.
+
+    Raises:
+        InvalidInput: the encoding is none that was asked for.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        name = encoding.strip().lower()
+        if name not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise InvalidInput(
+                f"the page is compressed in a way that was not asked for ({name[:40]}), so it cannot be read"
+            )
+        self._is_plain = name in ("", "identity")
+        self._unpacking = zlib.decompressobj(_GZIP) if name.endswith("gzip") else None
+
+    def feed(self, piece: bytes, room: int) -> bytes:
+        """What the next piece holds, at most `room` bytes of it; the rest is lost.
+
+        Raises:
+            InvalidInput: the body is damaged.
+        """
+        if self._is_plain or room == 0 or not piece:  # zlib takes a bound of 0 for none
+            return piece[:room]
+        try:
+            if self._unpacking is None:
+                # The first byte of deflate tells a zlib frame from a bare stream: its method is 8.
+                self._unpacking = zlib.decompressobj(zlib.MAX_WBITS if piece[0] & 15 == 8 else -zlib.MAX_WBITS)
+            return self._unpacking.decompress(piece, room)
+        except zlib.error as error:
+            raise InvalidInput(f"the page came compressed and damaged ({error}); try again later") from None
+
+
+async def _read(target: WebTarget, response: httpx2.Response) -> Download:
     headers = {name.lower(): value for name, value in response.headers.items()}
     if response.status_code in _REDIRECTS:
         return Download(url=target.text, status=response.status_code, headers=headers)
-    unpacker = unpacker_of(headers.get("content-encoding", ""))
+    unpacker = Unpacker(headers.get("content-encoding", ""))
     body = bytearray()
     raw = 0
     # Cancelled and not left by `break`: that would leave the library's generators to the garbage collector.

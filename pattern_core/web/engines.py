@@ -35,7 +35,7 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class EngineRequest:
     """A request to an engine."""
 
     url: str
@@ -55,7 +55,7 @@ class WebHit:
 class Engine(Protocol):
     """One engine's language."""
 
-    def question(self, query: str, limit: int) -> Question:
+    def question(self, query: str, limit: int) -> EngineRequest:
         """What to ask.
 
         Raises:
@@ -78,13 +78,15 @@ class Searxng:
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
 
-    def question(self, query: str, limit: int) -> Question:
+    def question(self, query: str, limit: int) -> EngineRequest:
         """GET /search; SearXNG has pages of its own length, so `limit` is not sent."""
         if self._settings.base_url is None:
             raise InvalidInput(
                 "web search lacks its address: set base_url in [web.search], such as http://127.0.0.1:8888"
             )
-        return Question(url=self._settings.base_url.rstrip("/") + "/search", parameters={"q": query, "format": "json"})
+        return EngineRequest(
+            url=self._settings.base_url.rstrip("/") + "/search", parameters={"q": query, "format": "json"}
+        )
 
     def hits(self, answer: Any) -> list[Mapping[str, Any]]:  # Any: JSON from outside
         """`{"results": [{"title", "url", "content"}]}`."""
@@ -97,12 +99,12 @@ class Brave:
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
 
-    def question(self, query: str, limit: int) -> Question:
+    def question(self, query: str, limit: int) -> EngineRequest:
         """GET /res/v1/web/search with the key in a header."""
         if self._settings.api_key is None:
             raise InvalidInput("web search lacks its key: set api_key or api_key_env in [web.search]")
         base = (self._settings.base_url or "https://api.search.brave.com").rstrip("/")
-        return Question(
+        return EngineRequest(
             url=base + "/res/v1/web/search",
             parameters={"q": query, "count": str(limit)},
             headers={"X-Subscription-Token": self._settings.api_key.reveal(), "Accept": "application/json"},

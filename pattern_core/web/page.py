@@ -14,10 +14,10 @@ import trio
 from trio.lowlevel import RunVar
 
 from pattern_core.errors import InvalidInput
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading.document import clean
-from pattern_core.files.reading.plain import read_text
 from pattern_core.files.reading.read import read_document
+from pattern_core.files.reading.readers import read_text
 from pattern_core.web.download import Download
 
 Format = Literal["markdown", "html", "text"]
@@ -38,7 +38,7 @@ _children: RunVar[trio.CapacityLimiter] = RunVar("pattern_core.web.page.children
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class WebPage:
     """A page as an agent reads it. `url` is where it was in the end; `is_cut`: it was longer than what is read."""
 
     url: str
@@ -50,7 +50,7 @@ class Page:
     is_cut: bool = False
 
 
-async def read_page(download: Download, wanted: Format) -> Page:
+async def read_page(download: Download, wanted: Format) -> WebPage:
     """The page in the wanted form. What is no HTML is given as the text that it is.
 
     Raises:
@@ -70,9 +70,9 @@ async def read_page(download: Download, wanted: Format) -> Page:
         else:
             raise InvalidInput(f"{download.url} is {kind}, of which no text can be made here")
         text = clean(text)[:TEXT_CHARS_MAX] if text.strip() else ""
-    except Unreadable as error:
+    except UnreadableFile as error:
         raise InvalidInput(f"{download.url} cannot be read: {error.message}") from None
-    return Page(
+    return WebPage(
         url=download.url,
         status=download.status,
         content_type=kind or "unknown",

@@ -1,6 +1,10 @@
-"""What the operator decides about the web, and which pages may be asked for: schemes, hosts and ports.
+"""What the operator decides about the web, which pages may be asked for, and which addresses may be connected to.
 
-The addresses behind a host are checked when they are known.
+A name on the web may point anywhere, also at this machine, at the router beside it or at the service of a cloud that
+hands out keys. So what is asked is not "is this address forbidden" but "is it public": what is not known is refused.
+
+Sources: the IANA registries of special-purpose IPv4 and IPv6 addresses (RFC 6890 and its successors); RFC 4291 for the
+forms of IPv6 that hold an IPv4 address, RFC 3056 (6to4), RFC 6052 (NAT64), RFC 5214 (ISATAP).
 """
 
 from __future__ import annotations
@@ -8,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 
 from pattern_core.errors import InvalidInput, PermissionDenied
@@ -20,6 +25,48 @@ URL_CHARS_MAX = 2_000
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._:-]+")
 _ODD = re.compile(r"[\x00-\x20\x7f\\]")
+
+_V4 = tuple[IPv4Network, ...]
+_V6 = tuple[IPv6Network, ...]
+
+
+def _v4(*names: str) -> _V4:
+    return tuple(IPv4Network(name) for name in names)
+
+
+def _v6(*names: str) -> _V6:
+    return tuple(IPv6Network(name) for name in names)
+
+
+# What a home server may be allowed to reach: private networks and the machine itself.
+_PRIVATE_V4 = _v4("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10")
+_PRIVATE_V6 = _v6("fc00::/7", "::1/128")
+# Never: this network, link-local (where clouds keep their metadata), protocol assignments, documentation, benchmarks,
+# the relays of 6to4, multicast, reserved.
+_NEVER_V4 = _v4(
+    "0.0.0.0/8",
+    "169.254.0.0/16",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.31.196.0/24",
+    "192.52.193.0/24",
+    "192.88.99.0/24",
+    "192.175.48.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "168.63.129.16/32",  # the host of a virtual machine at Azure
+)
+_GLOBAL_V6 = ip_network("2000::/3")
+# Within 2000::/3: protocol assignments with Teredo and ORCHID, documentation, AS112.
+_NEVER_V6 = _v6("2001::/23", "2001:db8::/32", "3fff::/20", "2620:4f:8000::/48")
+_SIX_TO_FOUR = IPv6Network("2002::/16")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_COMPATIBLE = IPv6Network("::/96")
+_TRANSLATED = IPv6Network("::ffff:0:0:0/96")  # RFC 2765
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +82,7 @@ class WebPolicy:
     deny_hosts: Sequence[str] = ()
     allow_private: bool = False
 
-    def check(self, url: str) -> Target:
+    def check(self, url: str) -> WebTarget:
         """The page at `url`, if it may be asked for.
 
         Raises:
@@ -69,7 +116,7 @@ class WebSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class WebTarget:
     """A page that may be asked for. `host` is a name in ASCII or an address, in lower case, without brackets."""
 
     url: httpx2.URL
@@ -99,7 +146,7 @@ class Target:
             raise InvalidInput(f"{self.text} leads on to something that is no address") from None
 
 
-def _parsed(url: str) -> Target:
+def _parsed(url: str) -> WebTarget:
     # One parser only: where two read an address differently, one is checked and the other is visited.
     import httpx2
 
@@ -122,9 +169,60 @@ def _parsed(url: str) -> Target:
         raise InvalidInput(f"{shown!r} names no host that can be: {host!r}")
     if not host:
         raise InvalidInput(f"{shown!r} names no host; write it whole, such as https://example.org/page")
-    return Target(url=parsed, host=host, port=_PORTS[parsed.scheme] if port is None else port)
+    return WebTarget(url=parsed, host=host, port=_PORTS[parsed.scheme] if port is None else port)
 
 
 def _covers(entry: str, host: str) -> bool:
     entry = entry.lower().strip(".").removeprefix("*.")
     return host == entry or host.endswith("." + entry)
+
+
+def refusal(address: str, *, allow_private: bool = False) -> str | None:
+    """Why nothing may connect to `address` (an IPv4 or IPv6 address as text); None if it may.
+
+    `allow_private` lets private networks and this machine pass, but nothing else that is special.
+    """
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return f"{address} is not an address"
+    if isinstance(parsed, IPv6Address):
+        if parsed.scope_id is not None:
+            return f"{address} is an address of one network link"
+        inner = embedded(parsed)
+        return _v6_refusal(parsed, allow_private) if inner is None else _v4_refusal(inner, allow_private)
+    return _v4_refusal(parsed, allow_private)
+
+
+def embedded(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 address stands for; None if it stands for itself."""
+    number = int(address)
+    if address == IPv6Address("::1") or address == IPv6Address("::"):
+        return None
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _SIX_TO_FOUR:
+        return IPv4Address(number >> 80 & 0xFFFF_FFFF)
+    if address in _NAT64 or address in _COMPATIBLE or address in _TRANSLATED or (number >> 32 & 0xFFFF_FFFF) in _ISATAP:
+        return IPv4Address(number & 0xFFFF_FFFF)
+    return None
+
+
+def _v4_refusal(address: IPv4Address, allow_private: bool) -> str | None:
+    if _within(address, _NEVER_V4):
+        return f"{address} is not an address on the public internet"
+    if _within(address, _PRIVATE_V4) and not allow_private:
+        return f"{address} belongs to a private network or to this machine"
+    return None
+
+
+def _v6_refusal(address: IPv6Address, allow_private: bool) -> str | None:
+    if _within(address, _PRIVATE_V6):
+        return None if allow_private else f"{address} belongs to a private network or to this machine"
+    if address not in _GLOBAL_V6 or _within(address, _NEVER_V6):
+        return f"{address} is not an address on the public internet"
+    return None
+
+
+def _within(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network] | Sequence[IPv6Network]) -> bool:
+    return any(address in network for network in networks)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import trio
 
 from pattern_core.errors import InvalidInput, Overloaded, Unavailable
 from pattern_core.ids import Clock
-from pattern_core.web.cache import PageCache
 from pattern_core.web.download import Downloader, Resolve, check_status, look_up
-from pattern_core.web.engines import Question, WebHit, engine_of, read_answer
-from pattern_core.web.page import Format, Page, read_page
+from pattern_core.web.engines import EngineRequest, WebHit, engine_of, read_answer
+from pattern_core.web.page import Format, WebPage, read_page
 from pattern_core.web.policy import WebSettings
 
 FETCHES_MAX = 4  # of one constellation at once
 QUERY_CHARS_MAX = 400
 ANSWER_BYTES_MAX = 2 * 1024 * 1024  # of a search engine
+CACHE_AGE_MS_MAX = 5 * 60_000
+CACHE_CHARS_MAX = 8_000_000  # of all pages together
+PAGE_CHARS = 1_000  # that a page counts besides its text: its addresses, its title
 
 
 class Web:
@@ -28,7 +31,7 @@ class Web:
         self._cache = PageCache(clock)
         self._slots = trio.CapacityLimiter(FETCHES_MAX)
 
-    async def fetch(self, url: str, wanted: Format = "markdown") -> Page:
+    async def fetch(self, url: str, wanted: Format = "markdown") -> WebPage:
         """The whole page at `url`, from the cache if it was there within five minutes.
 
         Raises:
@@ -65,7 +68,41 @@ class Web:
         raise Unavailable(f"the search engine did not answer within {self._settings.timeout_s:g} s; try again later")
 
 
-async def _ask(question: Question) -> bytes:
+class PageCache:
+    """Pages that were read lately, by address and form, so that reading on asks nobody; the least used go first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pages: OrderedDict[tuple[str, Format], tuple[int, WebPage]] = OrderedDict()
+        self._chars = 0
+
+    def get(self, url: str, wanted: Format) -> WebPage | None:
+        """The page, if it is here and young enough."""
+        found = self._pages.get((url, wanted))
+        if found is None:
+            return None
+        if not 0 <= self._clock.now_ms() - found[0] < CACHE_AGE_MS_MAX:
+            self._remove((url, wanted))
+            return None
+        self._pages.move_to_end((url, wanted))
+        return found[1]
+
+    def put(self, url: str, page: WebPage) -> None:
+        """Keep a page that was asked for as `url`, in the place of others if need be."""
+        key = (url, page.format)
+        if key in self._pages:
+            self._remove(key)
+        self._pages[key] = (self._clock.now_ms(), page)
+        self._chars += PAGE_CHARS + len(page.text)
+        while self._chars > CACHE_CHARS_MAX:
+            self._remove(next(iter(self._pages)))
+
+    def _remove(self, key: tuple[str, Format]) -> None:
+        _since, page = self._pages.pop(key)
+        self._chars -= PAGE_CHARS + len(page.text)
+
+
+async def _ask(question: EngineRequest) -> bytes:
     import httpx2  # heavy, and needed by those who search only
 
     body = bytearray()

@@ -13,11 +13,9 @@ import resource
 import sys
 from contextlib import suppress
 
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading.document import Reader, clean
-from pattern_core.files.reading.docx import read_docx
-from pattern_core.files.reading.markup import read_html
-from pattern_core.files.reading.pdf import read_pdf
+from pattern_core.files.reading.readers import read_docx, read_html, read_pdf
 
 ADDRESS_SPACE_BYTES = 1024 * 1024 * 1024
 CPU_SECONDS = 30
@@ -29,7 +27,7 @@ def main(arguments: list[str]) -> int:
     limit_resources()
     try:
         text, pages = read(Reader(arguments[0]), sys.stdin.buffer.read())
-    except Unreadable as error:
+    except UnreadableFile as error:
         sys.stderr.write(error.message)
         return REFUSED
     sys.stdout.buffer.write(json.dumps({"text": text, "pages": pages}).encode())
@@ -40,7 +38,7 @@ def read(reader: Reader, data: bytes) -> tuple[str, list[int]]:
     """The text of `data`, and the first line of every page where there are pages.
 
     Raises:
-        Unreadable: it cannot be read.
+        UnreadableFile: it cannot be read.
         ValueError: the reader is none of this process's.
     """
     match reader:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 
 TEXT_CHARS_MAX = 5_000_000
 
@@ -30,7 +30,7 @@ class Reader(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class FileKind:
     """What a file is by its name."""
 
     content_type: str
@@ -50,15 +50,15 @@ class Document:
 
 _DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _KINDS = {
-    ".html": Kind(content_type="text/html", reader=Reader.HTML, syntax=Syntax.MARKDOWN),
-    ".pdf": Kind(content_type="application/pdf", reader=Reader.PDF, syntax=Syntax.PROSE),
-    ".docx": Kind(content_type=_DOCX, reader=Reader.DOCX, syntax=Syntax.MARKDOWN),
-    ".md": Kind(content_type="text/markdown", reader=Reader.TEXT, syntax=Syntax.MARKDOWN),
+    ".html": FileKind(content_type="text/html", reader=Reader.HTML, syntax=Syntax.MARKDOWN),
+    ".pdf": FileKind(content_type="application/pdf", reader=Reader.PDF, syntax=Syntax.PROSE),
+    ".docx": FileKind(content_type=_DOCX, reader=Reader.DOCX, syntax=Syntax.MARKDOWN),
+    ".md": FileKind(content_type="text/markdown", reader=Reader.TEXT, syntax=Syntax.MARKDOWN),
 }
 _KINDS |= dict.fromkeys((".htm", ".xhtml"), _KINDS[".html"])
 _KINDS |= dict.fromkeys((".markdown", ".mdown", ".mdx", ".qmd"), _KINDS[".md"])
-_TEXT = Kind(content_type="text/plain", reader=Reader.TEXT, syntax=Syntax.PROSE)
-_CODE = Kind(content_type="text/plain", reader=Reader.TEXT, syntax=Syntax.CODE)
+_TEXT = FileKind(content_type="text/plain", reader=Reader.TEXT, syntax=Syntax.PROSE)
+_CODE = FileKind(content_type="text/plain", reader=Reader.TEXT, syntax=Syntax.CODE)
 _CODE_SUFFIXES = (
     ".py .pyi .js .mjs .cjs .jsx .ts .tsx .java .kt .kts .scala .groovy .c .h .cc .cpp .cxx .hpp .cs .go .rs .rb .php"
     " .pl .pm .lua .r .jl .swift .m .mm .dart .ex .exs .erl .hs .ml .clj .lisp .el .sh .bash .zsh .fish .ps1 .sql .vue"
@@ -84,15 +84,15 @@ _OTHERS = {
 _REFUSED = {suffix: reason for suffixes, reason in _OTHERS.items() for suffix in suffixes.split()}
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> FileKind:
     """Which reader a file of this name needs; what is not known is tried as text.
 
     Raises:
-        Unreadable: files of this kind are not read.
+        UnreadableFile: files of this kind are not read.
     """
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _REFUSED:
-        raise Unreadable(_REFUSED[suffix])
+        raise UnreadableFile(_REFUSED[suffix])
     if suffix in _KINDS:
         return _KINDS[suffix]
     return _CODE if suffix in _CODE_NAMES else _TEXT
@@ -102,12 +102,14 @@ def clean(text: str) -> str:
     """`text` with `\\n` as the only line end and without characters that no text needs.
 
     Raises:
-        Unreadable: nothing is left to read, or it is longer than `TEXT_CHARS_MAX` characters.
+        UnreadableFile: nothing is left to read, or it is longer than `TEXT_CHARS_MAX` characters.
     """
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n").replace("\0", "")
     plain = plain.encode("utf-8", "replace").decode("utf-8")  # half characters are no text to SQLite
     if len(plain) > TEXT_CHARS_MAX:
-        raise Unreadable(f"the text has {len(plain)} characters; at most {TEXT_CHARS_MAX} are read, so split the file")
+        raise UnreadableFile(
+            f"the text has {len(plain)} characters; at most {TEXT_CHARS_MAX} are read, so split the file"
+        )
     if not any(unicodedata.category(character)[0] not in "ZC" for character in plain):
-        raise Unreadable("the file is empty: there is nothing in it to read")
+        raise UnreadableFile("the file is empty: there is nothing in it to read")
     return plain

@@ -10,10 +10,10 @@ from pathlib import Path
 import trio
 from trio.lowlevel import RunVar
 
-from pattern_core.files.disk import FILE_BYTES_MAX, Unreadable, too_long
+from pattern_core.files.disk import FILE_BYTES_MAX, UnreadableFile, too_long
 from pattern_core.files.reading.child import REFUSED
-from pattern_core.files.reading.document import Document, Kind, Reader, kind_of
-from pattern_core.files.reading.plain import read_text
+from pattern_core.files.reading.document import Document, FileKind, Reader, kind_of
+from pattern_core.files.reading.readers import read_text
 
 CHILDREN_MAX = 2  # at once, of all constellations
 READ_TIMEOUT_S = 60.0  # of wall time; the child bounds its own processor time
@@ -26,13 +26,13 @@ async def read_document(name: str, data: bytes) -> Document:
     """The text of a file with this name and these bytes.
 
     Raises:
-        Unreadable: it cannot be read; the message says why.
+        UnreadableFile: it cannot be read; the message says why.
     """
     kind = kind_of(name)
     if len(data) > FILE_BYTES_MAX:
         raise too_long(len(data))
     if not data:
-        raise Unreadable("the file is empty: there is nothing in it to read")
+        raise UnreadableFile("the file is empty: there is nothing in it to read")
     if kind.reader is Reader.TEXT:
         text = await trio.to_thread.run_sync(partial(read_text, data))
         return Document(text=text, syntax=kind.syntax, content_type=kind.content_type)
@@ -49,7 +49,7 @@ def _limiter() -> trio.CapacityLimiter:
         return limiter
 
 
-async def _in_child(kind: Kind, data: bytes) -> Document:
+async def _in_child(kind: FileKind, data: bytes) -> Document:
     with trio.move_on_after(READ_TIMEOUT_S):  # cancelling kills the child
         done = await trio.run_process(
             [sys.executable, "-m", _CHILD, kind.reader.value],
@@ -60,9 +60,9 @@ async def _in_child(kind: Kind, data: bytes) -> Document:
             cwd=_ROOT,
         )
         if done.returncode == REFUSED:
-            raise Unreadable(done.stderr.decode(errors="replace")[-500:])
+            raise UnreadableFile(done.stderr.decode(errors="replace")[-500:])
         if done.returncode != 0:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"the {kind.reader.value.upper()} file is damaged or made to do harm: reading it in a separate"
                 f" process ended that process ({_last_line(done.stderr) or f'signal {-done.returncode}'})"
             )
@@ -70,7 +70,7 @@ async def _in_child(kind: Kind, data: bytes) -> Document:
         return Document(
             text=answer["text"], syntax=kind.syntax, content_type=kind.content_type, pages=tuple(answer["pages"])
         )
-    raise Unreadable(f"reading the {kind.reader.value.upper()} file took longer than {READ_TIMEOUT_S:.0f} s")
+    raise UnreadableFile(f"reading the {kind.reader.value.upper()} file took longer than {READ_TIMEOUT_S:.0f} s")
 
 
 def _last_line(stderr: bytes) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, assert_never
 
 from pattern_core.errors import InvalidInput
 from pattern_core.files.access import AgentFiles, Located
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.storing import hash_of, prepare, put_of, store
 from pattern_core.ids import now_text
 from pattern_core.messages import check_text
@@ -170,7 +170,7 @@ async def _write(context: ToolContext, place: Located, did: str, before: bytes, 
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
     prepared = await prepare(place.name, data)
     if prepared.error is not None:
-        raise Unreadable(f"{place.path} was not written: {prepared.error}")
+        raise UnreadableFile(f"{place.path} was not written: {prepared.error}")
     put = put_of(
         prepared,
         folder_id=place.attached.folder.id,

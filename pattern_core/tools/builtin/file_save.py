@@ -15,7 +15,7 @@ import trio
 from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
 from pattern_core.files.access import AgentFiles
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.storing import prepare, put_of, store
 from pattern_core.ids import now_text
 from pattern_core.messages import check_text
@@ -37,7 +37,7 @@ async def file_save(
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
     prepared = await prepare(place.name, data)
     if prepared.error is not None:
-        raise Unreadable(f"{place.path} was not written: {prepared.error}")
+        raise UnreadableFile(f"{place.path} was not written: {prepared.error}")
     root = Path(place.attached.folder.path_value or "")
     # Not abandoned when cancelled: a half-known outcome would be worse than waiting for the disk.
     written = await trio.to_thread.run_sync(partial(disk.write_file, root, place.name, data))

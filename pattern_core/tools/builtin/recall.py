@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, assert_never
 
 from pattern_core.archive import entries
-from pattern_core.archive.entries import Entry, NewEntry, SimilarEntry, Stored, Terms
+from pattern_core.archive.entries import ArchiveEntry, NewEntry, SimilarEntry, StoredEntry, Terms
 from pattern_core.archive.store import changed
 from pattern_core.errors import PatternError
 from pattern_core.ids import now_text
@@ -83,7 +83,7 @@ async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *
     return done(f"Stored in your archive{place}", entry_id=expected.entry_id)
 
 
-def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expected: Stored) -> None:
+def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expected: StoredEntry) -> None:
     try:
         stored = entries.store(connection, owner, new, expected.entry_id, terms)
     except PatternError as error:  # a refused transaction is told to the model; any other error would end its turn
@@ -92,7 +92,7 @@ def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expe
         raise Conflict(f"the archive changed meanwhile, and {stored.entry_id} says this; look at it first")
 
 
-def _find(connection: Connection, owners: Sequence[str], entry_id: str) -> Entry:
+def _find(connection: Connection, owners: Sequence[str], entry_id: str) -> ArchiveEntry:
     for owner in owners:
         try:
             return entries.find(connection, owner, entry_id)
@@ -101,7 +101,7 @@ def _find(connection: Connection, owners: Sequence[str], entry_id: str) -> Entry
     raise NotFound(f"you have no archival entry {entry_id}; search finds those that you have")
 
 
-def _shown(entry: Entry, start: int) -> dict[str, object]:
+def _shown(entry: ArchiveEntry, start: int) -> dict[str, object]:
     content = entry.content[start : start + SHOWN_CHARS_MAX]
     known: dict[str, object] = {"content": content, "created_at": entry.created_at, "tags": list(entry.tags)}
     for name in ("valid_from", "valid_to", "superseded_by", "source", "metadata"):

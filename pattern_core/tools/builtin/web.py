@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, assert_never
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.ids import now_text
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
-from pattern_core.web.page import Format, Page
+from pattern_core.web.page import Format, WebPage
 from pattern_core.web.web import Web
 from pattern_db.enums import EffectClass
 from pattern_db.tables import tool_state
@@ -74,7 +74,7 @@ async def _fetch(context: ToolContext, service: Web, url: str | None, wanted: Fo
     return _shown(page, offset)
 
 
-def _shown(page: Page, offset: int) -> dict[str, object]:
+def _shown(page: WebPage, offset: int) -> dict[str, object]:
     content = page.text[offset : offset + PAGE_CHARS]
     end = offset + len(content)
     has_more = end < len(page.text)

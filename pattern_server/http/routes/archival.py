@@ -9,7 +9,7 @@ from fastapi import Depends, Query, Response
 from pydantic import Field
 
 from pattern_core.archive.entries import NewEntry
-from pattern_core.archive.store import Wanted
+from pattern_core.archive.store import EntryFilter
 from pattern_core.constellation import Constellation
 from pattern_server.accounts import Principal
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
@@ -84,10 +84,10 @@ async def _wanted(
     cursor: Cursor = None,
     tag: Annotated[str | None, Query(description="only entries with this tag")] = None,
     include_superseded: Annotated[bool, Query(description="entries that hold no more, too")] = False,
-) -> Wanted:
+) -> EntryFilter:
     place = decode_cursor(cursor, 2)
     after = None if place is None else (place[0], place[1])
-    return Wanted(after=after, tag=tag, include_superseded=include_superseded)
+    return EntryFilter(after=after, tag=tag, include_superseded=include_superseded)
 
 
 @router.post("", status_code=201, response_model=StoredTold)
@@ -101,7 +101,12 @@ async def add(c: str, a: str, body: NewEntryAsked, server: Server, caller: MayWr
 
 @router.get("", response_model=Page[EntryTold])
 async def list_all(
-    c: str, a: str, server: Server, caller: MayRead, wanted: Annotated[Wanted, Depends(_wanted)], limit: PageLimit = 50
+    c: str,
+    a: str,
+    server: Server,
+    caller: MayRead,
+    wanted: Annotated[EntryFilter, Depends(_wanted)],
+    limit: PageLimit = 50,
 ) -> object:
     """The entries, newest first; without those that were superseded or have ended, unless they are asked for.
 

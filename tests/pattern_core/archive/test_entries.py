@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.archive import entries
-from pattern_core.archive.chunks import CHUNK_CHARS_MAX
 from pattern_core.archive.entries import (
     DETAILS_CHARS_MAX,
     ENTRY_CHARS_MAX,
@@ -16,7 +15,7 @@ from pattern_core.archive.entries import (
     TAGS_MAX,
     NewEntry,
     SimilarEntry,
-    Stored,
+    StoredEntry,
     Terms,
     checked,
     checked_fields,
@@ -24,6 +23,7 @@ from pattern_core.archive.entries import (
     foresee,
     store,
 )
+from pattern_core.archive.texts import CHUNK_CHARS_MAX
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
 from pattern_db.connection import Connection
 from pattern_db.errors import NotFound as RowNotFound
@@ -41,7 +41,7 @@ def db() -> Iterator[Connection]:
     connection.close()
 
 
-def put(db: Connection, content: str, entry_id: str = "arch_1", **fields: object) -> Stored:
+def put(db: Connection, content: str, entry_id: str = "arch_1", **fields: object) -> StoredEntry:
     new = checked(NewEntry(content=content, **fields))  # type: ignore[arg-type]  # the tests know the fields
     return store(db, ADA, new, entry_id, TERMS)
 
@@ -66,7 +66,7 @@ def test_an_entry_comes_back_whole(db: Connection) -> None:
 
 def test_the_same_is_found_and_not_stored_again(db: Connection) -> None:
     put(db, "Anna lives in Porto.")
-    assert put(db, "anna lives in  Porto", "arch_2") == Stored(entry_id="arch_1", is_new=False)
+    assert put(db, "anna lives in  Porto", "arch_2") == StoredEntry(entry_id="arch_1", is_new=False)
     assert put(db, "Anna lives in Porto, not in Braga.", "arch_3").is_new
     bobs = store(db, BOB, NewEntry(content="Anna lives in Porto."), "arch_4", TERMS)
     assert bobs.is_new  # what others know is not what Bob knows
@@ -81,7 +81,7 @@ def test_nearly_the_same_is_named_and_stored_only_by_force(db: Connection) -> No
     assert refused.value.details == {"entry_id": "arch_1", "content": "The user lives in Lisbon."}
     assert archival.count(db, ADA) == 1
     forced = store(db, ADA, NewEntry(content="User lives in Lisbon"), "arch_2", replace(TERMS, force=True))
-    assert forced == Stored(entry_id="arch_2", is_new=True)
+    assert forced == StoredEntry(entry_id="arch_2", is_new=True)
 
 
 def test_different_facts_in_the_same_words_are_stored(db: Connection) -> None:
@@ -136,7 +136,7 @@ def test_superseding_twice(db: Connection) -> None:
         store(db, ADA, NewEntry(content="anna is 30"), "arch_2", terms)
     store(db, ADA, NewEntry(content="Anna is 31"), "arch_2", terms)
     again = store(db, ADA, NewEntry(content="Anna is 31"), "arch_3", terms)
-    assert again == Stored(entry_id="arch_2", is_new=False)  # a repeated request
+    assert again == StoredEntry(entry_id="arch_2", is_new=False)  # a repeated request
     with pytest.raises(Conflict, match="was superseded by arch_2"):
         store(db, ADA, NewEntry(content="Anna is 32"), "arch_3", terms)
     with pytest.raises((NotFound, RowNotFound)):
@@ -148,7 +148,7 @@ def test_what_is_known_already_may_take_the_place_of_another(db: Connection) -> 
     put(db, "Anna is 30")
     put(db, "Anna is 31", "arch_2")
     merged = store(db, ADA, NewEntry(content="Anna is 31"), "arch_3", replace(TERMS, supersedes="arch_1"))
-    assert merged == Stored(entry_id="arch_2", is_new=False)
+    assert merged == StoredEntry(entry_id="arch_2", is_new=False)
     assert find(db, ADA, "arch_1").superseded_by == "arch_2"
 
 
@@ -160,7 +160,9 @@ def test_a_correction_of_one_word_is_no_duplicate_of_what_it_corrects(db: Connec
 
 
 def test_foreseeing_stores_nothing(db: Connection) -> None:
-    assert foresee(db, ADA, NewEntry(content="Anna is 30"), "arch_1", TERMS) == Stored(entry_id="arch_1", is_new=True)
+    assert foresee(db, ADA, NewEntry(content="Anna is 30"), "arch_1", TERMS) == StoredEntry(
+        entry_id="arch_1", is_new=True
+    )
     assert archival.count(db, ADA) == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pattern_core.archive import store
 from pattern_core.archive.entries import NewEntry, SimilarEntry
-from pattern_core.archive.store import CHANGED, Archive, Wanted, changed
+from pattern_core.archive.store import CHANGED, Archive, EntryFilter, changed
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.enums import CONSTELLATION_OWNER
@@ -68,15 +68,15 @@ async def test_pages_are_newest_first_and_leave_out_what_holds_no_more() -> None
         newer = (await archive.add("agent_1", NewEntry(content="fact 7"), author=USER, supersedes=ids[1])).entry.id
         expected = [newer, *reversed([one for one in ids if one != ids[1]])]
         seen: list[str] = []
-        wanted, has_more = Wanted(), True
+        wanted, has_more = EntryFilter(), True
         while has_more:
             shown, has_more = await archive.page("agent_1", wanted, 2)
             seen += [one.id for one in shown]
-            wanted = Wanted(after=(shown[-1].created_at, shown[-1].id))
+            wanted = EntryFilter(after=(shown[-1].created_at, shown[-1].id))
         assert seen == expected
-        everything, _ = await archive.page("agent_1", Wanted(include_superseded=True), 10)
+        everything, _ = await archive.page("agent_1", EntryFilter(include_superseded=True), 10)
         assert [one.id for one in everything] == [newer, *reversed(ids)]
-        tagged, _ = await archive.page("agent_1", Wanted(tag="even"), 10)
+        tagged, _ = await archive.page("agent_1", EntryFilter(tag="even"), 10)
         assert [one.id for one in tagged] == [ids[4], ids[2], ids[0]]
 
 
@@ -88,9 +88,9 @@ async def test_a_page_goes_on_where_its_last_entry_was_deleted() -> None:
         for number in range(4):
             ids.append(await put(archive, f"fact {number}"))
             clock.advance(1)
-        [_newest, last], _ = await archive.page("agent_1", Wanted(), 2)
+        [_newest, last], _ = await archive.page("agent_1", EntryFilter(), 2)
         await archive.delete("agent_1", last.id)
-        rest, has_more = await archive.page("agent_1", Wanted(after=(last.created_at, last.id)), 2)
+        rest, has_more = await archive.page("agent_1", EntryFilter(after=(last.created_at, last.id)), 2)
         assert ([one.id for one in rest], has_more) == ([ids[1], ids[0]], False)
 
 
@@ -100,10 +100,10 @@ async def test_a_page_of_long_texts_ends_early(monkeypatch: pytest.MonkeyPatch) 
         archive = home.constellation.archive
         for number in range(4):
             await put(archive, f"fact {number} " * 300)  # 2,100 characters
-        shown, has_more = await archive.page("agent_1", Wanted(), 10)
+        shown, has_more = await archive.page("agent_1", EntryFilter(), 10)
         assert (len(shown), has_more) == (2, True)
         monkeypatch.setattr(store, "PAGE_CHARS_MAX", 1)
-        assert len((await archive.page("agent_1", Wanted(), 10))[0]) == 1
+        assert len((await archive.page("agent_1", EntryFilter(), 10))[0]) == 1
 
 
 async def test_the_end_of_an_entry_may_be_set_but_not_of_a_superseded_one() -> None:
@@ -112,7 +112,7 @@ async def test_the_end_of_an_entry_may_be_set_but_not_of_a_superseded_one() -> N
         old = await put(archive, "Anna is 30")
         ended = await archive.change("agent_1", old, {"valid_to": "2026-01-01T00:00:00Z"})
         assert ended.valid_to == START
-        assert await archive.page("agent_1", Wanted(), 10) == ([], False)
+        assert await archive.page("agent_1", EntryFilter(), 10) == ([], False)
         with pytest.raises(InvalidInput, match="before `valid_from`"):
             await archive.change("agent_1", old, {"valid_from": "2026-01-02T00:00:00Z"})
         await archive.change("agent_1", old, {"valid_to": None})

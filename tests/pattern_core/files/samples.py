@@ -12,7 +12,7 @@ from docx import Document
 from pypdf import PdfReader, PdfWriter
 
 from pattern_core.files.folders import Folders, NewFolder
-from pattern_core.files.indexing import Report
+from pattern_core.files.indexing import IndexReport
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
@@ -119,7 +119,7 @@ class Shelf:
             await self.folders.attach(row.id, ADA, access)
         return row.id
 
-    async def index(self, folder: str = "notes", *, again: bool = False) -> Report:
+    async def index(self, folder: str = "notes", *, again: bool = False) -> IndexReport:
         return await self.folders.index(folder, again=again)
 
     async def rows(self, folder: str = "notes") -> dict[str, FileRow]:

@@ -11,7 +11,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 
 
 @pytest.fixture
@@ -49,17 +49,17 @@ def test_links_are_not_followed(root: Path) -> None:
     assert {one.name for one in found.skipped} == {"file.md", "dir", "loop", "same.md"}
     assert all("link" in one.reason for one in found.skipped)
     for name in ("file.md", "same.md"):
-        with pytest.raises(Unreadable, match="link"):
+        with pytest.raises(UnreadableFile, match="link"):
             disk.read_file(root, name)
     for name in ("dir/deep.txt", "loop/a.md"):
-        with pytest.raises((Unreadable, NotFound)):
+        with pytest.raises((UnreadableFile, NotFound)):
             disk.read_file(root, name)
 
 
 def test_a_directory_that_becomes_a_link_leads_nowhere(root: Path) -> None:
     shutil.rmtree(root / "inner")
     (root / "inner").symlink_to(root.parent / "outside")
-    with pytest.raises((Unreadable, NotFound)):
+    with pytest.raises((UnreadableFile, NotFound)):
         disk.read_file(root, "inner/deep.txt")
     with pytest.raises(PatternError):
         disk.write_file(root, "inner/deep.txt", b"mine")
@@ -78,9 +78,9 @@ def test_names_do_not_lead_out(root: Path, name: str) -> None:
 def test_pipes_and_directories_are_no_files(root: Path) -> None:
     os.mkfifo(root / "pipe.txt")
     assert [one.reason for one in disk.walk(root).skipped] == ["is not a regular file"]
-    with pytest.raises(Unreadable, match="regular"):
+    with pytest.raises(UnreadableFile, match="regular"):
         disk.read_file(root, "pipe.txt")  # and does not wait for a writer
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         disk.read_file(root, "inner")
     with pytest.raises(InvalidInput, match="regular"):
         disk.write_file(root, "pipe.txt", b"x")
@@ -90,12 +90,12 @@ def test_a_file_of_a_gigabyte_is_refused_by_its_size(root: Path) -> None:
     with (root / "huge.txt").open("wb") as file:
         file.truncate(2**30)
     assert next(entry for entry in disk.walk(root).entries if entry.name == "huge.txt").size == 2**30
-    with pytest.raises(Unreadable, match="1073741824 bytes"):
+    with pytest.raises(UnreadableFile, match="1073741824 bytes"):
         disk.read_file(root, "huge.txt")
 
 
 def test_a_file_that_grows_is_refused_too(root: Path) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         disk.read_file(root, "a.md", bytes_max=3)
 
 

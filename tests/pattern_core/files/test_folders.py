@@ -6,7 +6,7 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.files import folders as module
-from pattern_core.files.disk import FILE_BYTES_MAX, Unreadable
+from pattern_core.files.disk import FILE_BYTES_MAX, UnreadableFile
 from pattern_core.files.folders import NewFolder
 from pattern_db.enums import FolderAccess, PathType
 from tests.pattern_core.files.samples import ADA, Shelf
@@ -100,7 +100,7 @@ async def test_a_directorys_files_are_not_changed_from_here(shelf: Shelf, tmp_pa
         await shelf.folders.delete_file("notes", "a.md")
     (tmp_path / "a.md").unlink()
     (tmp_path / "a.md").symlink_to("/etc/hostname")
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         await shelf.folders.content("notes", "a.md")
     await shelf.folders.delete("notes")
     assert (tmp_path / "a.md").is_symlink()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.files import passages
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.passages import CHARS_MAX, split
 from pattern_core.files.reading.document import Document, Syntax
 from pattern_db.tables.passages import Piece
@@ -91,7 +91,7 @@ def test_a_change_moves_only_what_is_near() -> None:
 
 def test_too_many_passages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passages, "PASSAGES_MAX", 2)
-    with pytest.raises(Unreadable, match="split"):
+    with pytest.raises(UnreadableFile, match="split"):
         pieces("x" * 10_000)
 
 

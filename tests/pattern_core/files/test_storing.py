@@ -4,7 +4,7 @@ import pytest
 
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.files import storing
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.storing import hash_of, prepare, put_of, refused, store
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.testing.clock import StoppedClock
@@ -26,7 +26,7 @@ async def test_reading_and_its_failure_are_both_results() -> None:
     bad = await prepare("a.txt", b"\x7fELF")
     assert bad.error is not None
     assert not bad.pieces
-    assert refused("x", 2**30, Unreadable("too long")).content_hash is None
+    assert refused("x", 2**30, UnreadableFile("too long")).content_hash is None
 
 
 async def test_passages_with_the_same_words_keep_their_ids(shelf: Shelf) -> None:

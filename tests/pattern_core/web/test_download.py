@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import ssl
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -13,7 +14,7 @@ import trio
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied, Unavailable
 from pattern_core.testing.wire import Play, WireRequest, serve_wire
 from pattern_core.web import download as module
-from pattern_core.web.download import REDIRECTS_MAX, Download, Downloader, check_status
+from pattern_core.web.download import REDIRECTS_MAX, Download, Downloader, Unpacker, check_status
 from pattern_core.web.policy import WebPolicy
 from tests.pattern_core.web.certificate import CERTIFICATE, KEY
 from tests.pattern_core.web.rig import Names, at_home, downloader, page, redirect
@@ -229,3 +230,45 @@ async def test_the_certificate_must_be_for_the_name_though_an_address_is_connect
             await trusting.get(f"https://other.example:{port}/")
         with pytest.raises(Unavailable, match="self-signed certificate"):
             await Downloader(policy, resolve=Names()).get(f"https://example.org:{port}/")
+
+
+TEXT = b"Ruth likes tea. " * 500
+
+
+def bare(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("", TEXT),
+        ("Identity", TEXT),
+        pytest.param("gzip", gzip.compress(TEXT), id="gzip"),
+        pytest.param("x-gzip", gzip.compress(TEXT), id="x-gzip"),
+        ("deflate", zlib.compress(TEXT)),
+        ("deflate", bare(TEXT)),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_bodies_in_pieces(encoding: str, packed: bytes, size: int) -> None:
+    unpacker = Unpacker(encoding)
+    pieces = [packed[at : at + size] for at in range(0, len(packed), size)]
+    assert b"".join(unpacker.feed(piece, 1_000_000) for piece in pieces) == TEXT
+
+
+def test_a_bomb_gives_what_there_is_room_for() -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    assert len(bomb) < 50_000
+    unpacker = Unpacker("gzip")
+    assert len(unpacker.feed(bomb, 1_000)) == 1_000
+    assert unpacker.feed(b"more", 0) == b""
+
+
+def test_what_is_damaged_or_unknown_is_said() -> None:
+    with pytest.raises(InvalidInput, match="damaged"):
+        Unpacker("gzip").feed(b"no gzip at all", 100)
+    for name in ("br", "gzip, gzip", "zstd"):
+        with pytest.raises(InvalidInput, match="not asked for"):
+            Unpacker(name)

@@ -6,10 +6,10 @@ from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.wire import Play, WireServer, document, serve_wire
 from pattern_core.web import web as module
-from pattern_core.web.cache import AGE_MS_MAX
 from pattern_core.web.engines import EngineSettings, WebHit
+from pattern_core.web.page import Format, WebPage
 from pattern_core.web.policy import WebSettings
-from pattern_core.web.web import QUERY_CHARS_MAX, Web
+from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, PageCache, Web
 from tests.pattern_core.web.rig import Names, at_home, page
 
 
@@ -29,7 +29,7 @@ async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:
         assert len(server.requests) == 1
         await service.fetch(url, "text")
         assert len(server.requests) == 2
-        clock.advance(AGE_MS_MAX)
+        clock.advance(CACHE_AGE_MS_MAX)
         await service.fetch(url)
         assert len(server.requests) == 3
 
@@ -78,3 +78,45 @@ async def test_odd_queries_are_refused() -> None:
             with pytest.raises(InvalidInput, match="1 to 400"):
                 await web(server).search(query, 5)
         assert server.connections == 0
+
+
+def kept(text: str = "tea", wanted: Format = "markdown") -> WebPage:
+    return WebPage(url="u", status=200, content_type="text/html", format=wanted, title="", text=text)
+
+
+def test_pages_are_kept_by_address_and_form_for_five_minutes() -> None:
+    clock = StoppedClock()
+    cache = PageCache(clock)
+    cache.put("a", kept())
+    assert cache.get("a", "markdown") == kept()
+    assert cache.get("a", "html") is None
+    assert cache.get("b", "markdown") is None
+    clock.advance(CACHE_AGE_MS_MAX - 1)
+    assert cache.get("a", "markdown") == kept()
+    clock.advance(1)
+    assert cache.get("a", "markdown") is None
+
+
+def test_the_least_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHE_CHARS_MAX", 10)
+    monkeypatch.setattr(module, "PAGE_CHARS", 0)
+    cache = PageCache(StoppedClock())
+    cache.put("a", kept("1234"))
+    cache.put("b", kept("1234"))
+    assert cache.get("a", "markdown")
+    cache.put("c", kept("1234"))
+    assert [url for url in "abc" if cache.get(url, "markdown")] == ["a", "c"]
+    cache.put("a", kept("123456"))  # in the place of itself
+    assert [url for url in "abc" if cache.get(url, "markdown")] == ["a", "c"]
+    cache.put("d", kept("x" * 11))
+    assert [url for url in "abcd" if cache.get(url, "markdown")] == []
+    cache.put("e", kept("x" * 10))
+    assert cache.get("e", "markdown")
+
+
+def test_pages_without_a_word_have_an_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHE_CHARS_MAX", 3 * module.PAGE_CHARS)
+    cache = PageCache(StoppedClock())
+    for url in "abcde":
+        cache.put(url, kept(""))
+    assert [url for url in "abcde" if cache.get(url, "markdown")] == ["c", "d", "e"]

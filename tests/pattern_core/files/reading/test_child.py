@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading.child import REFUSED, read
 from pattern_core.files.reading.document import Reader
 from tests.pattern_core.files.samples import docx_of, pdf_of
@@ -36,5 +36,5 @@ def test_each_format_has_its_reader() -> None:
     assert read(Reader.PDF, pdf_of(["words"])) == ("words", [1])
     with pytest.raises(ValueError, match="without a child"):
         read(Reader.TEXT, b"x")
-    with pytest.raises(Unreadable, match="empty"):
+    with pytest.raises(UnreadableFile, match="empty"):
         read(Reader.HTML, b"<p> </p>")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.files.disk import Unreadable
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading.document import TEXT_CHARS_MAX, Reader, Syntax, clean, kind_of
 
 
@@ -18,7 +18,7 @@ def test_the_name_says_who_reads() -> None:
     [("a.doc", r"\.docx"), ("a.xlsx", r"\.csv"), ("a.PNG", "image"), ("a.zip", "unpack"), ("a.exe", "programs")],
 )
 def test_what_is_not_read_says_what_would_be(name: str, advice: str) -> None:
-    with pytest.raises(Unreadable, match=advice):
+    with pytest.raises(UnreadableFile, match=advice):
         kind_of(name)
 
 
@@ -28,10 +28,10 @@ def test_lines_end_in_one_way() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff", "\u200b\n"])
 def test_nothing_to_read_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable, match="empty"):
+    with pytest.raises(UnreadableFile, match="empty"):
         clean(text)
 
 
 def test_too_much_to_read_is_refused() -> None:
-    with pytest.raises(Unreadable, match="split"):
+    with pytest.raises(UnreadableFile, match="split"):
         clean("x" * (TEXT_CHARS_MAX + 1))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from pattern_core.files.disk import FILE_BYTES_MAX, Unreadable
+from pattern_core.files.disk import FILE_BYTES_MAX, UnreadableFile
 from pattern_core.files.reading import read as reading
 from pattern_core.files.reading.document import Syntax
 from pattern_core.files.reading.read import read_document
@@ -33,7 +33,7 @@ async def test_text_is_read_here_and_the_rest_in_a_child() -> None:
     ],
 )
 async def test_what_cannot_be_read_says_why(name: str, data: bytes, why: str) -> None:
-    with pytest.raises(Unreadable, match=why):
+    with pytest.raises(UnreadableFile, match=why):
         await read_document(name, data)
 
 
@@ -42,11 +42,11 @@ async def test_a_file_that_kills_its_reader_kills_nothing_else() -> None:
     loop = (
         b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[2 0 R 2 0 R]/Count 9>>endobj\n"
     )
-    with pytest.raises(Unreadable, match="PDF"):
+    with pytest.raises(UnreadableFile, match="PDF"):
         await read_document("a.pdf", loop + b"trailer<</Root 1 0 R>>")
 
 
 async def test_reading_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "READ_TIMEOUT_S", 0.01)
-    with trio.fail_after(60), pytest.raises(Unreadable, match="longer than"):
+    with trio.fail_after(60), pytest.raises(UnreadableFile, match="longer than"):
         await read_document("a.html", b"<p>x")

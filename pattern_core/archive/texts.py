@@ -1,4 +1,4 @@
-"""When two texts say the same, judged by their words alone. Pure.
+"""The texts of entries: cut into chunks, and judged by their words alone whether two say the same. Pure.
 
 The judgement is careful: what differs in a name, a number, a negation or the order of its words is another fact
 ("Anna is 30", "Anna is 31"; "Anna likes Bob", "Bob likes Anna"), and storing something twice costs less than losing it.
@@ -6,10 +6,20 @@ The judgement is careful: what differs in a name, a number, a negation or the or
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
+
+CHUNK_CHARS_MAX = 1_200  # about 256 word pieces, what small embedding models read of a text
+# Where to cut, best first: after a paragraph, a sentence (in Chinese no blank follows it), a line, a word.
+_BORDERS = (
+    re.compile(r"\n[ \t]*\n\s*"),
+    re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]"),
+    re.compile(r"\n"),
+    re.compile(r"\s+"),
+)
 
 HASH_BYTES = 16
 SHINGLE_WORDS = 3
@@ -23,6 +33,34 @@ GROUPS, GROUP_WORDS, WINDOW_WORDS = 3, 4, 60
 _FILLERS = frozenset({"a", "an", "the", "also", "really", "very", "please"})
 _DENIALS = frozenset({"not", "no", "never", "none", "nor", "neither", "without", "cannot", "nothing", "nobody"})
 _BEFORE, _AFTER = "\"'“”‘’«»([{", "\"'“”‘’«»)]}.,;:!…"
+
+
+def split(text: str, chars_max: int = CHUNK_CHARS_MAX) -> list[str]:
+    """`text` in parts of 1 to `chars_max` characters that joined are the text; one part if it is short enough.
+
+    A part ends at the last good border of its second half, so that none is much shorter than need be; only a word
+    longer than half a part is cut in its middle.
+    """
+    parts: list[str] = []
+    start = 0
+    while len(text) - start > chars_max:
+        end = _border(text, start, start + chars_max)
+        parts.append(text[start:end])
+        start = end
+    parts.append(text[start:])
+    return parts
+
+
+def _border(text: str, start: int, end: int) -> int:
+    """Where the part that begins at `start` ends, at most at `end`."""
+    middle = start + (end - start) // 2
+    for border in _BORDERS:
+        last = 0
+        for found in border.finditer(text, middle, end):
+            last = found.end()
+        if last:
+            return last
+    return end
 
 
 def normalised(text: str) -> str:
