@@ -120,7 +120,7 @@ malformed = (
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(malformed, min_size=1, max_size=4))
-def test_malformed_events_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
+def test_broken_events_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
     check_malformed(MessageDecoder(REQUEST, "anthropic"), datas)
 
 

@@ -268,7 +268,7 @@ malformed |= junk.map(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(malformed, min_size=1, max_size=3))
-def test_malformed_chunks_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
+def test_broken_chunks_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
     check_malformed(GeminiDecoder(REQUEST, "google"), datas)
 
 

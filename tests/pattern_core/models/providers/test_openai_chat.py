@@ -147,7 +147,7 @@ malformed |= junk.map(lambda value: json.dumps({"choices": [value]}))
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(malformed, min_size=1, max_size=3))
-def test_malformed_chunks_are_garbled_or_errors_of_the_model(datas: list[str]) -> None:
+def test_broken_chunks_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
     check_malformed(ChatDecoder(REQUEST, "openai"), datas)
 
 

@@ -60,3 +60,16 @@ def test_the_vendors_libraries_are_not_loaded_before_they_are_used() -> None:
     code = "import pattern_core.models.providers, sys; print({'openai', 'anthropic', 'httpx2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_secret_shows_itself_only_when_asked() -> None:
+    secret = Secret("sk-very-secret")
+    settings = ProviderSettings(kind="openai", api_key=secret)
+    for shown in (repr(secret), str(secret), f"{secret}", f"{settings}", repr([secret])):
+        assert "very" not in shown
+        assert "***" in shown
+    assert secret.reveal() == "sk-very-secret"
+    assert secret == Secret("sk-very-secret")
+    assert secret != Secret("other")
+    assert len({secret, Secret("sk-very-secret")}) == 1
+    assert not Secret("")
