@@ -34,7 +34,7 @@ from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
-from pattern_core.prompts.activity import TURNS_MAX, Lately
+from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
@@ -190,7 +190,7 @@ class Constellation:
 
     def _renamed(self, agent_id: str, name: str | None) -> None:
         self.memory.forget(agent_id)
-        self._services.prompts.lately.rename(agent_id, name)
+        self._services.prompts.recent_turns.rename(agent_id, name)
 
     def _turn_services(self, ids: Ids, opened: _Opened) -> TurnServices:
         database, clock = self.database, self._runtime.clock
@@ -200,7 +200,7 @@ class Constellation:
             search=self.search,
             tools=self._tools,
             clock=clock,
-            lately=Lately(opened.newest_turns),
+            recent_turns=RecentTurns(opened.newest_turns),
         )
         return TurnServices(
             constellation_id=self.id,

@@ -1,4 +1,4 @@
-"""What goes on around an agent, as parts of a prompt, one line each: what happened lately, newest first, and what is
+"""What goes on around an agent, as parts of a prompt, one line each: what happened recently, newest first, and what is
 still to be done.
 
     [10:42] [AGENT:bob] answered a person: "What does the report say?"
@@ -38,7 +38,7 @@ _OTHERWISE = "could not answer"  # failed, limit, interrupted, parked
 _SUMMARIES = ("summary", "description", "title", "text")  # where an event's details may hold words
 
 
-class Lately:
+class RecentTurns:
     """The newest turns of all agents, and the lines that prompts tell of them in.
 
     They are read once, when the constellation is opened; from then on it is told of every commit that matters. So a

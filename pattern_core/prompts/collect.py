@@ -21,7 +21,7 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Image, Message, Text, ToolResult
 from pattern_core.models.model import Usage
 from pattern_core.models.tokens import message_tokens
-from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, Lately, task_parts
+from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, RecentTurns, task_parts
 from pattern_core.prompts.build import (
     MINUTE_CHARS,
     Findings,
@@ -199,7 +199,7 @@ class Prompts:
     search: Searching
     tools: ToolRegistry
     clock: Clock
-    lately: Lately = field(default_factory=Lately)
+    recent_turns: RecentTurns = field(default_factory=RecentTurns)
     _calibration: Calibration = field(default_factory=Calibration, init=False)
     _conversations: WeakKeyDictionary[History, Conversation] = field(default_factory=WeakKeyDictionary, init=False)
 
@@ -281,9 +281,9 @@ class Prompts:
                 now=now,
             )
             recalled = await recall(self.search, question, settings)
-        lately = self.lately.parts(agent_id, turn_id, seen.noted, settings, now_ms=now_ms)
+        recent = self.recent_turns.parts(agent_id, turn_id, seen.noted, settings, now_ms=now_ms)
         return Findings(
-            parts=[*recalled.parts, *task_parts(seen.tasks, now), *lately],
+            parts=[*recalled.parts, *task_parts(seen.tasks, now), *recent],
             left_out=recalled.left_out,
         )
 

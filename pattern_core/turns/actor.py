@@ -335,7 +335,7 @@ class Actors:
 
         def started(committed: bool) -> None:
             if committed:
-                services.prompts.lately.start(row.id, agent, row.sender, incoming.text, incoming.created_at)
+                services.prompts.recent_turns.start(row.id, agent, row.sender, incoming.text, incoming.created_at)
 
         with self._listed(turn) as running:
             arrival, ends_at = None if delivery is None else delivery.arrival, known_facts.deadline_at
@@ -364,7 +364,7 @@ class Actors:
         finally:
             del self._running[turn.record.id]
             turn.record.abandon()
-            self._services.prompts.lately.change(turn.record.id, turn.record.status)
+            self._services.prompts.recent_turns.change(turn.record.id, turn.record.status)
 
     async def _take_up(self, agent_id: str, row: TurnRow) -> None:
         """Continue a turn that a dead process left, or whose questions were answered."""

@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.prompts import activity as module
-from pattern_core.prompts.activity import TASKS_MAX, WORDS_MAX, Lately, noted_line, task_line, task_parts, turn_line
+from pattern_core.prompts.activity import (
+    TASKS_MAX,
+    WORDS_MAX,
+    RecentTurns,
+    noted_line,
+    task_line,
+    task_parts,
+    turn_line,
+)
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.prompts.settings import ContextSettings
 from pattern_db.columns import unix_ms
@@ -67,9 +75,9 @@ def told(
     *,
     reader: str = "agent_ada",
     settings: ContextSettings = SETTINGS,
-    lately: Lately | None = None,
+    recent: RecentTurns | None = None,
 ) -> list[Part]:
-    return (lately or Lately(turns)).parts(reader, "turn_now", noted, settings, now_ms=MIDNIGHT_MS)
+    return (recent or RecentTurns(turns)).parts(reader, "turn_now", noted, settings, now_ms=MIDNIGHT_MS)
 
 
 def test_the_newest_come_first_and_own_ones_are_few() -> None:
@@ -102,32 +110,32 @@ def test_the_turn_itself_and_what_is_long_ago_are_left_out() -> None:
 
 
 def test_what_a_turn_comes_to_is_told_with_the_agents_name_of_now() -> None:
-    lately = Lately()
-    lately.start(TURN.id, BOB, TURN.sender, "", TURN.started_at)
+    recent = RecentTurns()
+    recent.start(TURN.id, BOB, TURN.sender, "", TURN.started_at)
 
     def line() -> list[str]:
-        return [part.text for part in told(lately=lately)]
+        return [part.text for part in told(recent=recent)]
 
     assert line() == ["[10:42] [AGENT:bob] is busy with a person"]
-    lately.change("turn_1", "completed")
-    lately.change("turn_unknown", "completed")
+    recent.change("turn_1", "completed")
+    recent.change("turn_unknown", "completed")
     assert line() == ["[10:42] [AGENT:bob] answered a person"]
-    lately.rename("agent_bob", "rob")
-    lately.rename("agent_eve", "eva")
+    recent.rename("agent_bob", "rob")
+    recent.rename("agent_eve", "eva")
     assert line() == ["[10:42] [AGENT:rob] answered a person"]
-    lately.rename("agent_bob", None)
+    recent.rename("agent_bob", None)
     assert line() == []
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURNS_MAX", 5)
     monkeypatch.setattr(module, "PARTS_MAX", 7)
-    lately = Lately()
+    recent = RecentTurns()
     for number in range(20):
-        lately.start(f"turn_{number}", BOB, TURN.sender, "Hello", TURN.started_at)
-        refs = [part.ref for part in told(lately=lately)]
+        recent.start(f"turn_{number}", BOB, TURN.sender, "Hello", TURN.started_at)
+        refs = [part.ref for part in told(recent=recent)]
         assert refs == [f"turn_{at}" for at in range(number, max(number - 5, -1), -1)]
-        assert len(lately._parts) <= 7
+        assert len(recent._parts) <= 7
 
 
 def test_a_task_is_one_line() -> None:
