@@ -1,112 +1,190 @@
-"""What an agent's `config` says: checked once when it is written, read as one value afterwards.
+"""An agent's `config`: checked once when it is written, read as one value afterwards.
 
-| member | read by |
-|---|---|
-| `max_output_tokens temperature top_p stop reasoning_effort response_schema context_window` | `prompts.settings` |
-| `context` | `prompts.settings` |
-| `compaction` | `compaction.settings` |
-| `routing` | `models.routing` |
-| `limits` | `budgets.turn_budget` |
-| `detectors` | `rules.detectors` |
-| `message_policy`, `on_doubt` | here |
+    {"message_policy": "steer", "on_doubt": "ask_human", "context_window": 32000,
+     "max_output_tokens": 2000, "temperature": 0.7, "top_p": 0.9, "stop": ["END"], "reasoning_effort": "low",
+     "response_schema": {"type": "object", …},
+     "context": {"extra_tokens": 1200, "shares": {"pinned": 40, "recalled": 25}, "show": {"activity": false}, …},
+     "compaction": {"type": "sliding_window", "keep_recent": 20, …},
+     "routing": …, "limits": …, "detectors": …}
+
+The last three are described where they are used: `models.routing`, `budgets.turn_budget`, `rules.detectors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter
 
 from pattern_core.budgets.turn_budget import TurnBudget
-from pattern_core.compaction.settings import CompactionSettings
-from pattern_core.errors import InvalidInput
+from pattern_core.models.model import ReasoningEffort
 from pattern_core.models.routing import RoutingSettings
-from pattern_core.prompts.settings import SAMPLING_KEYS, WINDOW_MAX, ContextSettings, Sampling, window_of
-from pattern_core.rules.detectors import DetectorSettings
+from pattern_core.rules.detectors import DetectorSettings, switched_off
+from pattern_core.validation import read
 from pattern_db.columns import Json
 
 MessagePolicy = Literal["enqueue", "reject", "interrupt", "rollback", "steer"]
 OnDoubt = Literal["tell_model", "ask_human", "fail_turn"]
+Strategy = Literal["truncate", "importance_based", "recursive_summarization", "sliding_window", "time_decay"]
+# Kinds of parts of a prompt.
+SWITCHED = ("guide", "rules", "pinned", "referred", "logs", "recalled", "tasks", "activity", "time")
+# In hundredths; in this order, in which what one kind does not need is left to those after it.
+SHARES: Mapping[str, int] = MappingProxyType({"pinned": 40, "recalled": 25, "logs": 15, "tasks": 10, "activity": 10})
+WINDOW_MAX = 100_000_000  # tokens
 
-KEYS = (
-    *SAMPLING_KEYS,
-    "context",
-    "compaction",
-    "routing",
-    "limits",
-    "detectors",
-    "message_policy",
-    "on_doubt",
-)
+
+def _completed(given: Mapping[str, int]) -> Mapping[str, int]:
+    _refuse_unknown(given, SHARES)
+    shares = {**SHARES, **given}
+    total = sum(shares.values())
+    if total > 100:
+        raise ValueError(f"the shares add up to {total}, with the defaults of those not named; 100 at most")
+    return MappingProxyType(shares)
+
+
+def _switched(given: Mapping[str, bool]) -> Mapping[str, bool]:
+    _refuse_unknown(given, SWITCHED)
+    return given
+
+
+def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
+    if unknown := [name for name in given if name not in known]:
+        raise ValueError(f"{unknown[0]} is not known (known are: {', '.join(known)})")
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the text is empty")
+    return text
+
+
+def _provider_and_model(name: str) -> str:
+    if not all(name.partition("/")):
+        raise ValueError("it is written provider/model, as in anthropic/claude")
+    return name
+
+
+def _without_null(value: object) -> object:
+    """Return an object without its members that are null: they stand for the default."""
+    return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
+Percent: TypeAlias = Annotated[int, Field(ge=0, le=100)]
+MessageCount: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
+class ContextSettings:
+    """What a prompt shows beside core memory and the conversation.
+
+    `extra_tokens` is shared out by `shares` (in hundredths); kinds that `show` says false of are never shown. A turn
+    waits at most `recall_timeout_ms` for what is recalled.
+    """
+
+    extra_tokens: Annotated[int, Field(ge=0, le=100_000)] = 1_200
+    shares: Annotated[Mapping[str, Percent], AfterValidator(_completed)] = field(default_factory=lambda: SHARES)
+    show: Annotated[Mapping[str, bool], AfterValidator(_switched)] = field(default_factory=dict)
+    recall_max: Annotated[int, Field(ge=0, le=50)] = 5
+    recall_timeout_ms: Annotated[int, Field(ge=0, le=10_000)] = 150
+    activity_max: Annotated[int, Field(ge=0, le=100)] = 20
+    activity_own_max: Annotated[int, Field(ge=0, le=100)] = 3
+    activity_hours: Annotated[int, Field(ge=1, le=24 * 30)] = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionSettings:
+    """How a conversation is kept within its window: what leaves, and what is kept of it.
+
+    `type` is the strategy: truncate keeps the newest `keep_recent` messages; importance_based keeps the best
+    `keep_important` of the others too; time_decay removes what is older than `compress_after_hours`, but keeps
+    `min_keep_recent` messages; sliding_window summarises the oldest `percentage` of the tokens;
+    recursive_summarization summarises all but `keep_recent`, in chunks of `chunk_size` messages, together with the
+    summary before. Where that is not enough, the oldest others leave too. Counts are of messages; whole turns are
+    kept or leave.
+
+    Compaction begins when the conversation takes `threshold` of its room. `summarization_model` is "provider/model"
+    (None: the agent's own), `summarization_prompt` replaces the usual instructions, and a summary has at most
+    `summary_tokens` tokens by estimate.
+    """
+
+    type: Strategy = "sliding_window"
+    keep_recent: MessageCount = 20
+    keep_important: Annotated[int, Field(ge=0, le=10_000)] = 20
+    chunk_size: Annotated[int, Field(ge=2, le=1_000)] = 40
+    compress_after_hours: Annotated[float, Field(ge=0, le=100_000)] = 24.0
+    min_keep_recent: MessageCount = 10
+    summarization_model: Annotated[str, AfterValidator(_provider_and_model)] | None = None
+    summarization_prompt: Annotated[str, Field(max_length=20_000), AfterValidator(_not_blank)] | None = None
+    percentage: Annotated[float, Field(ge=0.1, le=0.9)] = 0.3
+    threshold: Annotated[float, Field(ge=0.5, le=1.0)] = 0.9
+    summary_tokens: Annotated[int, Field(ge=50, le=8_192)] = 600
+
+    @property
+    def summarises(self) -> bool:
+        """Whether a model summarises what leaves."""
+        return self.type in ("recursive_summarization", "sliding_window")
+
+    def model(self, provider: str, model: str) -> tuple[str, str]:
+        """Return the provider and model that write summaries, for an agent that has these itself."""
+        name, _slash, rest = (self.summarization_model or f"{provider}/{model}").partition("/")
+        return name, rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How a model answers; None is the vendor's default, and as `max_output_tokens` all that a turn may use.
+
+    `response_schema` is a JSON Schema that the answer must follow.
+    """
+
+    max_output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)] = ()
+    reasoning_effort: ReasoningEffort | None = None
+    response_schema: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings(Sampling):
     """An agent's config.
 
-    `message_policy` says what becomes of a message that comes while the agent is busy, `on_doubt` what becomes of an
-    unsafe call that was cut off. `window` is in tokens; a model's own may be smaller.
+    `message_policy` says what happens to a message that comes while the agent is busy, `on_doubt` what happens to an
+    unsafe call that was cut off. `context_window` is in tokens; a model's own may be smaller.
     """
 
     message_policy: MessagePolicy = "enqueue"
     on_doubt: OnDoubt = "tell_model"
-    context: ContextSettings = field(default_factory=ContextSettings)
+    context_window: Annotated[int, Field(ge=1_000, le=WINDOW_MAX)] = WINDOW_MAX
+    context: Annotated[ContextSettings, BeforeValidator(_without_null)] = field(default_factory=ContextSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
-    routing: RoutingSettings = field(default_factory=RoutingSettings)
+    routing: Annotated[RoutingSettings, PlainValidator(RoutingSettings.of)] = field(default_factory=RoutingSettings)
     limits: TurnBudget = field(default_factory=TurnBudget)
-    detectors: DetectorSettings = field(default_factory=DetectorSettings)
-    sampling: Sampling = field(default_factory=Sampling)
-    window: int = WINDOW_MAX
+    detectors: Annotated[DetectorSettings, BeforeValidator(switched_off)] = field(default_factory=DetectorSettings)
 
 
-def settings_of(config: Mapping[str, Json]) -> AgentSettings:
-    """The settings in an agent's `config`; members that are not known are passed over.
+def settings_of(config: Mapping[str, Json], *, is_new: bool = False) -> AgentSettings:
+    """Return an agent's `config` as one value; what a newer version stored in it is ignored, unless it `is_new`.
 
     Raises:
-        InvalidInput: a value will not do; the message names its key and what is allowed.
+        InvalidInput: a value does not fit, or a key of a new config is not known; the message names it.
     """
     if not config:
         return NO_SETTINGS
-    return AgentSettings(
-        message_policy=policy_of(config),
-        on_doubt=_choice(config, "on_doubt", get_args(OnDoubt)),
-        context=ContextSettings.of(config.get("context")),
-        compaction=CompactionSettings.of(config.get("compaction")),
-        routing=RoutingSettings.of(config.get("routing")),
-        limits=TurnBudget.of(config.get("limits")),
-        detectors=DetectorSettings.of(config.get("detectors")),
-        sampling=Sampling.of(config),
-        window=window_of(config),
-    )
+    return read(_SETTINGS, _without_null(config), _known, place="config", ignores_unknown=not is_new)
 
 
-def policy_of(config: Mapping[str, Json]) -> MessagePolicy:
-    """The agent's `message_policy` alone.
-
-    Raises:
-        InvalidInput: there is no such policy.
-    """
-    policy: MessagePolicy = _choice(config, "message_policy", get_args(MessagePolicy))
-    return policy
+def _known(place: Sequence[Any]) -> Collection[str]:
+    """Return the names that an object in a config may have."""
+    shape: Any = AgentSettings
+    for step in place:
+        shape = get_type_hints(shape)[step]
+    return [one.name for one in fields(shape)]
 
 
-def check_config(config: Mapping[str, Json]) -> None:
-    """Refuse a config that would fail a turn later.
-
-    Raises:
-        InvalidInput: a key is not known, or a value will not do.
-    """
-    unknown = sorted(set(config) - set(KEYS))
-    if unknown:
-        raise InvalidInput(f"config.{unknown[0]} is not known; known are {', '.join(KEYS)}")
-    settings_of(config)
-
-
-def _choice(config: Mapping[str, Json], key: str, choices: tuple[str, ...]) -> Json:
-    value = config.get(key, choices[0])
-    if value not in choices:
-        raise InvalidInput(f"config.{key} must be one of {', '.join(choices)}, not {value!r}")
-    return value
-
-
+_SETTINGS = TypeAdapter(AgentSettings)
+KEYS = tuple(one.name for one in fields(AgentSettings))
 NO_SETTINGS = AgentSettings()

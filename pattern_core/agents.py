@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import trio
 
-from pattern_core.agent_settings import check_config
+from pattern_core.agent_settings import settings_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits
@@ -165,7 +165,7 @@ class Roster:
             updated_at=now,
         )
         self._check(agent, tools)
-        check_config(agent.config)
+        settings_of(agent.config, is_new=True)
         RuleSet.of(agent.tool_rules).check_enabled(agent.enabled_tools)
         work = UnitOfWork()
         work.store(_insert, agent, self._limits.agents_max)
@@ -202,7 +202,7 @@ class Roster:
             # A tool that no longer exists does no harm if this change does not ask for it.
             self._check(changed, changed.enabled_tools if "enabled_tools" in changes else ())
             if "config" in changes:
-                check_config(changed.config)
+                settings_of(changed.config, is_new=True)
             if "tool_rules" in changes or "enabled_tools" in changes:
                 RuleSet.of(changed.tool_rules).check_enabled(changed.enabled_tools)
             work = UnitOfWork()

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
 
 from pattern_core.budgets.amounts import AMOUNT_MAX
-from pattern_core.errors import InvalidInput, LimitReached
+from pattern_core.errors import LimitReached
 from pattern_core.limits import TurnLimits
 
-# What an agent's config may ask for at most.
-STEPS_MAX = 10_000
-TOOL_CALLS_MAX = 100_000
-WALL_S_MAX = 7 * 24 * 3600.0
-CHILDREN_MAX = 10_000
-OUTPUT_CHARS_MAX = 100_000_000
-
-_MOST: Mapping[str, float] = {
-    "steps": STEPS_MAX,
-    "tool_calls": TOOL_CALLS_MAX,
-    "wall_s": WALL_S_MAX,
-    "tokens": AMOUNT_MAX,
-    "microdollars": AMOUNT_MAX,
-    "children": CHILDREN_MAX,
-    "output_chars": OUTPUT_CHARS_MAX,
-}
-_MAY_BE_ZERO = ("tool_calls", "children")
+Amount: TypeAlias = Annotated[int, Field(ge=1, le=AMOUNT_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,30 +22,13 @@ class TurnBudget:
     `tokens` (in and out) and `microdollars` count the turns that it leads to as well; they are kept by the ledger.
     """
 
-    steps: int | None = None
-    tool_calls: int | None = None
-    wall_s: float | None = None
-    tokens: int | None = None
-    microdollars: int | None = None
-    children: int | None = None
-    output_chars: int | None = None
-
-    @classmethod
-    def of(cls, value: object) -> TurnBudget:
-        """The bounds in an agent's config under `limits`; None are no bounds of its own.
-
-        Raises:
-            InvalidInput: a key is unknown or a value out of bounds; the message names it.
-        """
-        if value is None:
-            return cls()
-        if not isinstance(value, Mapping):
-            raise InvalidInput(f"limits must be an object with keys among {', '.join(_MOST)}")
-        for key, bound in value.items():
-            if key not in _MOST:
-                raise InvalidInput(f"limits.{key} is not known; known are {', '.join(_MOST)}")
-            _check(key, bound)
-        return cls(**value)
+    steps: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    tool_calls: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    wall_s: Annotated[float, Field(ge=1, le=7 * 24 * 3600)] | None = None
+    tokens: Amount | None = None
+    microdollars: Amount | None = None
+    children: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    output_chars: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
 
     def over(self, limits: TurnLimits) -> TurnBudget:
         """These bounds, and the server's `limits` where they say nothing."""
@@ -104,14 +74,3 @@ _PASSED: Mapping[str, str] = {
     "children": "the turn asked other agents more than {bound} times; ask for less at once, or raise limits.children",
     "output_chars": "the turn wrote more than {bound} characters; ask for less at once, or raise limits.output_chars",
 }
-
-
-def _check(key: str, bound: object) -> None:
-    if bound is None:
-        return
-    kinds = int | float if key == "wall_s" else int
-    least = 0 if key in _MAY_BE_ZERO else 1
-    if isinstance(bound, kinds) and not isinstance(bound, bool) and least <= bound <= _MOST[key]:
-        return
-    kind = "a number of seconds" if key == "wall_s" else "a whole number"
-    raise InvalidInput(f"limits.{key} must be {kind} from {least} to {_MOST[key]:,.0f}, or null for the server's own")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pattern_core.compaction.settings import CompactionSettings, Strategy
+from pattern_core.agent_settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import MessageGroup
 from pattern_core.messages import Message, ToolCall, ToolResult
 from pattern_core.models.tokens import clip_middle, estimate_text, message_tokens

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import trio
 
+from pattern_core.agent_settings import CompactionSettings, settings_of
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
-from pattern_core.compaction.settings import CompactionSettings
 from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
 from pattern_core.compaction.summariser import Purse, Summariser, Writer, count_text, stub_text
 from pattern_core.conversation.history import History, MessageGroup, load_history
@@ -25,7 +25,6 @@ from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
 from pattern_core.models.model import Usage
-from pattern_core.prompts.settings import window_of
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.journal import turns
@@ -135,7 +134,7 @@ class Compaction:
         job = _Job(
             agent=agent,
             history=history,
-            settings=CompactionSettings.of(agent.config.get("compaction")),
+            settings=settings_of(agent.config).compaction,
             purse=purse,
             turn=turn,
             running_from=running_from,
@@ -163,7 +162,7 @@ class Compaction:
             Conflict: the agent is at work, or somebody else is at this already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
-        settings = CompactionSettings.of(agent.config.get("compaction"))
+        settings = settings_of(agent.config).compaction
         if agent.id in self._by_hand:
             raise Conflict("the conversation is being compacted already; wait until that is done")
         self._by_hand.add(agent.id)
@@ -338,7 +337,7 @@ def _writer(job: _Job) -> Writer:
         settings=job.settings,
         purse=job.purse,
         deadline=job.deadline,
-        window_max=window_of(job.agent.config),
+        window_max=settings_of(job.agent.config).context_window,
     )
 
 

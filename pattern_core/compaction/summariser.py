@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pattern_core.compaction.settings import CompactionSettings
+from pattern_core.agent_settings import CompactionSettings
 from pattern_core.errors import LimitReached
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.client import ModelClient

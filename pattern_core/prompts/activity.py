@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import merge
 
+from pattern_core.agent_settings import ContextSettings
 from pattern_core.prompts.parts import Kind, Part
-from pattern_core.prompts.settings import ContextSettings
 from pattern_core.untrusted import escaped
 from pattern_db.columns import Json, iso
 from pattern_db.enums import TurnStatus
@@ -92,7 +92,7 @@ class RecentTurns:
 
         Its own are few; without anybody else's there are none at all. `noted` come newest first.
         """
-        if Kind.ACTIVITY in settings.hidden or (not noted and self._agents <= {agent_id}):
+        if not settings.show.get(Kind.ACTIVITY, True) or (not noted and self._agents <= {agent_id}):
             return []
         since = iso(now_ms - settings.activity_hours * HOUR_MS)
         newest = reversed(self._turns.values())

@@ -19,11 +19,11 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
+from pattern_core.agent_settings import ContextSettings, Sampling
 from pattern_core.messages import Message
 from pattern_core.models.model import ModelRequest, ToolSpec
 from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.parts import PLACES, Kind, LeftOut, Part, Place, log_of
-from pattern_core.prompts.settings import ContextSettings, Sampling
 from pattern_db.tables.prompts import LoggedParts, ShownRow
 
 HASH_BYTES = 16
@@ -234,9 +234,8 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> Fitted
     places: dict[Kind, list[int]] = {}
     for number, part in enumerate(parts):
         places.setdefault(part.kind, []).append(number)
-    out = {
-        number: f"switched off by context.show.{kind}" for kind in settings.hidden for number in places.pop(kind, ())
-    }
+    hidden = [Kind(kind) for kind, is_shown in settings.show.items() if not is_shown]
+    out = {number: f"switched off by context.show.{kind}" for kind in hidden for number in places.pop(kind, ())}
     room = 0
     for kind in _SHARING:
         room += settings.extra_tokens * settings.shares.get(kind, 0) // 100

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from weakref import WeakKeyDictionary
 
+from pattern_core.agent_settings import ContextSettings
 from pattern_core.conversation.history import History
 from pattern_core.errors import NotFound
 from pattern_core.ids import Clock, now_text
@@ -35,7 +36,6 @@ from pattern_core.prompts.build import (
 )
 from pattern_core.prompts.parts import Kind, Part, read_log
 from pattern_core.prompts.recalled import Question, Recalled, Searching, recall
-from pattern_core.prompts.settings import ContextSettings
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.untrusted import marked_import, marked_result
 from pattern_db.columns import iso
@@ -251,13 +251,12 @@ class Prompts:
         `before` is the position of the first message in view. Most agents have nothing of most of it, so that is asked
         first.
         """
-        hidden = settings.hidden
         since = iso(now_ms - settings.activity_hours * HOUR_MS)
-        there = prompts.beyond(connection, agent_id, before, since)
-        findable = there.findable if Kind.RECALLED not in hidden else ()
-        due = tasks.open_of(connection, agent_id, TASKS_MAX) if there.tasks and Kind.TASKS not in hidden else ()
+        there, show = prompts.beyond(connection, agent_id, before, since), settings.show
+        findable = there.findable if show.get(Kind.RECALLED, True) else ()
+        due = tasks.open_of(connection, agent_id, TASKS_MAX) if there.tasks and show.get(Kind.TASKS, True) else ()
         noted: Sequence[NotedActivity] = ()
-        if there.noted and Kind.ACTIVITY not in hidden:
+        if there.noted and show.get(Kind.ACTIVITY, True):
             noted = activity.noted_since(connection, since, limit=4 * settings.activity_max)
         return Seen(findable=findable, tasks=due, noted=noted) if findable or due or noted else None
 
@@ -268,7 +267,7 @@ class Prompts:
         now_ms = self.clock.now_ms()
         now = iso(now_ms)
         recalled = Recalled()
-        if seen.findable and Kind.RECALLED not in settings.hidden:
+        if seen.findable:
             conversation = self._conversation(history)
             shown = conversation.show(history)
             blocks = await block_parts(self.memory, agent_id, shown.words, conversation.blocks)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import trio
 
+from pattern_core.agent_settings import ContextSettings
 from pattern_core.errors import PatternError
 from pattern_core.prompts.parts import Kind, LeftOut, Part
-from pattern_core.prompts.settings import ContextSettings
 from pattern_core.search import Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import marked, masked
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind

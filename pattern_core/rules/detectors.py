@@ -10,61 +10,49 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
 
-from pattern_core.errors import InvalidInput
+from pydantic import BeforeValidator, Field, PlainValidator
+
 from pattern_core.rules.facts import REFUSED, JudgedCall, Outcome
 from pattern_core.rules.fields import covers_any, read_value
 from pattern_db.columns import Json
 
-LEAST = 2  # fewer repetitions are no loop
-MOST = 1_000
 PURE = "pure"
 
 Name = Literal["identical", "ping_pong", "no_progress", "compactions"]
 _Loop = tuple[Name, Hashable]  # the detector, and which of its loops: another call, or after news, is another loop
 
 
+def _exempt(value: Json) -> tuple[str, ...]:
+    return tuple(read_value("patterns", value, "detectors.exempt: ")) if value else ()
+
+
+Repetitions: TypeAlias = Annotated[
+    Annotated[int, Field(ge=2, le=1_000)] | None, BeforeValidator(lambda value: None if value is False else value)
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorSettings:
-    """How much of a loop is one; None switches a detector off.
+    """How much of a loop is one; None, in a config also false, switches a detector off.
 
     `identical` calls in a row with the same result; `ping_pong` rounds of the same two calls; `no_progress` steps whose
     results were all seen before; `compactions` of the conversation without progress in between. Calls of the tools in
     `exempt` (names or patterns) are ignored.
     """
 
-    identical: int | None = 3
-    ping_pong: int | None = 3
-    no_progress: int | None = 6
-    compactions: int | None = 3
-    exempt: tuple[str, ...] = ()
+    identical: Repetitions = 3
+    ping_pong: Repetitions = 3
+    no_progress: Repetitions = 6
+    compactions: Repetitions = 3
+    exempt: Annotated[tuple[str, ...], PlainValidator(_exempt)] = ()
 
-    @classmethod
-    def of(cls, value: Json) -> DetectorSettings:
-        """Return the settings of the key `detectors` of an agent's config; None is the defaults, false switches all
-        off.
 
-        Raises:
-            InvalidInput: it is no such settings; the message names the key and what it takes.
-        """
-        if value is None:
-            return cls()
-        if value is False:
-            return cls(identical=None, ping_pong=None, no_progress=None, compactions=None)
-        known = [one.name for one in fields(cls)]
-        if not isinstance(value, dict):
-            raise InvalidInput(f"detectors is an object with {', '.join(known)}, or false for none")
-        if unknown := sorted(set(value) - set(known)):
-            raise InvalidInput(f"detectors has no key {', '.join(unknown)}; it has {', '.join(known)}")
-        given: dict[str, Any] = {key: None if one is False else one for key, one in value.items() if key != "exempt"}
-        for name, limit in given.items():
-            if limit is not None and (type(limit) is not int or not LEAST <= limit <= MOST):
-                raise InvalidInput(f"detectors.{name} is a whole number from {LEAST} to {MOST}, or null for none")
-        if exempt := value.get("exempt"):
-            given["exempt"] = read_value("patterns", exempt, "detectors.exempt: ")
-        return cls(**given)
+def switched_off(value: Json) -> Json:
+    """Return the key `detectors` of an agent's config, with all off where it is false."""
+    return dict.fromkeys(("identical", "ping_pong", "no_progress", "compactions")) if value is False else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

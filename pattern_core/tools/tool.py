@@ -14,20 +14,20 @@ Source: JSON Schema draft 2020-12, as pydantic 2 generates it.
 from __future__ import annotations
 
 import inspect
-import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
 
 import trio
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Clock, Ids
 from pattern_core.models.model import ToolSpec
 from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.validation import in_one_line, read
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 
@@ -45,23 +45,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-EXCERPT_CHARS = 60  # of a misfitting value, shown back to the model
-MISFITS_MAX = 10  # named in one answer; more would drown the first
-
-_WANTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "an object",
-    "finite_number": "a finite number",
-}
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second of a dataclass within
-
 _DATA = ("default", "const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
-_to_json = json.JSONEncoder().encode
 
 Probe = Literal["done", "absent", "unknown"]
 
@@ -253,58 +237,26 @@ class Arguments:
     """
 
     schema: Mapping[str, object]
-    model: type[BaseModel] | None = None
+    model: TypeAdapter[BaseModel] | None = None
     misfits: Callable[[Mapping[str, object]], Sequence[str]] | None = None
 
     def check(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the arguments by name, typed and with defaults filled in.
 
-        Nothing is converted: `"3"` is not a number and `"yes"` is not true, because a guess hides a model's slip.
-
         Raises:
             InvalidInput: something is missing, unknown or of the wrong type; the message names each misfit.
         """
         if self.model is None:
-            self._refuse([] if self.misfits is None else self.misfits(arguments))
+            if found := [] if self.misfits is None else self.misfits(arguments):
+                raise InvalidInput(f"the arguments do not fit: {in_one_line(found)}")
             return dict(arguments)
         try:
-            # As JSON, so that lists and enumerations have the types that JSON can say; strict and closed also within.
-            checked = self.model.model_validate_json(_to_json(arguments), strict=True, extra="forbid")
-        except ValidationError as error:
-            details = error.errors(include_url=False)
-            self._refuse([self._misfit(cast("Mapping[str, Any]", detail)) for detail in details])
-            raise
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"the arguments are not JSON: {error}") from None
-        return dict(checked.__dict__)
+            return dict(read(self.model, arguments, self._known).__dict__)
+        except InvalidInput as error:
+            raise InvalidInput(f"the arguments do not fit: {error.message}") from None
 
-    def _refuse(self, misfits: Sequence[str]) -> None:
-        if not misfits:
-            return
-        words = list(misfits[:MISFITS_MAX])
-        if len(misfits) > MISFITS_MAX:
-            words.append(f"and {len(misfits) - MISFITS_MAX} more")
-        raise InvalidInput("the arguments do not fit: " + "; ".join(words)) from None
-
-    def _misfit(self, detail: Mapping[str, Any]) -> str:
-        place = ".".join(str(step) for step in detail["loc"])
-        kind = str(detail["type"])
-        if kind == "missing":
-            return f"`{place}` is missing"
-        if kind in _UNKNOWN and len(detail["loc"]) > 1:
-            return f"`{place}` is not known there"
-        if kind in _UNKNOWN:
-            properties = cast("Mapping[str, object]", self.schema["properties"])
-            known = ", ".join(f"`{name}`" for name in properties) or "none"
-            return f"`{place}` is not an argument of this tool (its arguments: {known})"
-        if kind == "json_invalid":
-            return f"the text is not valid Unicode or JSON ({detail['ctx']['error']})"
-        got = _excerpt(detail["input"])
-        if kind in ("literal_error", "enum"):
-            return f"`{place}` must be {detail['ctx']['expected']}, not {got}"
-        if kind in _WANTED:
-            return f"`{place}` must be {_WANTED[kind]}, not {got}"
-        return f"`{place}`: {detail['msg']} (got {got})"
+    def _known(self, place: Sequence[object]) -> Collection[str]:
+        return () if place else cast("Mapping[str, object]", self.schema["properties"])
 
 
 def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
@@ -328,7 +280,7 @@ def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
     # Strict and closed: what does not fit is told to the model, which mends it; a guess would hide the slip.
     config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     model = cast("type[BaseModel]", create_model(fn.__name__, __config__=config, **fields))
-    return Arguments(schema=_schema(model), model=model)
+    return Arguments(schema=_schema(model), model=TypeAdapter(model))
 
 
 def _described(hint: Any) -> Any:  # Any: a type expression
@@ -391,11 +343,6 @@ def _without_null(node: dict[str, Any]) -> dict[str, Any]:
     kept = [choice for choice in choices if choice != {"type": "null"}]
     rest = {key: value for key, value in node.items() if key != "anyOf" and not (key == "default" and value is None)}
     return {**kept[0], **rest} if len(kept) == 1 else {"anyOf": kept, **rest}
-
-
-def _excerpt(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"
 
 
 # What the builtin tools share

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from pattern_core.agent_settings import MessagePolicy, policy_of
+from pattern_core.agent_settings import MessagePolicy, settings_of
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
 from pattern_core.events import Draft, Event, append
 from pattern_core.images import IMAGES_MAX, store
@@ -102,7 +102,7 @@ def address(incoming: IncomingMessage, agent: AgentRow) -> IncomingMessage:
         raise Conflict(f"the agent {agent.name} is {agent.status}; set its status to active first")
     policy = incoming.policy
     if policy is None and "message_policy" in agent.config:
-        policy = policy_of(agent.config)
+        policy = settings_of(agent.config).message_policy
     if (incoming.agent_id, incoming.policy) == (agent.id, policy):
         return incoming
     return replace(incoming, agent_id=agent.id, policy=policy)

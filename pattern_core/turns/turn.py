@@ -159,7 +159,7 @@ class Turn:
             recent = prompts.recent_turns.parts(agent_id, self.record.id, (), settings, now_ms=now_ms)
             self._found = Findings(parts=recent)
             look = partial(prompts.look, agent_id=agent_id, before=before, now_ms=now_ms, settings=settings)
-            if self.record.history.opening_tokens and Kind.RECALLED not in settings.hidden:
+            if self.record.history.opening_tokens and settings.show.get(Kind.RECALLED, True):
                 await self._find_more(await self.record.look(look))
                 look = None
         while True:
@@ -227,7 +227,7 @@ class Turn:
             self._chain = choose(self.settings.routing, await self._step_facts())
         first = self._chain.links[0]
         known = services.models.facts(first.provider, first.model)
-        window = min(self.settings.window, known.window)
+        window = min(self.settings.context_window, known.window)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
@@ -237,7 +237,7 @@ class Turn:
                 output_max=min(
                     services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1)
                 ),
-                sampling=self.settings.sampling,
+                sampling=self.settings,
                 force_tool=offered.forced,
                 context=self.settings.context,
                 rules=self.judge.rules.lines,

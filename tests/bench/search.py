@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pattern_core.agent_settings import ContextSettings
 from pattern_core.prompts.recalled import CANDIDATES, query_of
-from pattern_core.prompts.settings import ContextSettings
 from pattern_core.search.find import find
 from pattern_core.search.request import Mode, SearchRequest, check
 from pattern_db import search as storage

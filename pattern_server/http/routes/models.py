@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pattern_core.prompts.settings import window_of
+from pattern_core.agent_settings import settings_of
 from pattern_server.http.bodies import Told
 from pattern_server.http.routing import MayRead, Router, Server
 from pattern_server.providers import catalogue_of
@@ -51,6 +51,6 @@ async def show(c: str, a: str, server: Server, caller: MayRead) -> object:
     told = {name: value for name, value in facts.items() if name in ModelTold.model_fields}
     return ModelTold(
         **told,
-        prompt_window=window_of(agent.config, facts["window"]),
+        prompt_window=min(settings_of(agent.config).context_window, facts["window"]),
         is_configured=agent.model_provider in server.config.providers,
     )

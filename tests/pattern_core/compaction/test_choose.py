@@ -6,14 +6,14 @@ For all strategies what remains fits or cannot be less. What a message seems wor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pattern_core.agent_settings import CompactionSettings, Strategy
 from pattern_core.compaction.choose import NOTE, Choice, choose, drop_oldest, importance, remaining, score, shortened
-from pattern_core.compaction.settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import MessageGroup
 from pattern_core.messages import Message, Part, Role, Text, ToolCall, ToolResult, user
 from pattern_core.models.tokens import estimate_messages
@@ -38,8 +38,8 @@ def exchange(
     return MessageGroup(messages=said, tokens=tokens, is_running=running, is_held=held)
 
 
-def chosen(exchanges: Sequence[MessageGroup], target: int, **given_: object) -> list[int]:
-    return choose(Choice(exchanges=exchanges, target=target, now_ms=NOW_MS), CompactionSettings.of(given_))
+def chosen(exchanges: Sequence[MessageGroup], target: int, **given_: Any) -> list[int]:
+    return choose(Choice(exchanges=exchanges, target=target, now_ms=NOW_MS), CompactionSettings(**given_))
 
 
 EXCHANGES = st.lists(
@@ -65,8 +65,14 @@ def test_what_remains_fits_or_nothing_more_can_leave(
     if runs:
         exchanges = [*exchanges, exchange(50, running=True)]
     choice = Choice(exchanges=exchanges, target=target, now_ms=NOW_MS)
-    given_ = {"type": type_, "keep_recent": keep, "keep_important": keep, "min_keep_recent": keep, "percentage": share}
-    for places in (choose(choice, CompactionSettings.of(given_)), drop_oldest(choice)):
+    given_: dict[str, Any] = {
+        "type": type_,
+        "keep_recent": keep,
+        "keep_important": keep,
+        "min_keep_recent": keep,
+        "percentage": share,
+    }
+    for places in (choose(choice, CompactionSettings(**given_)), drop_oldest(choice)):
         assert places == sorted(set(places))
         assert set(places) <= set(choice.free)
         assert not any(exchanges[place].is_held or exchanges[place].is_running for place in choice.free)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.compaction.settings import CompactionSettings
+from pattern_core.agent_settings import CompactionSettings
 from pattern_core.compaction.summariser import (
     CALLS_MAX,
     CLOSE,
@@ -40,13 +41,13 @@ def of(provider: ScriptedProvider, window: int = 8_192) -> Summariser:
     return Summariser(client, lambda _provider, _model: window)
 
 
-def writer(purse: Purse | None = None, **settings: object) -> Writer:
+def writer(purse: Purse | None = None, **settings: Any) -> Writer:
     return Writer(
         agent_id="agent_ada",
         turn=1,
         provider="scripted",
         model="m",
-        settings=CompactionSettings.of(settings),
+        settings=CompactionSettings(**settings),
         purse=purse or CountingPurse(),
         deadline=math.inf,
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from pattern_core.agent_settings import ContextSettings
 from pattern_core.prompts import activity as module
 from pattern_core.prompts.activity import (
     TASKS_MAX,
@@ -16,7 +17,6 @@ from pattern_core.prompts.activity import (
     turn_line,
 )
 from pattern_core.prompts.parts import Kind, Part
-from pattern_core.prompts.settings import ContextSettings
 from pattern_db.columns import unix_ms
 from pattern_db.tables.activity import NotedActivity, TurnActivity
 from pattern_db.tables.tasks import OpenTask

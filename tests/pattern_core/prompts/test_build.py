@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pattern_core.agent_settings import ContextSettings, Sampling
 from pattern_core.messages import Message, Text
 from pattern_core.models.model import ToolSpec
 from pattern_core.models.tokens import estimate_messages, estimate_request
@@ -27,7 +28,6 @@ from pattern_core.prompts.build import (
     time_words,
 )
 from pattern_core.prompts.parts import Kind, LeftOut, Part, PromptLog, read_log
-from pattern_core.prompts.settings import ContextSettings, Sampling
 from tests.support import make_message
 
 MINUTE = "2026-01-31T14:05"
@@ -114,7 +114,7 @@ def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> 
 
 
 def test_a_section_without_parts_is_absent() -> None:
-    context = ContextSettings(hidden=frozenset({Kind.TIME}))
+    context = ContextSettings(show={"time": False})
     bare = MATERIAL._replace(blocks=[CORE], found=NOTHING_FOUND, notes=(), context=context)
     assert list(built(bare).request.tail) == []
 
@@ -306,7 +306,7 @@ def test_core_blocks_are_always_shown_and_remarked_on_when_they_take_too_much() 
 
 
 def test_what_is_switched_off_is_not_shown_and_leaves_its_share() -> None:
-    settings = replace(SETTINGS, hidden=frozenset({Kind.PINNED, Kind.TIME}))
+    settings = replace(SETTINGS, show={"pinned": False, "time": False})
     found = fit([part(Kind.PINNED, 10), part(Kind.RECALLED, 650), part(Kind.TIME, 5)], settings, WINDOW)
     assert [one.ref for one in found.shown] == ["recalled-650"]
     assert [one.reason for one in found.left_out] == [

@@ -231,7 +231,7 @@ async def test_a_config_that_will_not_do_ends_the_turn_with_a_sentence() -> None
         turn = await it.say("Hello")
     assert turn.status == "failed"
     assert turn.error is not None
-    assert "context is an object" in str(turn.error["message"])
+    assert "`config.context` must be an object" in str(turn.error["message"])
 
 
 async def test_counts_of_a_vendor_make_the_next_estimate_better() -> None:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import trio
 
+from pattern_core.agent_settings import ContextSettings
 from pattern_core.errors import InvalidInput
 from pattern_core.prompts.parts import Kind
 from pattern_core.prompts.recalled import QUERY_WORDS_MAX, Question, choose, query_of, recall, source_of, terms
-from pattern_core.prompts.settings import ContextSettings
 from pattern_core.search import Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import MASK
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.rules.detectors import DetectorSettings, Finding, watch
+from pattern_core.rules.detectors import DetectorSettings, Finding, switched_off, watch
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.testing.clock import StoppedClock
 from tests.pattern_core.rules.moments import call, ran
@@ -69,7 +68,7 @@ def test_no_progress_again_after_progress_has_a_warning_of_its_own() -> None:
 
 def test_a_step_that_makes_no_call_repeats_no_warning() -> None:
     assert look(*times(3), said=[4]) is None
-    poll = DetectorSettings.of({"exempt": ["poll"]})
+    poll = DetectorSettings(exempt=("poll",))
     assert look(*times(3), ran("poll", step=4), said=[4], settings=poll) is None
 
 
@@ -97,14 +96,14 @@ def test_refused_calls_are_a_loop_whatever_the_refusal_says() -> None:
 
 
 def test_polling_may_be_exempt() -> None:
-    poll = DetectorSettings.of({"exempt": ["pol*"]})
+    poll = DetectorSettings(exempt=("pol*",))
     assert look(*times(30, "poll"), settings=poll) is None
     assert look(*times(3, "a"), settings=poll) == ("warn", "identical")
 
 
 def test_ping_pong() -> None:
     rounds = [ran(tool, f"{tool}!", step=number) for number, tool in enumerate(["a", "b"] * 4, 1)]
-    quiet = DetectorSettings.of({"no_progress": None})
+    quiet = DetectorSettings(no_progress=None)
     assert look(*rounds[:5], settings=quiet) is None
     assert look(*rounds[:6], settings=quiet) == ("warn", "ping_pong")
     assert look(*rounds[:7], settings=quiet) == ("stop", "ping_pong")
@@ -127,7 +126,7 @@ def test_no_progress() -> None:
     assert look(*searches(30, effect_class="local")) is None
     assert look(*searches(6), ran("search", "a hit", step=7)) is None
     # Unless it is the same change again.
-    quiet = DetectorSettings.of({"identical": None, "ping_pong": None})
+    quiet = DetectorSettings(identical=None, ping_pong=None)
     assert look(*times(7), settings=quiet) == ("warn", "no_progress")
 
 
@@ -142,9 +141,9 @@ def test_making_room_without_progress() -> None:
 
 
 def test_all_may_be_switched_off() -> None:
-    off = DetectorSettings.of(False)
+    off = DetectorSettings(identical=None, ping_pong=None, no_progress=None, compactions=None)
     assert look(*times(50), settings=off) is None
-    assert look(*times(50), settings=DetectorSettings.of({"identical": None, "no_progress": False})) is None
+    assert look(*times(50), settings=DetectorSettings(identical=None, no_progress=None)) is None
 
 
 def test_few_calls_are_not_looked_at() -> None:
@@ -158,25 +157,6 @@ def test_few_calls_are_not_looked_at() -> None:
         look(*[Unread(tool="a", step=step) for step in (1, 2, 3)])
 
 
-def test_settings() -> None:
-    assert DetectorSettings.of(None) == DetectorSettings.of({}) == DEFAULT
-    assert DetectorSettings.of({"identical": 5, "exempt": ["x"]}) == DetectorSettings(identical=5, exempt=("x",))
-
-
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        (True, "an object with identical"),
-        ([], "an object with identical"),
-        ({"loops": 3}, "no key loops"),
-        ({"identical": 1}, "detectors.identical is a whole number from 2"),
-        ({"ping_pong": True}, "detectors.ping_pong"),
-        ({"no_progress": "6"}, "detectors.no_progress"),
-        ({"exempt": "a"}, "detectors.exempt"),
-        ({"exempt": ["a b"]}, "no tool's name"),
-    ],
-)
-def test_settings_that_will_not_do(value: Any, says: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        DetectorSettings.of(value)
-    assert says in refused.value.message
+def test_false_switches_all_off() -> None:
+    assert switched_off(False) == {"identical": None, "ping_pong": None, "no_progress": None, "compactions": None}
+    assert switched_off({"identical": 4}) == {"identical": 4}

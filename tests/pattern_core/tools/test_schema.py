@@ -109,9 +109,9 @@ def test_check_fills_defaults_and_types() -> None:
         ({"label": "x", "wet": "yes"}, '`wet` must be true or false, not "yes"'),
         ({"label": "x", "mode": "some"}, "`mode` must be 'first' or 'all', not \"some\""),
         ({"label": "x", "colour": "pink"}, "`colour` must be 'red' or 'blue'"),
-        ({"label": "x", "size": 1}, "`size` is not an argument of this tool (its arguments: `label`, `mode`"),
+        ({"label": "x", "size": 1}, "`size` is not known (known are: `label`, `mode`"),
         ({"label": "x", "places": [{"title": 1}]}, "`places.0.title` must be text"),
-        ({"label": "x", "places": [{"title": "y", "far": 1}]}, "`places.0.far` is not known there"),
+        ({"label": "x", "places": [{"title": "y", "far": 1}]}, "`places.0.far` is not known"),
         ({"label": "x", "share": float("nan")}, "`share` must be a finite number"),
         ({"label": "\ud800"}, "not valid Unicode"),
         ({"label": object()}, "not JSON"),
@@ -236,8 +236,8 @@ def test_what_is_within_is_as_plain_and_as_closed() -> None:
     assert checked == {"shape": Square(kind="square", side=2), "at": Point(1, 0), "names": {"title": "t"}}
     for arguments, words in (
         ({"shape": square, "at": {"x": "1"}}, "`at.x` must be a whole number"),
-        ({"shape": square, "at": {"x": 1, "z": 1}}, "`at.z` is not known there"),
-        ({"shape": {**square, "radius": 1}}, "`shape.square.radius` is not known there"),
+        ({"shape": square, "at": {"x": 1, "z": 1}}, "`at.z` is not known"),
+        ({"shape": {**square, "radius": 1}}, "`shape.square.radius` is not known"),
     ):
         with pytest.raises(InvalidInput, match=words):
             arguments_of(draw).check(arguments)

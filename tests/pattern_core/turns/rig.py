@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pattern_core.agent_settings import ContextSettings
 from pattern_core.agents import Agent
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.turn_budget import TurnBudget
@@ -28,8 +29,6 @@ from pattern_core.prompts.build import (
     build_prompt,
     halves_of,
 )
-from pattern_core.prompts.parts import Kind
-from pattern_core.prompts.settings import ContextSettings
 from pattern_core.runtime import Meters
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.turns import admission
@@ -65,7 +64,7 @@ MATERIAL = Material(
     tools=(),
     rules=(),
     notes=(),
-    context=ContextSettings(hidden=frozenset({Kind.GUIDE, Kind.TIME})),
+    context=ContextSettings(show={"guide": False, "time": False}),
     window=8_192,
 )
 OFFERED = Offered(tools=(), window=8_192, output_max=100)

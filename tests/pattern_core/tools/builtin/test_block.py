@@ -133,7 +133,7 @@ async def test_everybodys_blocks_are_read_but_not_pinned(tools: ToolRig) -> None
 async def test_misfitting_arguments_are_named(tools: ToolRig) -> None:
     with pytest.raises(InvalidInput, match="`op` must be 'load', 'info'"):
         await tools.call(block, op="delete", label="notes")
-    with pytest.raises(InvalidInput, match="`source_id` is not an argument"):
+    with pytest.raises(InvalidInput, match="`source_id` is not known"):
         await tools.call(block, op="load", label="notes", source_id="x")
 
 

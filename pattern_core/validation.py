@@ -1,0 +1,90 @@
+"""What does not fit in a value from outside, in words that people and models act on.
+
+Values are checked by pydantic, as JSON and strictly: `"3"` is not a number and `"yes"` is not true, because a guess
+hides a slip. Its own messages name Python's types; ours name those of JSON, and the value that was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from pattern_core.errors import InvalidInput
+
+EXCERPT_CHARS = 60  # of a misfitting value
+MISFITS_MAX = 10  # named in one answer; more would drown the first
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "dataclass_type": "an object",
+    "finite_number": "a finite number",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "greater_than_equal": "at least {ge:g}",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "at most {le:g}",
+}
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second of a dataclass
+
+T = TypeVar("T")
+_to_json = json.JSONEncoder().encode
+Known = Callable[[tuple[Any, ...]], Collection[str]]
+"""Returns the names that an object may have, which stands at this place: the keys and numbers that lead to it."""
+
+
+def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "", ignores_unknown: bool = False) -> T:
+    """Return a JSON value as the adapter's type. `place` names it in messages; `ignores_unknown` skips unknown names.
+
+    Raises:
+        InvalidInput: it does not fit; the message names each misfit.
+    """
+    extra: Literal["ignore", "forbid"] = "ignore" if ignores_unknown else "forbid"
+    try:
+        checked: T = adapter.validator.validate_json(_to_json(value), strict=True, extra=extra)
+        return checked
+    except ValidationError as error:
+        raise InvalidInput(in_one_line(_misfits(error, known, place))) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{place or 'it'} is not JSON: {error}") from None
+
+
+def in_one_line(misfits: Sequence[str]) -> str:
+    """Return the first `MISFITS_MAX` misfits, and how many more there are."""
+    more = len(misfits) - MISFITS_MAX
+    return "; ".join([*misfits[:MISFITS_MAX], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _misfits(error: ValidationError, known: Known, place: str) -> list[str]:
+    return [_misfit(detail, known, place) for detail in error.errors(include_url=False)]
+
+
+def _misfit(detail: Mapping[str, Any], known: Known, place: str) -> str:
+    steps = detail["loc"]
+    name = ".".join(str(step) for step in ([place, *steps] if place else steps))
+    kind = str(detail["type"])
+    if kind == "missing":
+        return f"`{name}` is missing"
+    if kind in _UNKNOWN:
+        names = ", ".join(f"`{one}`" for one in known(steps[:-1]))
+        return f"`{name}` is not known" + (f" (known are: {names})" if names else "")
+    if kind == "json_invalid":
+        return f"the text is not valid Unicode or JSON ({detail['ctx']['error']})"
+    found = _excerpt(detail["input"])
+    if kind in _WANTED:
+        return f"`{name}` must be {_WANTED[kind].format(**detail.get('ctx', {}))}, not {found}"
+    return f"`{name}`: {str(detail['msg']).removeprefix('Value error, ')} (got {found})"
+
+
+def _excerpt(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"

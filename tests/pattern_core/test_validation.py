@@ -1,0 +1,61 @@
+"""What does not fit in a value from outside is named, with what would fit and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field, TypeAdapter
+
+from pattern_core.errors import InvalidInput
+from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, in_one_line, read
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    label: str
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    mode: Literal["slow", "fast"] = "slow"
+    stops: tuple[str, ...] = ()
+
+
+PARCEL = TypeAdapter(Parcel)
+
+
+def known(place: Sequence[Any]) -> list[str]:
+    return ["label"] if not place else []
+
+
+def test_json_becomes_the_type_and_nothing_is_converted() -> None:
+    assert read(PARCEL, {"label": "x", "weight": 2, "stops": ["a"]}, known) == Parcel("x", 2.0, "slow", ("a",))
+    assert read(PARCEL, {"label": "x", "colour": "red"}, known, ignores_unknown=True) == Parcel("x")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, "`parcel.label` is missing"),
+        ({"label": 3}, "`parcel.label` must be text, not 3"),
+        ({"label": "x", "weight": "3"}, '`parcel.weight` must be a number, not "3"'),
+        ({"label": "x", "weight": 0}, "`parcel.weight` must be more than 0, not 0"),
+        ({"label": "x", "mode": "medium"}, "`parcel.mode` must be 'slow' or 'fast', not \"medium\""),
+        ({"label": "x", "stops": {}}, "`parcel.stops` must be a list, not {}"),
+        ({"label": "x", "stops": [1]}, "`parcel.stops.0` must be text"),
+        ({"label": "x", "colour": 1}, "`parcel.colour` is not known (known are: `label`)"),
+        ([], "`parcel` must be an object, not []"),
+        ({"label": "\ud800"}, "not valid Unicode"),
+        ({"label": object()}, "parcel is not JSON"),
+        ({"label": ["x" * 100]}, f'`parcel.label` must be text, not ["{"x" * (EXCERPT_CHARS - 2)}…'),
+    ],
+)
+def test_each_misfit_is_named(value: object, words: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read(PARCEL, value, known, place="parcel")
+    assert words in refused.value.message
+
+
+def test_the_first_misfits_are_told_and_the_others_counted() -> None:
+    assert in_one_line(["a", "b"]) == "a; b"
+    assert in_one_line(["a"] * (MISFITS_MAX + 2)) == "; ".join(["a"] * MISFITS_MAX) + "; and 2 more"
