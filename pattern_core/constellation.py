@@ -15,8 +15,7 @@ from pattern_core.archive.store import Archive
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.spending import Spending
 from pattern_core.compaction.compaction import Compaction, Made
-from pattern_core.compaction.purse import SummaryPurse
-from pattern_core.compaction.summariser import Summariser
+from pattern_core.compaction.summariser import SummaryPurse
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
@@ -176,7 +175,7 @@ class Constellation:
         )
         self.compaction = Compaction(
             database=database,
-            summariser=Summariser(self._models, lambda provider, model: self._models.facts(provider, model).window),
+            models=self._models,
             clock=clock,
             ids=ids,
             limits=limits,

@@ -16,7 +16,7 @@ import trio
 from pattern_core.agent_settings import CompactionSettings, settings_of
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
 from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
-from pattern_core.compaction.summariser import Purse, Summariser, Writer, count_text, stub_text
+from pattern_core.compaction.summariser import Summariser, SummaryPurse, count_text, stub_text
 from pattern_core.conversation.history import History, MessageGroup, load_history
 from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
 from pattern_core.errors import Conflict, LimitReached
@@ -24,7 +24,7 @@ from pattern_core.events import Event
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
-from pattern_core.models.model import Usage
+from pattern_core.models.client import ModelClient
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.journal import turns
@@ -47,31 +47,29 @@ Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaita
 @dataclass(slots=True, kw_only=True)
 class Made:
     """What making room came to: how many messages left, the conversation's tokens before and after, the summaries
-    that were made, the usage of the models that wrote them (already settled with the purse), how many messages of the
-    turn under way are shown shorter, and why there is a stub where a summary was wanted.
+    that were made, how many messages of the turn under way are shown shorter, and why there is a stub where a summary
+    was wanted.
     """
 
     tokens_before: int
     tokens_after: int
     messages: int = 0
     summary_ids: list[str] = field(default_factory=list)
-    usage: list[Usage] = field(default_factory=list)
     shortened: int = 0
     trouble: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """One compaction: whose, of what, and what it came to so far in `made`. `deadline` is on trio's clock."""
+    """One compaction: whose, of what, and what it came to so far in `made`."""
 
     agent: AgentRow
     history: History
     settings: CompactionSettings
-    purse: Purse
+    summariser: Summariser
     turn: tuple[int, str] | None
     running_from: str
     room: int
-    deadline: float
     made: Made
 
     @property
@@ -93,7 +91,7 @@ class Compaction:
         self,
         *,
         database: Database,
-        summariser: Summariser,
+        models: ModelClient,
         clock: Clock,
         ids: Ids,
         limits: Limits,
@@ -106,7 +104,7 @@ class Compaction:
         self._limits = limits
         self._commit = commit
         self._forget = forget
-        self._summariser = summariser
+        self._models = models
         self._by_hand: set[str] = set()  # agents whose conversations people have compacted right now
 
     async def make_room(
@@ -118,7 +116,7 @@ class Compaction:
         running_from: str,
         deadline: float,
         room: int,
-        purse: Purse,
+        purse: SummaryPurse,
     ) -> Made:
         """Make `history.tokens <= room`; cheap where there is room enough.
 
@@ -131,17 +129,8 @@ class Compaction:
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         now = trio.current_time()
-        job = _Job(
-            agent=agent,
-            history=history,
-            settings=settings_of(agent.config).compaction,
-            purse=purse,
-            turn=turn,
-            running_from=running_from,
-            room=room,
-            deadline=math.inf if deadline == math.inf else now + (deadline - now) * TIME_SHARE,
-            made=Made(tokens_before=history.tokens, tokens_after=history.tokens),
-        )
+        deadline = math.inf if deadline == math.inf else now + (deadline - now) * TIME_SHARE
+        job = self._job(agent, history, purse, turn=turn, running_from=running_from, room=room, deadline=deadline)
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
             await self._leave_unread(job)
@@ -155,30 +144,20 @@ class Compaction:
         job.made.tokens_after = history.tokens
         return job.made
 
-    async def by_hand(self, agent: AgentRow, *, purse: Purse) -> Made:
+    async def by_hand(self, agent: AgentRow, *, purse: SummaryPurse) -> Made:
         """Let the agent's strategy work now, whether or not there is room, while no turn runs.
 
         Raises:
             Conflict: the agent is at work, or somebody else is at this already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
-        settings = settings_of(agent.config).compaction
         if agent.id in self._by_hand:
             raise Conflict("the conversation is being compacted already; wait until that is done")
         self._by_hand.add(agent.id)
         try:
             history = await self._database.read(_at_rest, agent.id, self._limits.prompt)
-            job = _Job(
-                agent=agent,
-                history=history,
-                settings=settings,
-                purse=purse,
-                turn=None,
-                running_from="~",
-                room=max(history.tokens, 1),
-                deadline=trio.current_time() + self._limits.turn.turn_timeout_s,
-                made=Made(tokens_before=history.tokens, tokens_after=history.tokens),
-            )
+            deadline, room = trio.current_time() + self._limits.turn.turn_timeout_s, max(history.tokens, 1)
+            job = self._job(agent, history, purse, turn=None, running_from="~", room=room, deadline=deadline)
             if history.opening.unloaded:
                 await self._leave_unread(job)
             await self._by_strategy(job)
@@ -188,13 +167,45 @@ class Compaction:
         job.made.tokens_after = history.tokens
         return job.made
 
+    def _job(
+        self,
+        agent: AgentRow,
+        history: History,
+        purse: SummaryPurse,
+        *,
+        turn: tuple[int, str] | None,
+        running_from: str,
+        room: int,
+        deadline: float,
+    ) -> _Job:
+        settings = settings_of(agent.config)
+        provider, model = settings.compaction.model(agent.model_provider, agent.model_name)
+        summariser = Summariser(
+            models=self._models,
+            purse=purse,
+            settings=settings.compaction,
+            provider=provider,
+            model=model,
+            window=min(self._models.facts(provider, model).window, settings.context_window),
+            deadline=deadline,
+        )
+        return _Job(
+            agent=agent,
+            history=history,
+            settings=settings.compaction,
+            summariser=summariser,
+            turn=turn,
+            running_from=running_from,
+            room=room,
+            made=Made(tokens_before=history.tokens, tokens_after=history.tokens),
+        )
+
     async def _by_strategy(self, job: _Job) -> None:
         """Let go what the strategy chooses, with a summary where it wants one and a model can write it."""
         history, settings = job.history, job.settings
         exchanges = await self._exchanges(job)
-        writer = _writer(job)
-        summary_tokens = self._summariser.summary_tokens(writer)
-        target = max(int(job.room * (1 - settings.percentage)) - _grown(job, summary_tokens), 0)
+        summariser = job.summariser
+        target = max(int(job.room * (1 - settings.percentage)) - _grown(job, summariser.summary_tokens), 0)
         places = choose(Choice(exchanges=exchanges, target=target, now_ms=self._clock.now_ms()), settings)
         leaving = [exchanges[place] for place in places]
         if not leaving:
@@ -202,24 +213,22 @@ class Compaction:
         if not settings.summarises:
             await self._archive(job, leaving)
             return
-        reach = self._summariser.reach(writer)
+        reach = summariser.reach
         chain = history.opening.chain
         rows = [row for row in (*chain.head, *chain.tail) if not row.is_stub]
-        merges = bool(rows) and (settings.type == "recursive_summarization" or _is_long(job, summary_tokens))
+        merges = bool(rows) and (settings.type == "recursive_summarization" or _is_long(job, summariser.summary_tokens))
         earlier = _bounded(rows, reach // EARLIER_SHARE) if merges else []
         unread, read = _split(leaving, reach - sum(row.tokens for row in earlier))
         if unread:
             await self._archive(job, unread)
         if read:
-            text = await self._summariser.summarise(
-                writer,
+            text = await summariser.summarise(
                 _messages(read),
                 earlier=[row.summary for row in earlier],
                 told="" if merges or not rows else rows[-1].summary,
             )
-            job.made.usage += writer.usage
-            await self._archive(job, read, text, model=f"{writer.provider}/{writer.model}", merges=merges)
-        job.made.trouble = writer.trouble
+            await self._archive(job, read, text, model=f"{summariser.provider}/{summariser.model}", merges=merges)
+        job.made.trouble = summariser.trouble
 
     async def _exchanges(self, job: _Job) -> list[MessageGroup]:
         held = await self._database.read(_held, job.agent.id)
@@ -324,21 +333,6 @@ def _at_rest(connection: Connection, agent_id: str, limits: PromptLimits) -> His
     """
     refuse_at_work(connection, agent_id)
     return load_history(connection, agent_id, limits, active=None)
-
-
-def _writer(job: _Job) -> Writer:
-    """Whoever summarises for this agent, within the window that its owner allows."""
-    provider, model = job.settings.model(job.agent.model_provider, job.agent.model_name)
-    return Writer(
-        agent_id=job.agent.id,
-        turn=None if job.turn is None else job.turn[0],
-        provider=provider,
-        model=model,
-        settings=job.settings,
-        purse=job.purse,
-        deadline=job.deadline,
-        window_max=settings_of(job.agent.config).context_window,
-    )
 
 
 def _held(connection: Connection, agent_id: str, running: str | None = None) -> frozenset[str]:

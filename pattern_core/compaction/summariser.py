@@ -1,4 +1,4 @@
-"""A model that retells what leaves a conversation, within its own window and with bounded calls.
+"""A model that retells what leaves a conversation, within its own window, with bounded calls that are paid for.
 
 It reads the conversation as a record of one line for each message. Where no model is asked, a stub says how many
 messages left.
@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pattern_core.agent_settings import CompactionSettings
+from pattern_core.budgets import ledger
+from pattern_core.budgets.amounts import worst_case
 from pattern_core.errors import LimitReached
+from pattern_core.events import Event
+from pattern_core.journal import Journal
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
 from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
+from pattern_db.connection import Connection
+from pattern_db.journal.budgets import ReservationRow
+from pattern_db.journal.usage import UsageRow
+
+SUMMARY = "summary"  # the purpose of such calls among the usage
 
 CALLS_MAX = 6  # of a model in one compaction; what is beyond leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third
@@ -54,204 +62,220 @@ _MERGE = "Begin with what is told so far, which your summary replaces, and go on
 _CONTINUE = "What is told so far stays beside your summary: do not repeat it."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryCall:
-    """A question to a model about to be asked: for whom, and how many tokens it may take, by estimate.
+@dataclass(slots=True, kw_only=True)
+class SummaryPurse:
+    """Pays for an agent's summaries: from the budgets of the `turn` (its key) with the `step` that needs the room.
 
-    `turn` is the key of the turn that needs the room, None where a person asked for it; `number` counts the calls of
-    one compaction from 1.
+    Without a turn, because a person asked for it, from those of the agent and the constellation. What was reserved and
+    never settled (a cancelled call) ends with its turn.
     """
 
+    models: ModelClient
+    journal: Journal
     agent_id: str
-    turn: int | None
-    provider: str
-    model: str
-    input_tokens: int
-    output_tokens: int
-    number: int
+    turn: int | None = None
+    step: int = 0
+    attempt: int = 0
+    held: ReservationRow | None = None
 
-
-class Purse(Protocol):
-    """Who pays for summaries. What was reserved and never settled (a cancelled call) ends with its turn."""
-
-    async def reserve(self, call: SummaryCall) -> None:
-        """Set aside what the call may cost.
+    async def reserve(self, provider: str, request: ModelRequest) -> None:
+        """Hold back what a summary may cost at most.
 
         Raises:
-            LimitReached: a budget does not allow it; what leaves then leaves without a summary.
+            LimitReached: a budget forbids it; what leaves then leaves without a summary.
         """
-        ...
+        budgets = self.journal.budgets
+        if not budgets.exist:
+            return
+        worst = worst_case(
+            self.models.facts(provider, request.model).cost,
+            prompt_tokens=estimate_request(request),
+            output_tokens=request.max_output_tokens,
+        )
+        asked = ledger.ModelCall(
+            turn=self.turn,
+            step=self.step,
+            attempt=self.attempt,
+            agent_id=self.agent_id,
+            provider=provider,
+            model=request.model,
+            purpose=SUMMARY,
+        )
+        now = self.journal.now()
 
-    async def settle(self, call: SummaryCall, usage: Usage | None) -> None:
-        """Charge what the call cost; None: it failed, and nothing is known of it."""
-        ...
+        def store(connection: Connection) -> tuple[ReservationRow | None, list[Event]]:
+            return ledger.reserve(connection, asked, lambda: worst, now=now, configured=budgets.configured), []
+
+        self.held = await self.journal.commit(store)
+
+    async def settle(self, provider: str, request: ModelRequest, usage: Usage | None) -> None:
+        """Store what it cost; of a call that failed (None) its prompt, as an estimate."""
+        spent = usage or Usage(input_tokens=estimate_request(request), output_tokens=0, is_estimate=True)
+        cost = self.models.facts(provider, request.model).cost(spent)
+        held = self.held
+        row = UsageRow(
+            turn=self.turn,
+            step=self.step,
+            attempt=self.attempt,
+            purpose=SUMMARY,
+            provider=provider,
+            model=request.model,
+            input_tokens=spent.input_tokens,
+            output_tokens=spent.output_tokens,
+            cached_tokens=spent.cached_tokens,
+            cache_write_tokens=spent.cache_write_tokens,
+            reasoning_tokens=spent.reasoning_tokens,
+            cost_microdollars=cost,
+            is_estimate=spent.is_estimate,
+            at=self.journal.now(),
+            agent_id=self.agent_id,
+        )
+
+        def store(connection: Connection) -> tuple[None, list[Event]]:
+            ledger.settle(connection, row, held)
+            return None, []
+
+        await self.journal.commit(store)
+        self.held = None
+        self.journal.meters.tokens(provider, request.model, spent, cost)
 
 
 @dataclass(slots=True, kw_only=True)
-class Writer:
-    """Who is to write a summary, and how far it has come: `usage` of the answers, in the order of `calls`.
+class Summariser:
+    """Asks a model for the summary of one compaction, and says in `trouble` why there is none.
 
-    `deadline` is on trio's clock. `window_max` is the window in tokens that the agent's owner allows (None: the
-    model's own); whoever asks for small prompts, for their price or their speed, wants no large ones in between.
+    `window` is the model's, or the smaller one that the agent's owner allows: whoever asks for small prompts, for their
+    price or their speed, wants no large ones in between. `deadline` is on trio's clock.
     """
 
-    agent_id: str
-    turn: int | None
+    models: ModelClient
+    purse: SummaryPurse
+    settings: CompactionSettings
     provider: str
     model: str
-    settings: CompactionSettings
-    purse: Purse
+    window: int
     deadline: float
-    window_max: int | None = None
     calls: int = 0
-    usage: list[Usage] = field(default_factory=list)
-    trouble: str | None = None  # why there is no summary
+    trouble: str | None = None
 
-
-class Summariser:
-    """Asks models for summaries. `window_of(provider, model)` is a model's window in tokens."""
-
-    def __init__(self, models: ModelClient, window_of: Callable[[str, str], int]) -> None:
-        self._models = models
-        self._window_of = window_of
-
-    def reach(self, writer: Writer) -> int:
-        """How many tokens of a record the writer can take in all its calls; 0 if it cannot write at all."""
-        if writer.provider in _SPEECHLESS:
-            writer.trouble = f"{writer.provider} models do not write summaries"
+    @property
+    def reach(self) -> int:
+        """How many tokens of a record can be read in all calls; 0, with the trouble, if the model cannot write."""
+        if self.provider in _SPEECHLESS:
+            self.trouble = f"{self.provider} models do not write summaries"
             return 0
-        room = self._chunk_tokens(writer)
-        if room < CHUNK_TOKENS_MIN:
-            writer.trouble = f"the window of {writer.provider}/{writer.model} is too small to summarise in"
+        if self._chunk_tokens < CHUNK_TOKENS_MIN:
+            self.trouble = f"the window of {self.provider}/{self.model} is too small to summarise in"
             return 0
-        return room * (CALLS_MAX - 1)  # one call is kept for a portion that turns out too long
+        return self._chunk_tokens * (CALLS_MAX - 1)  # one call is kept for a portion that turns out too long
+
+    @property
+    def summary_tokens(self) -> int:
+        """How long a summary may be: as the settings say, and less in a small window."""
+        return min(self.settings.summary_tokens, max(self.window // SHARE_OF_SUMMARY, SUMMARY_TOKENS_MIN))
 
     async def summarise(
-        self, writer: Writer, messages: Sequence[Message], *, earlier: Sequence[str] = (), told: str = ""
+        self, messages: Sequence[Message], *, earlier: Sequence[str] = (), told: str = ""
     ) -> str | None:
-        """What is worth keeping of the messages; None if nobody could say, with the reason in `writer.trouble`.
+        """Return what is worth keeping of the messages; None if nobody could say.
 
         `earlier` are summaries of what was before, which the new one replaces; `told` is one that stays beside it.
         """
-        room = self._chunk_tokens(writer)
+        room = self._chunk_tokens
         lines = [*lines_of([_retold(text) for text in earlier], room), *lines_of(messages, room)]
         source = sum(map(estimate_text, lines))
-        portions = self._portions(writer, lines, room)
+        portions = self._portions(lines, room)
         text = ""
         while portions:
-            portion = portions[0]
             try:
-                answer = await self._ask(writer, portion, text or told, merge=bool(text))
+                answer = await self._ask(portions[0], text or told, merge=bool(text))
             except WindowExceeded as error:
                 room //= 2
-                if room < CHUNK_TOKENS_MIN or writer.calls >= CALLS_MAX:
-                    writer.trouble = error.message
+                if room < CHUNK_TOKENS_MIN or self.calls >= CALLS_MAX:
+                    self.trouble = error.message
                     return None
                 portions = chunks([line for one in portions for line in one], room)
                 portions = [[clip(line, room) for line in one] for one in portions]
                 continue
             except (ModelError, LimitReached) as error:
-                writer.trouble = error.message
+                self.trouble = error.message
                 return None
-            text = _checked(writer, answer, self.summary_tokens(writer))
+            text = self._checked(answer)
             if not text:
                 return None
             portions = portions[1:]
         if estimate_text(text) >= source:
-            writer.trouble = "the summary was longer than what it was of"
+            self.trouble = "the summary was longer than what it was of"
             return None
         return text
 
-    def _portions(self, writer: Writer, lines: Sequence[str], room: int) -> list[list[str]]:
+    def _portions(self, lines: Sequence[str], room: int) -> list[list[str]]:
         """Lines by question: `chunk_size` counts for the strategy that is made of chunks, as far as calls allow."""
-        settings = writer.settings
-        if settings.type == "recursive_summarization":
-            portions = chunks(lines, room, settings.chunk_size)
+        if self.settings.type == "recursive_summarization":
+            portions = chunks(lines, room, self.settings.chunk_size)
             if len(portions) < CALLS_MAX:
                 return portions
         return chunks(lines, room)
 
-    def summary_tokens(self, writer: Writer) -> int:
-        """How long a summary may be: as the settings say, and less in a small window."""
-        most = max(self._window(writer) // SHARE_OF_SUMMARY, SUMMARY_TOKENS_MIN)
-        return min(writer.settings.summary_tokens, most)
-
-    def _window(self, writer: Writer) -> int:
-        """The smaller one of the model's window and the agent's own bound."""
-        window = self._window_of(writer.provider, writer.model)
-        return window if writer.window_max is None else min(window, writer.window_max)
-
-    def _chunk_tokens(self, writer: Writer) -> int:
+    @property
+    def _chunk_tokens(self) -> int:
         """How many tokens of a record fit into one question, beside the instructions, what is told and the answer."""
-        window, summary = int(self._window(writer) * SHARE_OF_WINDOW), self.summary_tokens(writer)
-        beside = estimate_text(_instructions(writer.settings, summary)) + 2 * summary + _answer_tokens(summary) + 60
-        return max(min(window - beside, CHUNK_TOKENS_MAX), 0)
+        beside = estimate_text(self._instructions) + 2 * self.summary_tokens + self._answer_tokens + 60
+        return max(min(int(self.window * SHARE_OF_WINDOW) - beside, CHUNK_TOKENS_MAX), 0)
 
-    async def _ask(self, writer: Writer, lines: Sequence[str], told: str, *, merge: bool) -> ModelReply:
-        if writer.calls >= CALLS_MAX:
+    @property
+    def _instructions(self) -> str:
+        wanted = self.settings.summarization_prompt or INSTRUCTIONS.format(words=self.summary_tokens * 2 // 3)
+        return f"{wanted}\n\n{_DATA}"
+
+    @property
+    def _answer_tokens(self) -> int:
+        """Room to answer: what a summary may have, and as much again, for models that think first or overrun."""
+        return 2 * self.summary_tokens
+
+    async def _ask(self, lines: Sequence[str], told: str, *, merge: bool) -> ModelReply:
+        if self.calls >= CALLS_MAX:
             raise LimitReached(f"a summary takes at most {CALLS_MAX} model calls")
-        writer.calls += 1
-        summary_tokens = self.summary_tokens(writer)
-        before = [_BEFORE, clip(inside(told), 2 * summary_tokens), _MERGE if merge else _CONTINUE] if told else []
+        self.calls += 1
+        before = [_BEFORE, clip(inside(told), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE] if told else []
         # A vendor refuses a request for more than the longest answer that its model gives.
-        output_max = self._models.facts(writer.provider, writer.model).output_max
+        output_max = self.models.facts(self.provider, self.model).output_max
         request = ModelRequest(
-            model=writer.model,
-            system=[_instructions(writer.settings, summary_tokens)],
+            model=self.model,
+            system=[self._instructions],
             messages=[user("\n".join([*before, OPEN, *lines, CLOSE, "Now write the summary."]))],
-            max_output_tokens=min(_answer_tokens(summary_tokens), output_max),
+            max_output_tokens=min(self._answer_tokens, output_max),
         )
-        call = SummaryCall(
-            agent_id=writer.agent_id,
-            turn=writer.turn,
-            provider=writer.provider,
-            model=writer.model,
-            input_tokens=estimate_request(request),
-            output_tokens=request.max_output_tokens,
-            number=writer.calls,
-        )
-        await writer.purse.reserve(call)
+        await self.purse.reserve(self.provider, request)
         try:
-            answer = await self._models.ask(request, writer.provider, _ignore, writer.deadline)
+            answer = await self.models.ask(request, self.provider, _ignore, self.deadline)
         except ModelError:
-            await writer.purse.settle(call, None)
+            await self.purse.settle(self.provider, request, None)
             raise
-        writer.usage.append(answer.usage)
-        await writer.purse.settle(call, answer.usage)
+        await self.purse.settle(self.provider, request, answer.usage)
         return answer
+
+    def _checked(self, answer: ModelReply) -> str:
+        """The answer's words, cut to what a summary may have; empty, with the trouble, if they are none."""
+        text = "".join(part.text for part in answer.parts if isinstance(part, Text)).strip()
+        words = _WORD.findall(text.lower())
+        if not words:
+            self.trouble = "the model answered without words"
+        elif len(words) > 50 and len(set(words)) * REPETITION < len(words):
+            self.trouble = "the model repeated itself"
+        elif answer.finish_reason == "content_filter":
+            self.trouble = "the model's vendor withheld the answer"
+        else:
+            return clip(text, self.summary_tokens)
+        return ""
 
 
 async def _ignore(delta: Delta) -> None:
     """Nobody watches a summary being written."""
 
 
-def _instructions(settings: CompactionSettings, summary_tokens: int) -> str:
-    wanted = settings.summarization_prompt or INSTRUCTIONS.format(words=summary_tokens * 2 // 3)
-    return f"{wanted}\n\n{_DATA}"
-
-
 def _retold(summary: str) -> Message:
     return Message(role="system", parts=(Text(text=f"Summary of what was before: {summary}"),))
-
-
-def _answer_tokens(summary_tokens: int) -> int:
-    """Room to answer: what a summary may have, and as much again, for models that think first or overrun."""
-    return 2 * summary_tokens
-
-
-def _checked(writer: Writer, answer: ModelReply, summary_tokens: int) -> str:
-    """The answer's words, cut to what a summary may have; empty, with a reason, if they are none."""
-    text = "".join(part.text for part in answer.parts if isinstance(part, Text)).strip()
-    words = _WORD.findall(text.lower())
-    if not words:
-        writer.trouble = "the model answered without words"
-    elif len(words) > 50 and len(set(words)) * REPETITION < len(words):
-        writer.trouble = "the model repeated itself"
-    elif answer.finish_reason == "content_filter":
-        writer.trouble = "the model's vendor withheld the answer"
-    else:
-        return clip(text, summary_tokens)
-    return ""
 
 
 def inside(text: str) -> str:

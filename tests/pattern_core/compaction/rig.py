@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pattern_core.agents import Agent
 from pattern_core.compaction.compaction import Commit, Compaction, Made
-from pattern_core.compaction.summariser import Summariser, SummaryCall
+from pattern_core.compaction.summariser import SummaryPurse
 from pattern_core.conversation.history import History, load_history, to_row
 from pattern_core.errors import LimitReached
 from pattern_core.events import Event, read
@@ -19,7 +19,7 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult
 from pattern_core.models.client import ModelClient
-from pattern_core.models.model import Usage
+from pattern_core.models.model import ModelFacts, ModelRequest, Usage
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.search import SearchRequest, search
 from pattern_core.testing.clock import StoppedClock
@@ -51,21 +51,31 @@ ADA = Agent(
 )
 
 
-@dataclass
-class CountingPurse:
+class CountingPurse(SummaryPurse):
     """Pays for so many calls and keeps the account."""
 
-    calls_max: int = 1_000
-    reserved: list[SummaryCall] = field(default_factory=list)
-    settled: list[Usage | None] = field(default_factory=list)
+    def __init__(self, calls_max: int = 1_000) -> None:
+        self.calls_max = calls_max
+        self.reserved: list[ModelRequest] = []
+        self.settled: list[Usage | None] = []
 
-    async def reserve(self, call: SummaryCall) -> None:
+    async def reserve(self, provider: str, request: ModelRequest) -> None:
         if len(self.reserved) >= self.calls_max:
             raise LimitReached("the day's budget is spent")
-        self.reserved.append(call)
+        self.reserved.append(request)
 
-    async def settle(self, call: SummaryCall, usage: Usage | None) -> None:
+    async def settle(self, provider: str, request: ModelRequest, usage: Usage | None) -> None:
         self.settled.append(usage)
+
+
+class Windows(ModelClient):
+    """Knows the window of the agent's model; other models' windows are too small to summarise in."""
+
+    window = WINDOW
+
+    def facts(self, provider_name: str, model: str) -> ModelFacts:
+        is_own = (provider_name, model) == (ADA.model_provider, ADA.model_name)
+        return replace(super().facts(provider_name, model), window=self.window if is_own else 100)
 
 
 @dataclass(kw_only=True)
@@ -80,7 +90,7 @@ class Stage:
     running_from: str = "~"  # where the turn's messages begin
     deadline: float = math.inf
     provider: ScriptedProvider
-    summariser: Summariser
+    models: ModelClient
     compaction: Compaction
     purse: CountingPurse
     limits: Limits
@@ -89,7 +99,7 @@ class Stage:
         """Another one that commits in its own way."""
         return Compaction(
             database=self.database,
-            summariser=self.summariser,
+            models=self.models,
             clock=self.clock,
             ids=self.ids,
             limits=self.limits,
@@ -190,9 +200,8 @@ async def stage(
     clock, limits = StoppedClock(), Limits(prompt=PromptLimits(history_messages_max=read_max))
     ids = Ids(clock, seeded_randomness(7))
     provider = ScriptedProvider(script, otherwise=otherwise, name=ADA.model_provider)
-    models = ModelClient({provider.name: provider}, RetryPolicy(attempts_max=1), limits.turn, seeded_randomness(3))
-    windows = {(ADA.model_provider, ADA.model_name): window}
-    summariser = Summariser(models, lambda provider, model: windows.get((provider, model), 100))
+    models = Windows({provider.name: provider}, RetryPolicy(attempts_max=1), limits.turn, seeded_randomness(3))
+    models.window = window
     async with Database.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         await database.write(agents.create, ADA)
 
@@ -206,10 +215,10 @@ async def stage(
             ids=ids,
             agent=replace(ADA, config={} if config is None else {"compaction": config}),
             provider=provider,
-            summariser=summariser,
+            models=models,
             compaction=Compaction(
                 database=database,
-                summariser=summariser,
+                models=models,
                 clock=clock,
                 ids=ids,
                 limits=limits,
