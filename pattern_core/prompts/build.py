@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from pattern_core.agent_settings import ContextSettings, Sampling
 from pattern_core.messages import Message
 from pattern_core.models.model import ModelRequest, ToolSpec
 from pattern_core.models.tokens import estimate_text, estimate_tools
-from pattern_core.prompts.parts import PLACES, Kind, LeftOut, Part, Place, log_of
+from pattern_core.prompts.parts import SYSTEM, Findings, Kind, Part, log_of
 from pattern_db.tables.prompts import LoggedParts, ShownRow
 
 HASH_BYTES = 16
@@ -105,17 +105,6 @@ class Shown:
     is_opened: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """What was found for a turn beyond its conversation, shown in all its prompts, and what was left out."""
-
-    parts: Sequence[Part] = ()
-    left_out: Sequence[LeftOut] = ()
-
-
-NOTHING_FOUND = Findings()
-
-
 class Material(NamedTuple):
     """All that stands before and behind a conversation, before it is cut to what fits; compared with `==`.
 
@@ -141,7 +130,7 @@ class Fitted:
     """The parts to show, in the order given, those left out, and remarks for explanations."""
 
     shown: Sequence[Part]
-    left_out: Sequence[LeftOut]
+    left_out: Sequence[Part]
     notes: Sequence[str] = ()
 
 
@@ -149,7 +138,7 @@ class _Cached(NamedTuple):
     """What vendors cache is made of."""
 
     parts: Sequence[Part]
-    left_out: Sequence[LeftOut]
+    left_out: Sequence[Part]
     notes: Sequence[str]
     tools: Sequence[ToolSpec]
     window: int
@@ -259,7 +248,7 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> Fitted
         )
     return Fitted(
         shown=[part for number, part in enumerate(parts) if number not in out],
-        left_out=[parts[number].left_out(out[number]) for number in sorted(out)],
+        left_out=[replace(parts[number], reason=out[number]) for number in sorted(out)],
         notes=notes,
     )
 
@@ -269,13 +258,13 @@ def halves_of(material: Material, last: Halves | None = None) -> Halves:
     fitted = fit(parts_of(material), material.context, material.window)
     left_out = [*fitted.left_out, *material.found.left_out]
     cached = _Cached(
-        parts=[part for part in fitted.shown if part.place is Place.SYSTEM],
-        left_out=[one for one in left_out if PLACES[one.kind] is Place.SYSTEM],
+        parts=[part for part in fitted.shown if part.kind in SYSTEM],
+        left_out=[part for part in left_out if part.kind in SYSTEM],
         notes=[*fitted.notes, BEGINS_WITH_KEPT] if material.is_opened else fitted.notes,
         tools=material.tools,
         window=material.window,
     )
-    behind = [part for part in fitted.shown if part.place is Place.TAIL]
+    behind = [part for part in fitted.shown if part.kind not in SYSTEM]
     # Blocks as they are, then each other kind as one section.
     texts: list[str] = []
     sections: dict[Kind, list[str]] = {kind: [] for kind in _SECTIONS}
@@ -286,7 +275,7 @@ def halves_of(material: Material, last: Halves | None = None) -> Halves:
             tag, about = _SECTIONS[kind]
             inner = "\n".join([about, *lines] if about else lines)
             texts.append(f"<{tag}>\n{inner}\n</{tag}>")
-    left_out_behind = [one for one in left_out if PLACES[one.kind] is Place.TAIL]
+    left_out_behind = [part for part in left_out if part.kind not in SYSTEM]
     volatile = Half(texts=texts, tokens=sum(map(estimate_text, texts)), log=log_of(behind, left_out_behind, {}))
     if last is not None and last.cached == cached:
         return Halves(stable=last.stable, volatile=volatile, prefix_hash=last.prefix_hash, cached=last.cached)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from weakref import WeakKeyDictionary
 
@@ -25,7 +25,6 @@ from pattern_core.models.tokens import message_tokens
 from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, RecentTurns, task_parts
 from pattern_core.prompts.build import (
     MINUTE_CHARS,
-    Findings,
     Halves,
     Material,
     Offered,
@@ -34,8 +33,8 @@ from pattern_core.prompts.build import (
     build_prompt,
     halves_of,
 )
-from pattern_core.prompts.parts import Kind, Part, read_log
-from pattern_core.prompts.recalled import Question, Recalled, Searching, recall
+from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, Part, read_log
+from pattern_core.prompts.recalled import Searching, recall
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.untrusted import marked_import, marked_result
 from pattern_db.columns import iso
@@ -144,14 +143,6 @@ class Conversation:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What a prompt was estimated at and what its vendor counted, in tokens."""
-
-    estimated: int
-    counted: int
-
-
 class Calibration:
     """The ratio of counted to estimated tokens, by agent and model; 1.0 until something was counted.
 
@@ -167,15 +158,18 @@ class Calibration:
         key = (agent_id, model)
         return self._ratios[key] or 1.0 if key in self._ratios else None
 
-    def restore(self, agent_id: str, model: str, calls: Sequence[Counted]) -> float:
-        """Learn from calls of processes before, oldest first, unless something is known; return the ratio."""
+    def restore(self, agent_id: str, model: str, calls: Sequence[tuple[int, int]]) -> float:
+        """Learn from calls of processes before, oldest first, unless something is known; return the ratio.
+
+        A call is what its prompt was estimated at and what its vendor counted, in tokens.
+        """
         key = (agent_id, model)
         if key not in self._ratios:
             self._ratios[key] = None
             if len(self._ratios) > RATIOS_MAX:
                 self._ratios.popitem(last=False)
-            for call in calls:
-                self.learn(agent_id, model, estimated=call.estimated, counted=call.counted)
+            for estimated, counted in calls:
+                self.learn(agent_id, model, estimated=estimated, counted=counted)
         return self._ratios[key] or 1.0
 
     def learn(self, agent_id: str, model: str, *, estimated: int, counted: int) -> None:
@@ -266,25 +260,23 @@ class Prompts:
         """Return all that a turn's prompts show beyond the conversation; it may take as long as one search may."""
         now_ms = self.clock.now_ms()
         now = iso(now_ms)
-        recalled = Recalled()
+        recalled = NOTHING_FOUND
         if seen.findable:
             conversation = self._conversation(history)
             shown = conversation.show(history)
             blocks = await block_parts(self.memory, agent_id, shown.words, conversation.blocks)
-            question = Question(
-                words=shown.words,
+            recalled = await recall(
+                self.search,
+                settings,
+                shown.words,
                 agent_id=agent_id,
                 kinds=seen.findable,
                 before=shown.first,
                 in_view=[*(part.text for part in blocks.parts), *_texts(shown.messages[-IN_VIEW_MAX:])],
                 now=now,
             )
-            recalled = await recall(self.search, question, settings)
         recent = self.recent_turns.parts(agent_id, turn_id, seen.noted, settings, now_ms=now_ms)
-        return Findings(
-            parts=[*recalled.parts, *task_parts(seen.tasks, now), *recent],
-            left_out=recalled.left_out,
-        )
+        return replace(recalled, parts=[*recalled.parts, *task_parts(seen.tasks, now), *recent])
 
     def _conversation(self, history: History) -> Conversation:
         """What is known of a history; it is forgotten with it."""
@@ -362,14 +354,14 @@ def _texts(messages: Sequence[Message]) -> list[str]:
     ]
 
 
-def last_calls(connection: Connection, agent_id: str, model: str) -> list[Counted]:
+def last_calls(connection: Connection, agent_id: str, model: str) -> list[tuple[int, int]]:
     """The agent's last calls of a model, oldest first, for `Calibration.restore`.
 
     Only the estimate times its ratio is stored whole, so it is added up again from what was noted of the prompt's
     parts. That leaves out the tags between them, about one part in a hundred.
     """
     rows = prompts.counted(connection, agent_id, model, RESTORED_CALLS, among=RESTORED_AMONG)
-    return [Counted(_estimated(row), row.counted) for row in rows]
+    return [(_estimated(row), row.counted) for row in rows]
 
 
 def _estimated(row: CountedRow) -> int:

@@ -13,7 +13,7 @@ from pattern_core.errors import NotFound, PatternError
 from pattern_core.memory.history import BlockHistory
 from pattern_core.prompts.activity import noted_line, turn_line
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, time_words
-from pattern_core.prompts.parts import PLACES, Kind, LoggedPart, Place, PromptLog, check_of, read_log
+from pattern_core.prompts.parts import SYSTEM, Kind, LoggedPart, PromptLog, check_of, read_log
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import DatabaseError, StorageFailed
@@ -240,10 +240,9 @@ def _said(
 
 
 def _told(part: LoggedPart, text: str | None, note: str | None) -> PartShown:
-    place = PLACES[Kind(part.kind)] if part.kind in set(Kind) else Place.SYSTEM
     return PartShown(
         kind=part.kind,
-        place=place.value,
+        place="system" if part.kind in SYSTEM or part.kind not in set(Kind) else "tail",
         name=part.name,
         ref=part.ref,
         version=part.version,

@@ -10,8 +10,8 @@ by which a reader can tell that it has changed since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from itertools import groupby
@@ -45,28 +45,9 @@ class Kind(StrEnum):
     REMINDER = "reminder"  # of what the rules or the limits want of this step
 
 
-class Place(StrEnum):
-    """Where a part stands: with the instructions, which vendors cache, or behind the conversation and never stored."""
-
-    SYSTEM = "system"
-    TAIL = "tail"
-
-
-# What is the same for long comes first in the system's part. The tail changes with every call.
-PLACES = {
-    Kind.INSTRUCTIONS: Place.SYSTEM,
-    Kind.GUIDE: Place.SYSTEM,
-    Kind.RULES: Place.SYSTEM,
-    Kind.CORE: Place.SYSTEM,
-    Kind.PINNED: Place.SYSTEM,
-    Kind.REFERRED: Place.TAIL,
-    Kind.LOGS: Place.TAIL,
-    Kind.RECALLED: Place.TAIL,
-    Kind.TASKS: Place.TAIL,
-    Kind.ACTIVITY: Place.TAIL,
-    Kind.TIME: Place.TAIL,
-    Kind.REMINDER: Place.TAIL,
-}
+# With the instructions, where vendors cache: what is the same for long. Other kinds stand in the tail, behind the
+# conversation, which changes with every call and is never stored.
+SYSTEM = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES, Kind.CORE, Kind.PINNED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,39 +55,31 @@ class Part:
     """One piece, shown whole or not at all.
 
     `ref` is the id of the row that its text comes from (empty for none), `version` the block's version, `name` what
-    people call it. `reason` says in words why it is there. `tokens` is an estimate, `place` where its kind stands.
+    people call it. `reason` says in words why it is there, or why it was left out. `tokens` is an estimate.
     """
 
     kind: Kind
-    text: str
+    text: str = ""
     reason: str
     ref: str = ""
     version: int | None = None
     name: str = ""
-    tokens: int = field(init=False)
-    place: Place = field(init=False)
+    tokens: int = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", estimate_text(self.text))
-        object.__setattr__(self, "place", PLACES[self.kind])
-
-    def left_out(self, reason: str) -> LeftOut:
-        """Return the part as one that is not shown."""
-        return LeftOut(
-            kind=self.kind, reason=reason, ref=self.ref, version=self.version, name=self.name, tokens=self.tokens
-        )
+        if self.tokens < 0:
+            object.__setattr__(self, "tokens", estimate_text(self.text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A piece that is not shown, and in `reason` why not."""
+class Findings:
+    """What was found for a turn beyond its conversation, shown in all its prompts, and what was left out."""
 
-    kind: Kind
-    reason: str
-    ref: str = ""
-    version: int | None = None
-    name: str = ""
-    tokens: int = 0
+    parts: Sequence[Part] = ()
+    left_out: Sequence[Part] = ()
+
+
+NOTHING_FOUND = Findings()
 
 
 _CHECKED = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES})
@@ -143,9 +116,9 @@ def check_of(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=CHECK_BYTES).hexdigest()
 
 
-def log_of(parts: Sequence[Part], left_out: Sequence[LeftOut], extra: Mapping[str, Any]) -> LoggedParts:
+def log_of(parts: Sequence[Part], left_out: Sequence[Part], extra: Mapping[str, Any]) -> LoggedParts:
     """The list of what stood in one place, ready to be stored. `extra` are further members, such as `notes`."""
-    listed = {"parts": _noted(parts), "left_out": _noted(left_out), **extra}
+    listed = {"parts": _noted(parts, _CHECKED), "left_out": _noted(left_out), **extra}
     text = to_json({name: value for name, value in listed.items() if value})
     return LoggedParts(blake2b(text.encode(), digest_size=DIGEST_BYTES).digest(), text)
 
@@ -164,11 +137,11 @@ def read_log(text: str) -> PromptLog:
     )
 
 
-def _noted(there: Sequence[Part | LeftOut]) -> list[dict[str, Any]]:
+def _noted(there: Sequence[Part], checked: Collection[Kind] = ()) -> list[dict[str, Any]]:
     """What is noted of them; neighbours that are there for the same reason share an entry."""
     found: list[dict[str, Any]] = []
     for (kind, reason, version, name), group in groupby(there, key=_LIKENESS):
-        alike: list[Part | LeftOut] = list(group)
+        alike = list(group)
         first = alike[0]
         is_shared = len(alike) > 1
         noted = {
@@ -179,7 +152,7 @@ def _noted(there: Sequence[Part | LeftOut]) -> list[dict[str, Any]]:
             "tokens": [one.tokens for one in alike] if is_shared else first.tokens,
             "why": reason[:REASON_CHARS_MAX],
         }
-        if isinstance(first, Part) and kind in _CHECKED:
+        if kind in checked:
             noted["check"] = check_of(first.text)
         found.append({key: value for key, value in noted.items() if value not in ("", None)})
     return found

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import trio
 
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.errors import PatternError
-from pattern_core.prompts.parts import Kind, LeftOut, Part
+from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, Part
 from pattern_core.search import Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import marked, masked
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
@@ -35,44 +34,33 @@ _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]{2,}")
 _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", SearchKind.BLOCK: "the block"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What to look for: the message's `words`, for the agent, in `kinds`.
+async def recall(
+    searching: Searching,
+    settings: ContextSettings,
+    words: str,
+    *,
+    agent_id: str,
+    kinds: Sequence[SearchKind],
+    before: str,
+    in_view: Sequence[str],
+    now: str,
+) -> Findings:
+    """Look for passages in `kinds` that share words with a message; nothing if it has no telling words.
 
     Messages from the position `before` on are in view (empty: none is); `in_view` are other texts that the prompt
     shows. `now` is a stored time.
-    """
-
-    words: str
-    agent_id: str
-    kinds: Sequence[SearchKind]
-    before: str
-    in_view: Sequence[str]
-    now: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled:
-    """What was found, best first, and what was not shown and why."""
-
-    parts: Sequence[Part] = ()
-    left_out: Sequence[LeftOut] = ()
-
-
-async def recall(searching: Searching, question: Question, settings: ContextSettings) -> Recalled:
-    """Look for passages; nothing if the message has no telling words, or nothing is there to be found.
 
     A query that storage has begun is waited for, so the time can be passed by as much as one query takes.
     """
-    wanted = terms(question.words)
-    if not wanted or not question.kinds or settings.recall_max == 0:
-        return Recalled()
+    wanted = terms(words)
+    if not wanted or settings.recall_max == 0:
+        return NOTHING_FOUND
     request = SearchRequest(
-        query=query_of(question.words),
-        kinds=question.kinds,
-        agents=[question.agent_id, CONSTELLATION_OWNER],
-        before=question.before or None,
-        now=question.now,
+        query=query_of(words),
+        kinds=kinds,
+        agents=[agent_id, CONSTELLATION_OWNER],
+        before=before or None,
+        now=now,
         limit=CANDIDATES * settings.recall_max,
         is_quick=True,
     )
@@ -80,16 +68,16 @@ async def recall(searching: Searching, question: Question, settings: ContextSett
         try:
             result = await searching(request)
         except PatternError as error:
-            return Recalled(left_out=[LeftOut(kind=Kind.RECALLED, reason=f"the search failed: {error.message}")])
-        return choose(result.hits, wanted, question.in_view, settings)
+            return Findings(left_out=[Part(kind=Kind.RECALLED, reason=f"the search failed: {error.message}")])
+        return choose(result.hits, wanted, in_view, settings)
     reason = f"the search took longer than {settings.recall_timeout_ms} ms (context.recall_timeout_ms)"
-    return Recalled(left_out=[LeftOut(kind=Kind.RECALLED, reason=reason)])
+    return Findings(left_out=[Part(kind=Kind.RECALLED, reason=reason)])
 
 
-def choose(hits: Sequence[Hit], wanted: frozenset[str], in_view: Sequence[str], settings: ContextSettings) -> Recalled:
+def choose(hits: Sequence[Hit], wanted: frozenset[str], in_view: Sequence[str], settings: ContextSettings) -> Findings:
     """The hits to show, and the best of those that are not. Pure."""
     parts: list[Part] = []
-    out: list[LeftOut] = []
+    out: list[Part] = []
     shown_already = "\0".join(in_view)  # one search for each hit, however many texts there are
     for hit in hits:
         if len(parts) >= settings.recall_max <= len(out):
@@ -104,8 +92,8 @@ def choose(hits: Sequence[Hit], wanted: frozenset[str], in_view: Sequence[str], 
             found = f"found for the message: {hit.reason or 'its words fit'}"
             parts.append(Part(kind=Kind.RECALLED, text=shown, reason=found, ref=hit.id, name=source_of(hit)))
         elif len(out) < settings.recall_max:
-            out.append(LeftOut(kind=Kind.RECALLED, reason=reason, ref=hit.id, name=source_of(hit)))
-    return Recalled(parts=parts, left_out=out)
+            out.append(Part(kind=Kind.RECALLED, reason=reason, ref=hit.id, name=source_of(hit)))
+    return Findings(parts=parts, left_out=out)
 
 
 def query_of(words: str) -> str:

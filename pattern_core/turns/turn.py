@@ -21,9 +21,9 @@ from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, TextDelta
 from pattern_core.models.routing import CostThreshold, ModelChain, Move, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
-from pattern_core.prompts.build import NOTHING_FOUND, Findings, Offered, Prompt
+from pattern_core.prompts.build import Offered, Prompt
 from pattern_core.prompts.collect import Look, Seen
-from pattern_core.prompts.parts import Kind
+from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind
 from pattern_core.rules import facts
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls

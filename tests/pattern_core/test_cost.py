@@ -27,10 +27,11 @@ MOST = {
     "thread hops": 3,
     "statements": 35,  # ours, without those of full-text search
     "WAL frames": 60,
-    "calls": 1_610,  # of functions in Python and built in, resumed coroutines included
+    "calls": 1_590,  # of functions in Python and built in, resumed coroutines included
 }
 TEXT = words(400, 2)
 WARM = 20  # turns before the first that counts: statements are prepared, caches filled
+BATCHES = 3
 TURNS = 40
 WAL_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24
 
@@ -99,25 +100,29 @@ async def test_what_a_two_step_turn_asks_of_the_disk(agents: int) -> None:
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other versions of Python count calls differently")
 async def test_what_a_two_step_turn_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor, "LATE_S", 3600)  # looks come by time, so a slow machine would count more per turn
-    calls: Counter[str] = Counter()
+    batches: list[Counter[str]] = []
 
     def count(frame: FrameType, event: str, function: Any) -> None:
         if event == "call":
-            calls[f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}"] += 1
+            batches[-1][f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}"] += 1
         elif event == "c_call":
-            calls[function.__qualname__] += 1
+            batches[-1][function.__qualname__] += 1
 
     async with world(steps=2, on_disk=False) as bench:  # in memory all work is done in this thread
         for _ in range(WARM):
             await bench.turn(bench.agents[0], TEXT)
-        sys.setprofile(count)
-        try:
-            for _ in range(TURNS):
-                await bench.turn(bench.agents[0], TEXT)
-        finally:
-            sys.setprofile(None)
+        for _ in range(BATCHES):
+            batches.append(Counter())
+            sys.setprofile(count)
+            try:
+                for _ in range(TURNS):
+                    await bench.turn(bench.agents[0], TEXT)
+            finally:
+                sys.setprofile(None)
 
-    # A mean: now and then trio runs the end of a turn after the beginning of the next.
+    # A mean over a batch: now and then trio runs the end of a turn after the beginning of the next. Of the batches the
+    # least: on a busy machine trio looks at its deadlines more often.
+    calls = min(batches, key=Counter.total)
     counted = {"calls": calls.total() / TURNS}
     listing = "\n".join(f"{count / TURNS:6.1f} {name}" for name, count in calls.most_common(40))
     assert not over(counted), f"a turn calls more than it may: {over(counted)}\nper turn, most frequent:\n{listing}"

@@ -14,8 +14,6 @@ from pattern_core.prompts.build import (
     DATA,
     DEFAULT_INSTRUCTIONS,
     MEMORY,
-    NOTHING_FOUND,
-    Findings,
     Material,
     Offered,
     Prompt,
@@ -27,7 +25,7 @@ from pattern_core.prompts.build import (
     parts_of,
     time_words,
 )
-from pattern_core.prompts.parts import Kind, LeftOut, Part, PromptLog, read_log
+from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, Part, PromptLog, read_log
 from tests.support import make_message
 
 MINUTE = "2026-01-31T14:05"
@@ -167,7 +165,7 @@ def test_what_vendors_cache_is_made_again_only_where_it_changes() -> None:
         MATERIAL._replace(tools=[]),
         MATERIAL._replace(window=4_096),
         MATERIAL._replace(is_opened=True),
-        MATERIAL._replace(found=Findings(left_out=[LeftOut(kind=Kind.PINNED, reason="no room")])),
+        MATERIAL._replace(found=Findings(left_out=[Part(kind=Kind.PINNED, reason="no room")])),
     ):
         assert halves_of(changed, first) == halves_of(changed) != first
 
@@ -226,7 +224,7 @@ def test_the_room_for_a_conversation_is_what_the_rest_and_the_answer_leave() -> 
 
 def test_what_was_shown_is_noted() -> None:
     large = Part(kind=Kind.CORE, text="word" * 5_000, reason="")
-    out = [LeftOut(kind=Kind.PINNED, reason="no room"), LeftOut(kind=Kind.RECALLED, reason="too slow")]
+    out = [Part(kind=Kind.PINNED, reason="no room"), Part(kind=Kind.RECALLED, reason="too slow")]
     found = Findings(parts=FOUND.parts, left_out=out)
     prompt = built(MATERIAL._replace(blocks=[large, PINNED, NAMED], found=found))
     stable, volatile = stable_log(prompt), read_log(prompt.log.volatile.parts)

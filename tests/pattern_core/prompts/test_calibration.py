@@ -7,7 +7,7 @@ import pytest
 
 from pattern_core.models.model import Usage
 from pattern_core.models.tokens import estimate_request
-from pattern_core.prompts.collect import LEAST, MOST, RATIOS_MAX, Calibration, Counted, last_calls
+from pattern_core.prompts.collect import LEAST, MOST, RATIOS_MAX, Calibration, last_calls
 from pattern_core.testing.model import says
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
@@ -54,14 +54,14 @@ def test_it_forgets_whom_it_has_not_seen_for_long() -> None:
 
 
 def test_a_new_process_learns_from_the_calls_of_the_one_before_and_then_from_its_own() -> None:
-    calls = [Counted(1_000, 1_300), Counted(1_000, 1_000)]
+    calls = [(1_000, 1_300), (1_000, 1_000)]
     before, after = Calibration(), Calibration()
-    for call in calls:
-        before.learn("ada", "m", estimated=call.estimated, counted=call.counted)
+    for estimated, counted in calls:
+        before.learn("ada", "m", estimated=estimated, counted=counted)
     assert after.ratio("ada", "m") is None
     restored = after.restore("ada", "m", calls)
     assert restored == after.ratio("ada", "m") == before.ratio("ada", "m") == pytest.approx(1.21)
-    after.restore("ada", "m", [Counted(1_000, 3_000)])
+    after.restore("ada", "m", [(1_000, 3_000)])
     assert after.ratio("ada", "m") == pytest.approx(1.21)
 
 
@@ -81,9 +81,11 @@ async def test_what_rows_tell_is_what_was_learnt() -> None:
         for name in ("ada", "bob", "ada"):
             await world.say("Is it so? " * 100, name)
         found = await world.database.read(last_calls, ada.id, "script-1")
-        assert [one.counted for one in found] == [9_000, 9_000]
-        for one, request in zip(found, [world.provider.requests[0], world.provider.requests[2]], strict=True):
-            assert one.estimated == pytest.approx(estimate_request(request), rel=0.05)
+        assert [counted for _estimated, counted in found] == [9_000, 9_000]
+        for (estimated, _counted), request in zip(
+            found, [world.provider.requests[0], world.provider.requests[2]], strict=True
+        ):
+            assert estimated == pytest.approx(estimate_request(request), rel=0.05)
         assert await world.database.read(last_calls, ada.id, "another") == []
         stored = await world.database.read(partial(prompts.counted, among=1), ada.id, "script-1", 9)
         assert [row.counted for row in stored] == [9_000]

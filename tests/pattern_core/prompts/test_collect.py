@@ -24,9 +24,9 @@ from pattern_core.models.model import ModelRequest, Usage
 from pattern_core.models.providers import claude, openai_chat
 from pattern_core.models.providers.openai_chat import Server
 from pattern_core.models.tokens import estimate_messages
-from pattern_core.prompts.build import NOTHING_FOUND, Offered, Prompt
+from pattern_core.prompts.build import Offered, Prompt
 from pattern_core.prompts.collect import Conversation, block_parts, is_named
-from pattern_core.prompts.parts import Kind
+from pattern_core.prompts.parts import NOTHING_FOUND, Kind
 from pattern_core.prompts.parts import Part as PromptPart
 from pattern_core.testing import StoppedClock, calls, says
 from pattern_core.tools.builtin import BUILTIN

@@ -1,27 +1,17 @@
 from __future__ import annotations
 
-from pattern_core.prompts.parts import PLACES, Kind, LeftOut, LoggedPart, Part, Place, check_of, log_of, read_log
+from pattern_core.prompts.parts import Kind, LoggedPart, Part, check_of, log_of, read_log
 
 PARTS = [
     Part(kind=Kind.INSTRUCTIONS, text="Be brief.", reason="the agent's instructions"),
     Part(kind=Kind.CORE, text="<block/>", reason="a core block", ref="mem_1", version=0, name="human"),
     Part(kind=Kind.TIME, text="2026", reason="the time"),
 ]
-OUT = [LeftOut(kind=Kind.PINNED, reason="no room", ref="mem_2", version=7, name="plan", tokens=900)]
+OUT = [Part(kind=Kind.PINNED, reason="no room", ref="mem_2", version=7, name="plan", tokens=900)]
 
 
-def test_every_kind_has_its_place_and_the_volatile_ones_stand_behind_the_conversation() -> None:
-    assert set(PLACES) == set(Kind)
-    cached = {kind for kind, place in PLACES.items() if place is Place.SYSTEM}
-    assert cached == {Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES, Kind.CORE, Kind.PINNED}
-
-
-def test_a_part_counts_itself_and_is_told_of_when_it_is_left_out() -> None:
-    part = Part(kind=Kind.CORE, text="a" * 40, reason="why", ref="mem_1", version=3, name="human")
-    assert (part.tokens, part.place) == (10, Place.SYSTEM)
-    out = part.left_out("no room")
-    assert (out.kind, out.ref, out.version, out.name, out.tokens) == (Kind.CORE, "mem_1", 3, "human", 10)
-    assert out.reason == "no room"
+def test_a_part_counts_itself() -> None:
+    assert Part(kind=Kind.CORE, text="a" * 40, reason="why").tokens == 10
 
 
 def test_a_list_is_read_as_it_was_noted() -> None:
@@ -41,7 +31,7 @@ def test_neighbours_that_are_there_for_one_reason_share_an_entry() -> None:
         Part(kind=Kind.ACTIVITY, text="x" * 4 * number, reason="lately", ref=f"turn_{number}") for number in (3, 5)
     ]
     other = Part(kind=Kind.ACTIVITY, text="x", reason="its own", ref="turn_9")
-    out = [LeftOut(kind=Kind.ACTIVITY, reason="no room", ref=f"turn_{number}", tokens=number) for number in (6, 7, 8)]
+    out = [Part(kind=Kind.ACTIVITY, reason="no room", ref=f"turn_{number}", tokens=number) for number in (6, 7, 8)]
     logged = log_of([*lines, other, lines[0]], out, {})
     found = read_log(logged.parts)
     assert [(one.ref, one.tokens, one.why) for one in found.parts] == [

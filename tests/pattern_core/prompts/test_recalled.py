@@ -1,24 +1,34 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import trio
 
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.errors import InvalidInput
-from pattern_core.prompts.parts import Kind
-from pattern_core.prompts.recalled import QUERY_WORDS_MAX, Question, choose, query_of, recall, source_of, terms
+from pattern_core.prompts.parts import Findings, Kind
+from pattern_core.prompts.recalled import QUERY_WORDS_MAX, Searching, choose, query_of, recall, source_of, terms
 from pattern_core.search import Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import MASK
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
 
 SETTINGS = ContextSettings(recall_max=2)
-QUESTION = Question(
-    words="Where does Ruth keep the greenhouse keys?",
-    agent_id="agent_ada",
-    kinds=(SearchKind.MESSAGE, SearchKind.ARCHIVAL),
-    before="42",
-    in_view=("<block:human>\nRuth lives in Lisbon.\n</block:human>",),
-    now="2026-01-01T00:00:00.000Z",
-)
+WORDS = "Where does Ruth keep the greenhouse keys?"
+KINDS = (SearchKind.MESSAGE, SearchKind.ARCHIVAL)
+IN_VIEW = ("<block:human>\nRuth lives in Lisbon.\n</block:human>",)
+
+
+async def recalled(
+    searching: Searching,
+    *,
+    words: str = WORDS,
+    kinds: Sequence[SearchKind] = KINDS,
+    settings: ContextSettings = SETTINGS,
+) -> Findings:
+    now = "2026-01-01T00:00:00.000Z"
+    return await recall(
+        searching, settings, words, agent_id="agent_ada", kinds=KINDS, before="42", in_view=IN_VIEW, now=now
+    )
 
 
 def hit(content: str, *, kind: SearchKind = SearchKind.ARCHIVAL, label: str | None = None, snippet: str = "") -> Hit:
@@ -60,14 +70,14 @@ def test_telling_words_are_compared_by_their_beginnings() -> None:
 
 async def test_what_shares_words_with_the_message_is_shown_with_its_source() -> None:
     library = Library(hit("The greenhouse keys hang behind the clock. Password: tulip-2020"))
-    found = await recall(library.search, QUESTION, SETTINGS)
+    found = await recalled(library.search)
     [part] = found.parts
     assert part.text == (
         f'<data from="the archive, 2025-06-01">\nThe greenhouse keys hang behind the clock. Password: {MASK}\n</data>'
     )
     assert (part.kind, part.reason) == (Kind.RECALLED, "found for the message: its words fit (+0.81)")
     [asked] = library.asked
-    assert (asked.query, asked.kinds, asked.before) == (query_of(QUESTION.words), QUESTION.kinds, "42")
+    assert (asked.query, asked.kinds, asked.before) == (query_of(WORDS), KINDS, "42")
     assert asked.agents == ["agent_ada", CONSTELLATION_OWNER]
 
 
@@ -79,38 +89,33 @@ def test_the_longest_words_are_asked_for_in_their_order() -> None:
     assert query_of("hi") == ""
 
 
-async def test_nothing_is_looked_for_without_words_or_without_anything_to_find() -> None:
+async def test_nothing_is_looked_for_without_words_or_where_it_is_switched_off() -> None:
     library = Library(hit("greenhouse keys"))
-    for words, kinds, settings in (
-        ("hi", QUESTION.kinds, SETTINGS),
-        (QUESTION.words, (), SETTINGS),
-        (QUESTION.words, QUESTION.kinds, ContextSettings(recall_max=0)),
-    ):
-        question = Question(words=words, agent_id="a", kinds=kinds, before="", in_view=(), now=QUESTION.now)
-        assert (await recall(library.search, question, settings)).parts == ()
+    assert not (await recalled(library.search, words="hi")).parts
+    assert not (await recalled(library.search, settings=ContextSettings(recall_max=0))).parts
     assert library.asked == []
 
 
 async def test_a_turn_does_not_wait_for_a_slow_search(autojump_clock: trio.testing.MockClock) -> None:
     slow = Library(hit("The greenhouse keys hang behind the clock."), takes_s=10)
     before = trio.current_time()
-    found = await recall(slow.search, QUESTION, SETTINGS)
+    found = await recalled(slow.search)
     assert trio.current_time() - before < 0.2
     assert found.parts == ()
     assert [one.reason for one in found.left_out] == ["the search took longer than 150 ms (context.recall_timeout_ms)"]
-    assert (await recall(Library(hit("greenhouse keys"), takes_s=0.1).search, QUESTION, SETTINGS)).parts
+    assert (await recalled(Library(hit("greenhouse keys"), takes_s=0.1).search)).parts
 
 
 async def test_a_search_that_fails_fails_no_turn() -> None:
     async def failing(_request: SearchRequest) -> SearchResult:
         raise InvalidInput("no")
 
-    found = await recall(failing, QUESTION, SETTINGS)
+    found = await recalled(failing)
     assert [one.reason for one in found.left_out] == ["the search failed: no"]
 
 
 def test_what_is_not_shown_says_why() -> None:
-    wanted = terms(QUESTION.words)
+    wanted = terms(WORDS)
     hits = [
         hit("Something else altogether."),
         hit("Ruth lives in Lisbon."),
@@ -119,7 +124,7 @@ def test_what_is_not_shown_says_why() -> None:
         hit("Those greenhouse keys, once more"),
         hit(" "),
     ]
-    found = choose(hits, wanted, QUESTION.in_view, SETTINGS)
+    found = choose(hits, wanted, IN_VIEW, SETTINGS)
     assert [part.ref for part in found.parts] == ["id of the greenhouse keys", "id of The greenhouse keys,"]
     assert [one.reason for one in found.left_out] == [
         "it shares 0 of the 6 telling words of the message",

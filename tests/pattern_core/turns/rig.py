@@ -21,7 +21,6 @@ from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link, ModelChain
 from pattern_core.prompts.build import (
-    NOTHING_FOUND,
     Material,
     Offered,
     Prompt,
@@ -29,6 +28,7 @@ from pattern_core.prompts.build import (
     build_prompt,
     halves_of,
 )
+from pattern_core.prompts.parts import NOTHING_FOUND
 from pattern_core.runtime import Meters
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.turns import admission
