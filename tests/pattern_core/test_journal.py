@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from functools import partial
 from typing import NoReturn
 
@@ -9,8 +10,12 @@ import pytest
 
 from pattern_core import journal as module
 from pattern_core.events import Draft, Event, append
+from pattern_core.ids import SystemClock, seeded_randomness
+from pattern_core.models.model import Usage
+from pattern_core.runtime import Meters, Runtime
+from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, open_in_memory
 from pattern_db.errors import Conflict
 from pattern_db.tables import meta
 from tests.pattern_core.turns.rig import accepted
@@ -70,3 +75,93 @@ async def test_logs_that_are_known_to_be_stored_are_bounded(monkeypatch: pytest.
         for number in range(3):
             rig.journal.note_logged(f"agent_{number}", shown)
         assert rig.journal.logged("agent_ada") == set()
+
+
+TOLD = Event(seq=1, name="a", turn_id=None, data={}, created_at="")
+
+
+def test_functions_run_in_order_within_one_transaction() -> None:
+    connection, work, seen = open_in_memory(), UnitOfWork(), []
+
+    def note(given: Connection, word: str, *, times: int = 1) -> str:
+        assert given is connection
+        seen.append(word * times)
+        return "ignored"
+
+    def tell(given: Connection) -> list[Event]:
+        note(given, "told")
+        return [TOLD]
+
+    work.store(note, "a")
+    work.store_and_tell(tell)
+    work.store(note, "b", times=2)
+    assert seen == []  # nothing happens before the transaction
+    assert work.run(connection) == [TOLD]
+    assert seen == ["a", "told", "bb"]
+    connection.close()
+
+
+def test_what_raises_stops_the_rest() -> None:
+    connection, work, seen = open_in_memory(), UnitOfWork(), []
+
+    def fail(_connection: Connection) -> None:
+        raise ValueError("no")
+
+    work.store(lambda _connection: seen.append(1))
+    work.store(fail)
+    work.store(lambda _connection: seen.append(2))
+    with pytest.raises(ValueError, match="no"):
+        work.run(connection)
+    assert seen == [1]
+    connection.close()
+
+
+def test_events_are_gathered() -> None:
+    work = UnitOfWork()
+    work.event("a", {"x": 1})
+    work.event("b", {})
+    assert work.drafts == [Draft("a", {"x": 1}), Draft("b", {})]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_everybody_who_asked_is_told_once_last_asker_first(committed: bool) -> None:
+    work = UnitOfWork()
+    told: list[tuple[str, bool]] = []
+    work.when_settled(lambda committed: told.append(("first", committed)))
+    work.when_settled(lambda committed: told.append(("second", committed)))
+    work.settle(committed=committed)
+    work.settle(committed=not committed)
+    assert told == [("second", committed), ("first", committed)]
+
+
+def test_an_empty_one_does_nothing() -> None:
+    connection, work = open_in_memory(), UnitOfWork()
+    assert work.run(connection) == []
+    work.settle(committed=True)
+    connection.close()
+
+
+def test_by_default_it_is_the_real_world() -> None:
+    one, two = Runtime(), Runtime()
+    assert isinstance(one.clock, SystemClock)
+    assert one.randomness.getrandbits(80) != two.randomness.getrandbits(80)
+
+
+def test_tests_bring_their_own() -> None:
+    clock = StoppedClock()
+    one, two = (Runtime(clock=clock, randomness=seeded_randomness(3)) for _time in range(2))
+    assert one.clock is clock
+    assert one.randomness.getrandbits(80) == two.randomness.getrandbits(80)
+    with pytest.raises(FrozenInstanceError):
+        one.clock = SystemClock()  # type: ignore[misc]  # that it is refused is the test
+
+
+def test_next_to_nothing_is_counted_where_nobody_listens() -> None:
+    nobody = Meters()
+    nobody.working += 1
+    nobody.commits += 2
+    nobody.turn_ended("completed", 1.0)
+    nobody.step_done("p", "m", 1.0)
+    nobody.tokens("p", "m", Usage(input_tokens=1, output_tokens=1), None)
+    nobody.call_ended("search", "done", 1.0)
+    assert vars(nobody) == {"working": 1, "commits": 2}

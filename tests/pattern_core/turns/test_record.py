@@ -18,12 +18,12 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Text, ToolCall
 from pattern_core.models.routing import Link
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Arrival, IncomingMessage
+from pattern_core.turns.admission import ROLLED_BACK, Arrival, IncomingMessage
 from pattern_core.turns.record import CallRefused, DeadAttempt
-from pattern_core.turns.state import COMPLETED, Ending, FinishedCall
+from pattern_core.turns.state import COMPLETED, Ending, FinishedCall, cancelled
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
-from pattern_db.enums import ApprovalKind, EffectClass
+from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
 from pattern_db.errors import Conflict, StorageFailed
 from pattern_db.journal import inbox, steps, turns
 from pattern_db.journal.approvals import ApprovalRow
@@ -411,9 +411,6 @@ async def test_a_budget_that_was_set_during_the_turn_is_kept_and_what_is_held_is
         assert await rig.rows("SELECT step FROM usage") == [(1,)]
 
 
-# Waiting for people, and messages that join.
-
-
 def question(row: EffectRow) -> ApprovalRow:
     return ApprovalRow(
         id="apr_1",
@@ -496,3 +493,17 @@ async def test_messages_join_the_turn_together_or_not_at_all() -> None:
         assert [name for turn_id, name in told if turn_id == "turn_1"][-3:] == ["tool.call"] + ["message.joined"] * 2
         assert [turn_id for turn_id, name in told if name == "turn.completed"] == ["turn_2", "turn_3"]
         assert await rig.rows("SELECT DISTINCT batch_id FROM messages") == [(rig.record.batch_id,)]
+
+
+# The values of a turn.
+
+ROW = EffectRow(1, 1, 0, "call_1", "mail", "{}", b"a" * 16, "unsafe", "key")
+
+
+@pytest.mark.parametrize("status", list(EffectStatus))
+def test_whatever_is_not_done_reads_as_a_failure(status: EffectStatus) -> None:
+    assert FinishedCall(row=ROW, status=status, content="words").result.is_error is (status is not EffectStatus.DONE)
+
+
+def test_only_a_turn_that_was_rolled_back_is_forgotten() -> None:
+    assert [cancelled(reason).discards for reason in ("user", "superseded", ROLLED_BACK)] == [False, False, True]

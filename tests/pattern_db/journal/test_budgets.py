@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import apsw
 import pytest
 
-from pattern_db.connection import Connection
+from pattern_db import template
+from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, translated
 from pattern_db.journal import budgets, usage
 from pattern_db.journal.budgets import (
@@ -17,7 +19,9 @@ from pattern_db.journal.budgets import (
     TurnBudgetRow,
     Unit,
 )
-from pattern_db.journal.usage import UsageRow
+from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine, UsageRow, UsageSum
+from pattern_db.migrate import Migrations, migrations_of
+from pattern_db.tables import agents
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 DAILY = BudgetRow(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 1000)
@@ -148,3 +152,223 @@ def test_nothing_is_scanned_for_a_call(db: Connection, plan_of: PlanOf) -> None:
     )
     for question in questions:
         assert not any("SCAN" in line for line in plan_of(question))
+
+
+DAY = "2026-11-21"
+NEXT = "2026-11-22T08:00:00.000Z"
+ALL = UsageFilter()
+
+
+def row(turn: int, step: int = 1, attempt: int = 1) -> UsageRow:
+    return UsageRow(
+        turn=turn,
+        step=step,
+        attempt=attempt,
+        provider="scripted",
+        model="script-1",
+        input_tokens=100,
+        output_tokens=10,
+        cached_tokens=40,
+        cost_microdollars=7,
+        cache_write_tokens=5,
+        reasoning_tokens=3,
+        at=LATER,
+    )
+
+
+def keys(lines: list[UsageLine]) -> list[tuple[str, int, int]]:
+    """Each line's key, number of calls and cost."""
+    return [(line.key, line.calls, line.cost_microdollars) for line in lines]
+
+
+def test_all_calls_of_a_turn_are_summed(db: Connection, make_turn: MakeTurn) -> None:
+    turn, other = make_turn("turn_1"), make_turn("turn_2")
+    for call in (row(turn), row(turn, 1, 2), row(turn, 2), row(other)):
+        usage.add(db, call)
+    assert usage.of_turn(db, turn) == UsageSum(300, 30, 120, 21, False, 15, 9, 3, 0)
+    assert usage.of_turn(db, other) == UsageSum(100, 10, 40, 7, False, 5, 3, 1, 0)
+
+
+def test_a_turn_without_calls(db: Connection, make_turn: MakeTurn) -> None:
+    assert usage.of_turn(db, make_turn()) == UsageSum(0, 0, 0, None, False)
+
+
+def test_one_unknown_price_makes_the_sum_unknown(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    usage.add(db, row(turn))
+    usage.add(db, replace(row(turn, 2), cost_microdollars=None))
+    found = usage.of_turn(db, turn)
+    assert (found.cost_microdollars, found.calls, found.unpriced_calls) == (None, 2, 1)
+
+
+def test_one_estimate_makes_the_sum_an_estimate(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    usage.add(db, row(turn))
+    usage.add(db, replace(row(turn, 2), is_estimate=True))
+    assert usage.of_turn(db, turn).is_estimate
+    assert fetch_all(db, "SELECT is_estimate FROM usage ORDER BY step") == [(0,), (1,)]
+
+
+def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    usage.add(db, row(turn))
+    with pytest.raises(Conflict), translated():
+        usage.add(db, row(turn))
+    with pytest.raises(Conflict):
+        usage.add(db, row(turn + 1))
+    with pytest.raises(apsw.ConstraintError):
+        usage.add(db, replace(row(turn, 2), output_tokens=-1))
+
+
+def test_a_step_may_have_several_calls_of_another_purpose(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    for purpose in ("step", "summary", "summary"):
+        usage.add(db, replace(row(turn), purpose=purpose))
+    assert fetch_all(db, "SELECT purpose, no FROM usage ORDER BY key") == [("step", 0), ("summary", 0), ("summary", 1)]
+    assert usage.of_turn(db, turn).calls == 3
+
+
+def test_a_call_without_a_time_has_its_turns(db: Connection, make_turn: MakeTurn) -> None:
+    usage.add(db, replace(row(make_turn()), at=None))
+    assert fetch_all(db, "SELECT at FROM usage") == [(NOW,)]
+
+
+def test_the_turns_that_a_turn_led_to_count_with_it(db: Connection, make_turn: MakeTurn) -> None:
+    root = make_turn("turn_1")
+    child = make_turn("turn_2", agent="bob", parent_turn=root)
+    grandchild = make_turn("turn_3", parent_turn=child)
+    other = make_turn("turn_4")
+    for turn in (root, child, grandchild, other):
+        usage.add(db, row(turn))
+    trees = (root, child, grandchild, other)
+    assert [usage.total(db, UsageFilter(turn=turn)).calls for turn in trees] == [3, 2, 1, 1]
+    assert usage.of_turn(db, root).calls == 1
+    found = usage.lines(db, UsageFilter(turn=root), Grouping.AGENT, limit=10)
+    assert keys(found) == [("agt_ada", 2, 14), ("agt_bob", 1, 7)]
+    assert usage.total(db, UsageFilter(turn=root, agent_id="agt_ada")).input_tokens == 200
+
+
+def test_lines_by_day_agent_model_and_turn(db: Connection, make_turn: MakeTurn) -> None:
+    first, second = make_turn("turn_1"), make_turn("turn_2", agent="bob")
+    usage.add(db, row(first))
+    usage.add(db, replace(row(first, 2), at=NEXT, cost_microdollars=None, is_estimate=True))
+    usage.add(db, replace(row(second), at=NEXT, model="script-2"))
+    assert keys(usage.lines(db, ALL, Grouping.DAY, limit=9)) == [("2026-11-22", 2, 7), (DAY, 1, 7)]
+    agents_of = usage.lines(db, ALL, Grouping.AGENT, limit=9)
+    assert agents_of[0] == UsageLine("agt_ada", "ada", 2, 1, 1, 200, 20, 80, 10, 6, 7)
+    assert keys(usage.lines(db, ALL, Grouping.MODEL, limit=9)) == [
+        ("scripted/script-1", 2, 7),
+        ("scripted/script-2", 1, 7),
+    ]
+    assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7), ("turn_1", 2, 7)]
+    assert usage.total(db, ALL) == UsageLine("", None, 3, 1, 1, 300, 30, 120, 15, 9, 14)
+
+
+def test_sums_by_day_are_those_of_the_calls(db: Connection, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    for step in range(1, 5):
+        known = 7 if step % 2 else None
+        usage.add(db, replace(row(turn, step), cost_microdollars=known, is_estimate=step == 3, group_id="grp_1"))
+    by_call = UsageFilter(since="2000-01-01T00:00:00.001Z")  # no whole day, so that the calls are summed
+    assert usage.total(db, ALL) == usage.total(db, by_call) == UsageLine("", None, 4, 2, 1, 400, 40, 160, 20, 12, 14)
+    for by in (Grouping.DAY, Grouping.AGENT, Grouping.MODEL):
+        assert usage.lines(db, ALL, by, limit=9) == usage.lines(db, by_call, by, limit=9)
+
+
+@pytest.mark.parametrize("by", Grouping)
+def test_pages_go_on_after_the_last_key(db: Connection, make_turn: MakeTurn, by: Grouping) -> None:
+    for number, agent in enumerate(("ada", "bob", "ada"), 1):
+        turn = make_turn(f"turn_{number}", agent=agent)
+        usage.add(db, replace(row(turn), at=f"2026-11-2{number}T01:00:00.000Z", model=f"script-{number}"))
+    whole = usage.lines(db, ALL, by, limit=9)
+    found = usage.lines(db, ALL, by, limit=1)
+    while page := usage.lines(db, ALL, by, limit=1, after=found[-1].key):
+        found += page
+    assert found == whole
+    assert len(whole) == (2 if by is Grouping.AGENT else 3)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "calls"),
+    [
+        (None, None, 2),
+        ("2026-11-22T00:00:00.000Z", None, 1),
+        (None, "2026-11-22T00:00:00.000Z", 1),
+        (NEXT, None, 1),
+        ("2026-11-22T08:00:00.001Z", None, 0),
+        (LATER, NEXT, 1),
+        ("2026-11-21T00:00:00.000Z", "2026-11-23T00:00:00.000Z", 2),
+    ],
+)
+def test_between_two_times(
+    db: Connection, make_turn: MakeTurn, since: str | None, until: str | None, calls: int
+) -> None:
+    turn = make_turn()
+    usage.add(db, row(turn))
+    usage.add(db, replace(row(turn, 2), at=NEXT))
+    which = UsageFilter(since=since, until=until)
+    assert usage.total(db, which).calls == calls
+    for by in Grouping:
+        assert sum(line.calls for line in usage.lines(db, which, by, limit=9)) == calls
+
+
+def test_sums_read_what_they_need(db: Connection, make_turn: MakeTurn, plan_of: PlanOf) -> None:
+    usage.add(db, row(make_turn()))
+    day = UsageFilter(since=f"{DAY}T00:00:00.000Z")
+    hours = UsageFilter(since=LATER)
+    assert plan_of(lambda: usage.total(db, day)) == ["SEARCH usage_day USING PRIMARY KEY (day>?)"]
+    assert plan_of(lambda: usage.total(db, hours))[0] == "SEARCH usage USING INTEGER PRIMARY KEY (rowid>?)"
+    assert "SCAN usage" not in plan_of(lambda: usage.of_turn(db, 1))
+    assert not {"SCAN usage", "SCAN t"} & set(plan_of(lambda: usage.total(db, UsageFilter(turn=1))))
+    newest = plan_of(lambda: usage.lines(db, ALL, Grouping.TURN, limit=1))
+    assert not any("TEMP B-TREE" in line for line in newest)
+
+
+def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn) -> None:
+    usage.add(db, row(make_turn()))
+    usage.add(db, row(make_turn("turn_2", agent="bob")))
+    agents.delete(db, "agt_ada")
+    assert usage.total(db, ALL).calls == 2
+    assert [(line.key, line.name) for line in usage.lines(db, ALL, Grouping.AGENT, limit=9)] == [
+        ("agt_ada", None),
+        ("agt_bob", "bob"),
+    ]
+    assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7)]
+
+
+def test_usage_of_older_files_is_kept(tmp_path: Path) -> None:
+    """The migration gives each call its agent and time, and makes the sums by day."""
+    files = migrations_of("constellation").all
+    number = next(index for index, one in enumerate(files) if one.name == "budgets")
+    for one in files[:number]:
+        (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
+    db = template.in_memory(Migrations(tmp_path), now=NOW)
+    db.execute(
+        "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
+        " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
+        (NOW,),
+    )
+    db.execute(
+        "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
+        " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
+        (NOW,),
+    )
+    db.execute(
+        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
+        " ended_at) VALUES (1, 1, 1, 'done', 'p', 'm', '', x'', x'', ?, ?)",
+        (NOW, NEXT),
+    )
+    for step, cost in ((1, 7), (2, None)):
+        db.execute(
+            "INSERT INTO usage (turn, step, attempt, provider, model, input_tokens, output_tokens, cached_tokens,"
+            " cost_microdollars, is_estimate) VALUES (1, ?, 1, 'p', 'm', 100, 10, 40, ?, 0)",
+            (step, cost),
+        )
+    db.execute(files[number].sql)
+    assert fetch_all(db, "SELECT step, purpose, agent_id, at, cost_microdollars FROM usage ORDER BY step") == [
+        (1, "step", "agt_ada", NEXT, 7),
+        (2, "step", "agt_ada", NOW, None),
+    ]
+    assert keys(usage.lines(db, ALL, Grouping.DAY, limit=9)) == [("2026-11-22", 1, 7), (DAY, 1, 0)]
+    assert usage.total(db, ALL).unpriced_calls == 1
+    db.close()

@@ -5,7 +5,7 @@ from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, Started
-from pattern_db.tables import activity, messages
+from pattern_db.tables import activity, messages, tasks
 from pattern_db.tables.activity import TURNS_REACH, WORDS_CHARS
 from pattern_db.tables.messages import MessageRow
 
@@ -73,3 +73,38 @@ def test_noted_events_come_newest_first(db: Connection) -> None:
     assert len(activity.noted_since(db, NOW, limit=1)) == 1
     assert activity.noted(db, "one") == found[1]
     assert activity.noted(db, "none") is None
+
+
+DUE_NOW = "2026-11-21T22:24:40.123Z"
+
+
+def add(
+    db: Connection, task_id: str, *, agent: str | None = "agt_ada", status: str = "pending", **columns: object
+) -> None:
+    values = {"priority": 1, "due_at": None, **columns}
+    db.execute(
+        "INSERT INTO tasks (id, agent_id, title, status, priority, due_at, created_at, updated_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (task_id, agent, f"title of {task_id}", status, values["priority"], values["due_at"], DUE_NOW, DUE_NOW),
+    )
+
+
+def test_open_tasks_are_the_agents_and_everybodys_the_most_urgent_first(db: Connection) -> None:
+    add(db, "done", status="completed")
+    add(db, "never", status="cancelled")
+    add(db, "bobs", agent="agt_bob")
+    add(db, "low", priority=0)
+    add(db, "later", due_at="2027-01-02")
+    add(db, "sooner", due_at="2027-01-01", status="in_progress")
+    add(db, "undated")
+    add(db, "urgent", priority=3, agent=None)
+    found = tasks.open_of(db, "agt_ada", 10)
+    assert [task.id for task in found] == ["urgent", "sooner", "later", "undated", "low"]
+    assert (found[0].agent_id, found[1].status, found[1].due_at) == (None, "in_progress", "2027-01-01")
+    assert [task.id for task in tasks.open_of(db, "agt_ada", 2)] == ["urgent", "sooner"]
+
+
+def test_a_title_is_found_as_long_as_there_is_the_task(db: Connection) -> None:
+    add(db, "one", status="completed")
+    assert tasks.title_of(db, "one") == "title of one"
+    assert tasks.title_of(db, "other") is None

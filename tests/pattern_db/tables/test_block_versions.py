@@ -7,9 +7,10 @@ import apsw
 import pytest
 
 from pattern_db.connection import Connection, transaction
-from pattern_db.enums import HistoryKind, UpdateSource
+from pattern_db.enums import DamagedPart, Encoding, HistoryKind, UpdateSource
 from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables.block_checkpoints import Segment
 from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
@@ -153,3 +154,157 @@ def test_changes_come_in_either_order_and_versions_one_by_one(
     assert found is not None
     assert (found.change, found.stack) == (b"c", "user:1")
     assert block_versions.get(db, block, 4) is None
+
+
+def test_a_new_block_has_no_updates_and_no_checkpoint(db: Connection, block: str) -> None:
+    assert memory_blocks.get(db, block).last_seq == 0
+    assert block_checkpoints.get_checkpoint_and_updates(db, block) == (None, [])
+    assert not block_versions.has_updates_since(db, block, 0)
+    stats = block_versions.get_pending_update_stats(db, block)
+    assert (stats.count, stats.total_bytes, stats.first_seq, stats.oldest_at) == (0, 0, None, None)
+
+
+def test_the_first_write_may_be_a_snapshot(db: Connection, make_block: MakeBlock) -> None:
+    block = make_block("persona", snapshot=b"snap", frontier=b"v0").id
+    store(db, block, b"one")
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, block)
+    assert checkpoint is not None
+    assert (checkpoint.id, checkpoint.snapshot, checkpoint.up_to_seq) == (None, b"snap", 0)
+    assert [update.update_blob for update in updates] == [b"one"]
+
+
+def test_consolidation_keeps_what_arrived_meanwhile(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"b")
+    merged_up_to = memory_blocks.get(db, block).last_seq
+    store(db, block, b"c")  # while somebody merges a and b
+    merged = block_checkpoints.consolidate_checkpoint(db, block, b"ab", b"v2", merged_up_to, LATER, Encoding.ZSTD)
+    assert merged == 2
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, block)
+    assert checkpoint is not None
+    assert (checkpoint.snapshot, checkpoint.encoding, checkpoint.frontier) == (b"ab", Encoding.ZSTD, b"v2")
+    assert (checkpoint.up_to_seq, checkpoint.updates_consolidated) == (2, 2)
+    assert [(update.seq, update.update_blob) for update in updates] == [(3, b"c")]
+    assert store(db, block, b"d") == [4]
+    base = db.execute("SELECT loro_snapshot, snapshot_encoding FROM memory_blocks WHERE id = ?", (block,)).fetchall()
+    assert base == [(b"ab", "zstd")]
+
+
+def test_a_large_snapshot_is_kept_once(db: Connection, block: str) -> None:
+    large = bytes(block_checkpoints.LARGE_SNAPSHOT_BYTES + 1)
+    store(db, block, b"a", b"b")
+    block_checkpoints.consolidate_checkpoint(db, block, large, None, 1, LATER)
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, block)
+    assert checkpoint is not None
+    assert (checkpoint.snapshot, len(updates)) == (large, 1)
+    rows = db.execute(
+        "SELECT length(loro_snapshot), length(data) FROM memory_blocks"
+        " JOIN large_blobs ON large_blobs.id = large_blob_id"
+    ).fetchall()
+    assert rows == [(0, len(large))]
+    block_checkpoints.consolidate_checkpoint(db, block, b"small", None, 2, LATER)
+    assert db.execute("SELECT loro_snapshot, large_blob_id FROM memory_blocks").fetchall() == [(b"small", None)]
+
+
+def test_numbers_are_not_reused_after_everything_was_merged(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"b")
+    block_checkpoints.consolidate_checkpoint(db, block, b"ab", None, 2, LATER)
+    assert block_versions.get_pending_update_stats(db, block).count == 0
+    assert store(db, block, b"c") == [3]
+
+
+def test_a_late_consolidation_does_not_undo_a_newer_one(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"b", b"c")
+    block_checkpoints.consolidate_checkpoint(db, block, b"abc", None, 3, LATER)
+    with pytest.raises(Conflict):
+        block_checkpoints.consolidate_checkpoint(db, block, b"ab", None, 2, LATER)
+    with pytest.raises(Conflict):
+        block_checkpoints.consolidate_checkpoint(db, block, b"future", None, 9, LATER)
+    checkpoint, _ = block_checkpoints.get_checkpoint_and_updates(db, block)
+    assert checkpoint is not None
+    assert checkpoint.snapshot == b"abc"
+
+
+def test_earlier_checkpoints_stay_until_dropped(db: Connection, block: str) -> None:
+    for number in range(1, 4):
+        store(db, block, b"x")
+        block_checkpoints.consolidate_checkpoint(db, block, b"s%d" % number, None, number, LATER)
+    assert [item.snapshot for item in block_checkpoints.list_checkpoints(db, block)] == [b"s3", b"s2", b"s1"]
+    stamps = block_checkpoints.list_stamps(db, block)
+    assert [(stamp.up_to_seq, stamp.created_at) for stamp in stamps] == [(3, LATER), (2, LATER), (1, LATER)]
+    assert block_checkpoints.snapshot_of(db, stamps[1].id) == (b"s2", Encoding.RAW)
+    assert block_checkpoints.drop_checkpoints(db, block, [stamp.id for stamp in stamps]) == 2  # never the newest
+    assert [item.snapshot for item in block_checkpoints.list_checkpoints(db, block)] == [b"s3"]
+    with pytest.raises(NotFound):
+        block_checkpoints.snapshot_of(db, stamps[1].id)
+
+
+def test_deleting_the_row_takes_updates_and_checkpoints_along(db: Connection, block: str) -> None:
+    store(db, block, b"a", b"b")
+    block_checkpoints.consolidate_checkpoint(db, block, b"a", None, 1, LATER)
+    db.execute("DELETE FROM memory_blocks WHERE id = ?", (block,))
+    for table in ("memory_block_updates", "memory_block_checkpoints"):
+        assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+    with pytest.raises(NotFound):
+        block_checkpoints.get_checkpoint_and_updates(db, block)
+
+
+def segment(block: str, first: int, last: int, now: str) -> Segment:
+    data = b"%d-%d" % (first, last)
+    return Segment(block_id=block, first_seq=first, last_seq=last, created_at=now, encoding=Encoding.RAW, data=data)
+
+
+def test_segments_follow_one_another_and_a_wider_one_takes_their_place(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona").id
+    one, two, three = segment(block, 0, 3, now), segment(block, 4, 5, now), segment(block, 6, 9, now)
+    for part in (one, two, three):
+        block_checkpoints.add_segment(db, part)
+    assert block_checkpoints.segments_of(db, block) == [one, two, three]
+    block_checkpoints.add_segment(db, again := segment(block, 4, 8, now))
+    assert block_checkpoints.segments_of(db, block) == [one, again]
+    block_checkpoints.add_segment(db, whole := segment(block, 0, 9, now))
+    assert block_checkpoints.segments_of(db, block) == [whole]
+    db.execute("DELETE FROM memory_blocks")
+    assert block_checkpoints.segments_of(db, block) == []
+
+
+def test_what_is_newer_is_put_aside_and_the_rest_stays(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona", snapshot=b"born").id
+    for number in range(1, 4):
+        block_versions.store_update(db, block, b"u%d" % number, None, now)
+        if number < 3:
+            block_checkpoints.consolidate_checkpoint(db, block, b"c%d" % number, None, number, now, Encoding.ZSTD)
+            block_checkpoints.add_segment(
+                db,
+                Segment(
+                    block_id=block,
+                    first_seq=number,
+                    last_seq=number,
+                    created_at=now,
+                    encoding=Encoding.RAW,
+                    data=b"s%d" % number,
+                ),
+            )
+    assert block_checkpoints.put_aside(db, block, 1, now, "rot") == 3
+    found = block_checkpoints.damaged_of(db, block)
+    assert [(one.part, one.seq, one.data, one.encoding) for one in found] == [
+        (DamagedPart.CHECKPOINT, 2, b"c2", Encoding.ZSTD),
+        (DamagedPart.UPDATE, 3, b"u3", Encoding.RAW),
+        (DamagedPart.SEGMENT, 2, b"s2", Encoding.RAW),
+    ]
+    assert {(one.found_at, one.reason) for one in found} == {(now, "rot")}
+    assert [stamp.up_to_seq for stamp in block_checkpoints.list_stamps(db, block)] == [1]
+    assert [segment.data for segment in block_checkpoints.segments_of(db, block)] == [b"s1"]
+    assert block_versions.get_updates_since(db, block, 0) == []
+
+
+def test_what_a_block_was_created_with_counts_until_there_is_a_checkpoint(
+    db: Connection, make_block: Callable[..., BlockRow], now: str
+) -> None:
+    block = make_block("persona", snapshot=b"born").id
+    assert block_checkpoints.put_aside(db, block, 0, now, "rot") == 0
+    assert block_checkpoints.put_aside(db, block, -1, now, "rot") == 1
+    assert [(one.part, one.data) for one in block_checkpoints.damaged_of(db, block)] == [(DamagedPart.CREATED, b"born")]

@@ -6,12 +6,16 @@ from contextlib import suppress
 import apsw
 import pytest
 
-from pattern_db import vectors
-from pattern_db.connection import Connection
+from pattern_db import search, vectors
+from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import NotFound
-from pattern_db.tables import agents, messages
+from pattern_db.search import Filters, Row
+from pattern_db.search_terms import parse
+from pattern_db.tables import agents, history_imports, messages, summaries
+from pattern_db.tables.history_imports import ImportRow
 from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_db import vector_rows
 from tests.pattern_db.vector_rows import VectorRow
 
@@ -228,3 +232,148 @@ def test_no_read_scans_all_messages(db: Connection, say: Say, read: Callable[[Co
     assert plans
     assert not [step for step in plans if step == "SCAN messages"], plans
     assert not [step for step in plans if "TEMP B-TREE" in step], plans
+
+
+# Summaries in their order, the chain that a prompt shows, and the full-text index beside them.
+
+DAY = "2026-11-{:02d}T10:00:00.000Z"
+
+
+def add(
+    db: Connection, number: int, text: str = "tea", *, depth: int = 0, agent: str = "agt_ada", before: str | None = None
+) -> SummaryRow:
+    row = SummaryRow(
+        id=f"sum_{agent}_{number}",
+        agent_id=agent,
+        summary=text,
+        start_position=f"{number:019d}",
+        end_position=f"{number + 5:019d}",
+        message_count=number,
+        strategy="sliding_window",
+        started_at=DAY.format(number),
+        ended_at=DAY.format(number + 1),
+        created_at=DAY.format(28),
+        previous_summary_id=before,
+        depth=depth,
+        is_stub=number % 2 == 0,
+        model="scripted/m",
+        tokens=7,
+    )
+    summaries.insert(db, row)
+    return row
+
+
+def test_a_summary_comes_back_as_it_was_stored(db: Connection) -> None:
+    first = add(db, 1)
+    second = add(db, 2, before=first.id)
+    assert summaries.get(db, second.id) == second
+    assert summaries.newest(db, "agt_ada") == second
+    assert summaries.newest(db, "agt_bob") is None
+    with pytest.raises(NotFound):
+        summaries.get(db, "sum_none")
+    with pytest.raises(apsw.ConstraintError):
+        add(db, 3, agent="agt_nobody")
+
+
+def test_recent_summaries_are_newest_first_and_paged(db: Connection) -> None:
+    rows = [add(db, number) for number in (3, 1, 2)]
+    add(db, 9, agent="agt_bob")
+    assert summaries.recent(db, "agt_ada", 2) == [rows[2], rows[1]]
+    assert summaries.recent(db, "agt_ada", 9, before=rows[1].id) == [rows[0]]
+
+
+def test_the_chain_goes_back_to_the_last_that_stands_for_all_before(db: Connection) -> None:
+    assert summaries.chain(db, "agt_ada", head=2, tail=2) == summaries.Chain()
+    rows = [add(db, number, depth=1 if number == 3 else 0) for number in range(1, 10)]
+    add(db, 12, agent="agt_bob")
+    chain = summaries.chain(db, "agt_ada", head=2, tail=3)
+    assert list(chain.head) == rows[2:4]
+    assert list(chain.tail) == rows[6:]
+    assert (chain.left_out, chain.left_out_messages) == (2, 5 + 6)
+    whole = summaries.chain(db, "agt_ada", head=4, tail=8)
+    assert [*whole.head, *whole.tail] == rows[2:]
+    assert (whole.left_out, whole.left_out_messages) == (0, 0)
+
+
+def found(db: Connection, query: str, **filters: object) -> list[Row]:
+    chosen = Filters(**filters)  # type: ignore[arg-type]  # as the test names them
+    kind = SearchKind.SUMMARY
+    numbers = {row for term in parse(query).terms for row in search.rows_of(db, kind, term, 500, filters=chosen)}
+    return list(search.rows(db, kind, sorted(numbers), chosen).values())
+
+
+def test_summaries_are_found_by_words_time_and_agent(db: Connection) -> None:
+    first = add(db, 1, "They drank green tea.")
+    second = add(db, 5, "About teas and 我喜欢猫.", agent="agt_bob")
+    assert [row.id for row in found(db, "tea")] == [first.id, second.id]
+    assert [row.id for row in found(db, "喜欢")] == [second.id]
+    assert [row.id for row in found(db, "tea", agents=["agt_bob"])] == [second.id]
+    assert [row.id for row in found(db, "tea", since=DAY.format(2))] == [first.id, second.id]  # it ends on that day
+    assert [row.id for row in found(db, "tea", since=DAY.format(3))] == [second.id]
+    assert [row.id for row in found(db, "tea", until=DAY.format(2))] == [first.id]  # it began before
+    assert found(db, "tea", until=DAY.format(1)) == []
+    for filters in ({"tags": ["x"]}, {"sessions": ["s"]}, {"workspace": "w"}):
+        assert found(db, "tea", **filters) == []
+    (row,) = found(db, "green")
+    assert (row.kind, row.agent_id, row.created_at) == (SearchKind.SUMMARY, "agt_ada", first.ended_at)
+
+
+def test_the_index_follows_its_table(db: Connection) -> None:
+    add(db, 1, "They drank green tea.")
+    search.rebuild(db)
+    db.execute("INSERT INTO summary_fts(summary_fts) VALUES ('integrity-check')")
+    db.execute("UPDATE archive_summaries SET summary = 'coffee'")
+    assert found(db, "tea") == []
+    assert len(found(db, "coffee")) == 1
+    agents.delete(db, "agt_ada")
+    assert fetch_all(db, "SELECT count(*) FROM archive_summaries")[0][0] == 0
+    db.execute("INSERT INTO summary_fts(summary_fts) VALUES ('integrity-check')")
+    assert found(db, "coffee") == []
+
+
+KEY, PRINT = b"k" * 16, b"f" * 16
+
+
+def row(now: str, **fields: object) -> ImportRow:
+    values: dict[str, object] = {"agent_id": "agt_ada", "positions": (3, 1, 2**63 - 1), **fields}
+    return ImportRow(idempotency=KEY, fingerprint=PRINT, created_at=now, **values)  # type: ignore[arg-type]  # as named
+
+
+def test_an_import_is_found_by_its_key(db: Connection, now: str) -> None:
+    history_imports.insert(db, row(now))
+    assert history_imports.find(db, KEY) == row(now)
+    assert history_imports.find(db, PRINT) is None
+    with pytest.raises(apsw.ConstraintError):
+        history_imports.insert(db, row(now, positions=()))
+    agents.delete(db, "agt_ada")
+    assert history_imports.find(db, KEY) is None
+
+
+def test_an_import_belongs_to_an_agent(db: Connection, now: str) -> None:
+    with pytest.raises(apsw.ConstraintError):
+        history_imports.insert(db, row(now, agent_id="agt_nobody"))
+
+
+def test_the_newest_position_that_is_taken(db: Connection, say: Callable[..., MessageRow]) -> None:
+    def newest(first: int, last: int, agent: str = "agt_ada") -> str | None:
+        return history_imports.newest_between(db, agent, f"{first:019d}", f"{last:019d}")
+
+    assert newest(0, 9) is None
+    say(3)
+    say(5, agent="bob")
+    assert newest(0, 9) == f"{5:019d}"  # another agent's message has the id that belongs to the position
+    assert newest(0, 4) == newest(3, 3) == f"{3:019d}"
+    assert newest(6, 9) is None
+    db.execute("UPDATE messages SET id = 'msg_elsewhere' WHERE agent_id = 'agt_ada'")
+    assert newest(0, 4) == f"{3:019d}"
+    assert newest(0, 4, "agt_bob") is None
+
+
+def test_looking_for_room_scans_nothing(db: Connection) -> None:
+    plan = " ".join(
+        str(detail)
+        for *_, detail in db.execute(
+            "EXPLAIN QUERY PLAN SELECT max(id) FROM messages WHERE id BETWEEN 'msg_1' AND 'msg_2'"
+        )
+    )
+    assert "SEARCH messages USING" in plan

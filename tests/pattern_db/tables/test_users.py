@@ -7,10 +7,11 @@ import pytest
 
 from pattern_db.connection import Connection
 from pattern_db.errors import NotFound
-from pattern_db.tables import users
+from pattern_db.tables import constellations, tokens, users
+from pattern_db.tables.tokens import TokenRow
 from pattern_db.tables.users import UserRow
 
-ROW = UserRow(
+ADA = UserRow(
     id="usr_ann",
     username="ann",
     email="ann@example.org",
@@ -23,27 +24,27 @@ LATER = "2027-01-01T00:00:00.000Z"
 
 
 def test_a_user_comes_back_as_stored(global_db: Connection) -> None:
-    users.create(global_db, ROW)
-    assert users.get(global_db, "usr_ann") == ROW
-    assert users.find(global_db, "ANN") == users.find(global_db, "usr_ann") == ROW
+    users.create(global_db, ADA)
+    assert users.get(global_db, "usr_ann") == ADA
+    assert users.find(global_db, "ANN") == users.find(global_db, "usr_ann") == ADA
     assert [row.username for row in users.list_all(global_db)] == ["ann", "eve", "root"]
 
 
 def test_names_are_unique_in_any_case(global_db: Connection) -> None:
     with pytest.raises(apsw.ConstraintError):
-        users.create(global_db, replace(ROW, username="ROOT"))
+        users.create(global_db, replace(ADA, username="ROOT"))
 
 
 def test_changes(global_db: Connection) -> None:
-    users.create(global_db, ROW)
-    users.set_password(global_db, ROW.id, None, LATER)
-    users.set_admin(global_db, ROW.id, False, LATER)
-    users.set_disabled(global_db, ROW.id, LATER, LATER)
-    assert users.get(global_db, ROW.id) == replace(
-        ROW, password_hash=None, is_admin=False, disabled_at=LATER, updated_at=LATER
+    users.create(global_db, ADA)
+    users.set_password(global_db, ADA.id, None, LATER)
+    users.set_admin(global_db, ADA.id, False, LATER)
+    users.set_disabled(global_db, ADA.id, LATER, LATER)
+    assert users.get(global_db, ADA.id) == replace(
+        ADA, password_hash=None, is_admin=False, disabled_at=LATER, updated_at=LATER
     )
-    users.set_disabled(global_db, ROW.id, None, LATER)
-    assert users.get(global_db, ROW.id).disabled_at is None
+    users.set_disabled(global_db, ADA.id, None, LATER)
+    assert users.get(global_db, ADA.id).disabled_at is None
 
 
 def test_what_is_not_there(global_db: Connection) -> None:
@@ -56,3 +57,104 @@ def test_what_is_not_there(global_db: Connection) -> None:
     ):
         with pytest.raises(NotFound):
             act()
+
+
+TOKEN = TokenRow(
+    id="tok_1",
+    user_id="usr_root",
+    name="laptop",
+    scopes=("read", "chat"),
+    constellation_id="cst_home",
+    created_at="2026-11-21T22:24:40.123Z",
+    expires_at="2027-11-21T22:24:40.123Z",
+)
+HASH = b"\x07" * 32
+
+
+def test_a_token_is_found_by_its_hash(global_db: Connection) -> None:
+    tokens.create(global_db, TOKEN, HASH)
+    assert tokens.find_by_hash(global_db, HASH) == tokens.get(global_db, "tok_1") == TOKEN
+    assert tokens.find_by_hash(global_db, b"\x08" * 32) is None
+
+
+def test_hash_and_user_must_be_right(global_db: Connection) -> None:
+    tokens.create(global_db, TOKEN, HASH)
+    for row, digest in (
+        (replace(TOKEN, id="tok_2"), HASH),
+        (replace(TOKEN, id="tok_2"), b"short"),
+        (replace(TOKEN, id="tok_2", user_id="usr_none"), b"\x08" * 32),
+        (replace(TOKEN, id="tok_2", constellation_id="cst_none"), b"\x08" * 32),
+    ):
+        with pytest.raises(apsw.ConstraintError):
+            tokens.create(global_db, row, digest)
+
+
+def test_revoking_is_for_good_and_remembers_the_first_time(global_db: Connection) -> None:
+    tokens.create(global_db, TOKEN, HASH)
+    tokens.touch(global_db, "tok_1", LATER)
+    tokens.revoke(global_db, "tok_1", LATER)
+    tokens.revoke(global_db, "tok_1", "2028-01-01T00:00:00.000Z")
+    assert tokens.find_by_hash(global_db, HASH) == replace(TOKEN, last_used_at=LATER, revoked_at=LATER)
+    tokens.touch(global_db, "tok_none", LATER)
+    for act in (lambda: tokens.revoke(global_db, "tok_none", LATER), lambda: tokens.get(global_db, "tok_none")):
+        with pytest.raises(NotFound):
+            act()
+
+
+def test_list_by_user(global_db: Connection) -> None:
+    tokens.create(global_db, TOKEN, HASH)
+    other = replace(TOKEN, id="tok_2", user_id="usr_eve", constellation_id=None, created_at=LATER)
+    tokens.create(global_db, other, b"\x08" * 32)
+    assert tokens.list_all(global_db) == [TOKEN, other]
+    assert tokens.list_all(global_db, user_id="usr_eve") == [other]
+
+
+def test_a_constellations_tokens_go_with_it(global_db: Connection) -> None:
+    tokens.create(global_db, TOKEN, HASH)
+    constellations.delete(global_db, "cst_home")
+    assert tokens.list_all(global_db) == []
+
+
+def test_found_by_id_and_name_and_only_by_the_owner(global_db: Connection) -> None:
+    home = constellations.get(global_db, "cst_home")
+    assert constellations.find(global_db, "home") == home
+    assert constellations.find(global_db, "cst_home", owner_id="usr_root") == home
+    for name in ("home", "cst_home"):
+        with pytest.raises(NotFound):
+            constellations.find(global_db, name, owner_id="usr_eve")
+
+
+def test_names_are_unique_for_one_owner_only(global_db: Connection) -> None:
+    home = constellations.get(global_db, "cst_home")
+    with pytest.raises(apsw.ConstraintError):
+        constellations.create(global_db, replace(home, id="cst_2"))
+    eves = replace(home, id="cst_eve", owner_id="usr_eve")
+    constellations.create(global_db, eves)
+    assert constellations.find(global_db, "home", owner_id="usr_eve") == eves
+    with pytest.raises(NotFound, match="give its id"):
+        constellations.find(global_db, "home")
+    assert constellations.find(global_db, "cst_eve") == eves
+    assert constellations.list_all(global_db) == [eves, home]
+    assert constellations.list_all(global_db, owner_id="usr_eve") == [eves]
+
+
+def test_rename_touch_delete(global_db: Connection) -> None:
+    constellations.rename(global_db, "cst_home", "house")
+    constellations.touch(global_db, "cst_home", LATER)
+    row = constellations.find(global_db, "house")
+    assert (row.name, row.last_accessed_at) == ("house", LATER)
+    constellations.delete(global_db, "cst_home")
+    constellations.touch(global_db, "cst_home", LATER)
+    for act in (
+        lambda: constellations.get(global_db, "cst_home"),
+        lambda: constellations.rename(global_db, "cst_home", "x"),
+        lambda: constellations.delete(global_db, "cst_home"),
+    ):
+        with pytest.raises(NotFound):
+            act()
+
+
+def test_an_owner_must_exist(global_db: Connection) -> None:
+    home = constellations.get(global_db, "cst_home")
+    with pytest.raises(apsw.ConstraintError):
+        constellations.create(global_db, replace(home, id="cst_2", owner_id="usr_none"))
