@@ -16,12 +16,21 @@ import trio
 
 from pattern_core.shell.output import Output
 from pattern_core.shell.places import Place
-from pattern_core.shell.settings import READABLE, ShellSettings
+from pattern_core.shell.policy import ShellSettings
 
 PIECE_BYTES = 64 * 1024
 STATUS_BYTES_MAX = 64 * 1024
 DRAIN_S = 0.5  # for the last words of a command that is over
 PATIENCE_S = 1.0  # with a launcher that should have ended everything
+# What programs need of the system. /etc holds other things too, so its files are named one by one.
+_READABLE = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store", "/proc"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld-musl-x86_64.path", "/etc/alternatives"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone", "/etc/os-release"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/ca-certificates", "/etc/mime.types"),
+    *("/etc/hosts", "/etc/resolv.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols"),
+    *("/etc/locale.alias", "/etc/terminfo", "/etc/magic", "/etc/java", "/etc/fonts", "/run/systemd/resolve"),
+)
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
@@ -112,7 +121,7 @@ def _plan(command: str, place: Place, settings: ShellSettings, told: int) -> dic
         "cwd_fd": place.descriptor,
         "status_fd": told,
         "roots": [str(root) for root in place.roots],
-        "readable": [*READABLE, *(str(path) for path in settings.readable)],
+        "readable": [*_READABLE, *(str(path) for path in settings.readable)],
         "network": settings.network,
         "means": list(settings.means),
         "required": required if settings.require_sandbox else [],

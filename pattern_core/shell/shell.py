@@ -17,8 +17,7 @@ from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.shell.child import Ended, run_child
 from pattern_core.shell.output import Output
 from pattern_core.shell.places import Place, open_place
-from pattern_core.shell.policy import verdict
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.policy import ShellSettings, verdict
 
 TIMEOUT_S = 60.0
 TIMEOUT_MAX_S = 600.0

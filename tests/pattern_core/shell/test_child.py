@@ -18,7 +18,7 @@ from pattern_core.shell.child import Ended, confinement, run_child
 from pattern_core.shell.launcher import THREADS_MAX
 from pattern_core.shell.output import Output
 from pattern_core.shell.places import open_place
-from pattern_core.shell.settings import Means, ShellSettings
+from pattern_core.shell.policy import Means, ShellSettings
 from tests.pattern_core.shell.conftest import CONFINED, gone, living, needs_files, needs_network, needs_proc
 
 PATIENCE_S = 60.0
@@ -187,7 +187,7 @@ from pathlib import Path
 from pattern_core.shell.child import run_child
 from pattern_core.shell.output import Output
 from pattern_core.shell.places import open_place
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.policy import ShellSettings
 settings = ShellSettings(roots=[Path({str(root)!r})], grace_s=0.1)
 command = "trap '' TERM; (setsid sleep {mark} &) ; sleep {mark}"
 trio.run(run_child, command, open_place(settings.roots, (), None), settings, Output(), trio.Event())
