@@ -15,7 +15,6 @@ from pathlib import Path
 import trio
 
 from pattern_core.shell.output import Output
-from pattern_core.shell.places import Place
 from pattern_core.shell.policy import ShellSettings
 
 PIECE_BYTES = 64 * 1024
@@ -47,29 +46,25 @@ class Ended:
     refused: str | None
 
 
-async def run_child(command: str, place: Place, settings: ShellSettings, output: Output, stop: trio.Event) -> Ended:
-    """Run the command in the place, whose descriptor is closed, until it ends or `stop` is set. Nothing of it survives
-    this call, however it is left.
+async def run_child(command: str, directory: Path, settings: ShellSettings, output: Output, stop: trio.Event) -> Ended:
+    """Run the command in the directory until it ends or `stop` is set. Nothing of it survives this call, however it is
+    left.
 
     Raises:
-        OSError: the system has no room for another process or descriptor.
+        OSError: the system has no room for another process or descriptor, or the directory is gone.
     """
+    status, told = os.pipe()
     try:
-        status, told = os.pipe()
-    except OSError:
-        os.close(place.descriptor)
-        raise
-    try:
-        plan = _plan(command, place, settings, told)
+        plan = _plan(command, directory, settings, told)
         process = await trio.lowlevel.open_process(
             # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
             [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(plan)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(place.descriptor, told),
+            pass_fds=(told,),
             start_new_session=True,
-            cwd="/",
+            cwd=directory,
             env={},
         )
     except BaseException:
@@ -77,7 +72,6 @@ async def run_child(command: str, place: Place, settings: ShellSettings, output:
         raise
     finally:
         os.close(told)
-        os.close(place.descriptor)
     try:
         await _follow(process, settings, output, stop)
     finally:
@@ -99,18 +93,17 @@ async def run_child(command: str, place: Place, settings: ShellSettings, output:
 
 async def confinement() -> Sequence[str]:
     """What this system can confine of a command: files, network, processes; none if nothing can be run at all."""
-    nowhere = Place(descriptor=os.open("/", os.O_RDONLY | os.O_DIRECTORY), path=Path("/"), roots=())
-    return (await run_child(":", nowhere, ShellSettings(require_sandbox=False), Output(), trio.Event())).confined
+    return (await run_child(":", Path("/"), ShellSettings(require_sandbox=False), Output(), trio.Event())).confined
 
 
-def _plan(command: str, place: Place, settings: ShellSettings, told: int) -> dict[str, object]:
+def _plan(command: str, directory: Path, settings: ShellSettings, told: int) -> dict[str, object]:
     required = ["files"] if settings.network else ["files", "network"]
     return {
         "command": command,
         "shell": _bash(settings.path),
         "environment": {
             "PATH": settings.path,
-            "HOME": str(place.path),
+            "HOME": str(directory),
             "LANG": "C.UTF-8",
             "TERM": "dumb",
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -118,9 +111,8 @@ def _plan(command: str, place: Place, settings: ShellSettings, told: int) -> dic
             "PAGER": "cat",
             "GIT_PAGER": "cat",
         },
-        "cwd_fd": place.descriptor,
         "status_fd": told,
-        "roots": [str(root) for root in place.roots],
+        "roots": [str(root) for root in settings.roots],
         "readable": [*_READABLE, *(str(path) for path in settings.readable)],
         "network": settings.network,
         "means": list(settings.means),
@@ -135,7 +127,7 @@ def _plan(command: str, place: Place, settings: ShellSettings, told: int) -> dic
 
 
 def _bash(path: str) -> str:
-    """The shell whose grammar the commands were read by; the launcher says so if it is not there."""
+    """The shell that runs commands; the launcher says so if it is not there."""
     places = [Path(folder, "bash") for folder in path.split(":") if folder.startswith("/")]
     return str(next((place for place in places if place.is_file()), Path("/bin/bash")))
 
@@ -186,6 +178,6 @@ def _read_status(descriptor: int) -> dict[str, object]:
     os.close(descriptor)
     said: dict[str, object] = {}
     for line in data.splitlines():
-        with suppress(ValueError):
+        with suppress(ValueError, TypeError):
             said.update(json.loads(line))
     return said

@@ -59,8 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     plan = json.loads(arguments[0])
     status = int(plan["status_fd"])
     os.set_inheritable(status, False)
-    os.fchdir(plan["cwd_fd"])
-    os.close(plan["cwd_fd"])
+    plan["roots"] = [os.path.realpath(root) for root in plan["roots"]]
     lifeline = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

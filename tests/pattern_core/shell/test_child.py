@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import trio
 from pattern_core.shell.child import Ended, confinement, run_child
 from pattern_core.shell.launcher import THREADS_MAX
 from pattern_core.shell.output import Output
-from pattern_core.shell.places import open_place
 from pattern_core.shell.policy import Means, ShellSettings
 from tests.pattern_core.shell.conftest import CONFINED, gone, living, needs_files, needs_network, needs_proc
 
@@ -26,9 +24,8 @@ PATIENCE_S = 60.0
 
 async def run(command: str, settings: ShellSettings, *, stop: trio.Event | None = None) -> tuple[Ended, str]:
     output = Output()
-    place = open_place(settings.roots, settings.kept_out, None)
     with trio.fail_after(PATIENCE_S):
-        ended = await run_child(command, place, settings, output, trio.Event() if stop is None else stop)
+        ended = await run_child(command, settings.roots[0], settings, output, trio.Event() if stop is None else stop)
     return ended, output.text()
 
 
@@ -186,11 +183,10 @@ import trio
 from pathlib import Path
 from pattern_core.shell.child import run_child
 from pattern_core.shell.output import Output
-from pattern_core.shell.places import open_place
 from pattern_core.shell.policy import ShellSettings
 settings = ShellSettings(roots=[Path({str(root)!r})], grace_s=0.1)
 command = "trap '' TERM; (setsid sleep {mark} &) ; sleep {mark}"
-trio.run(run_child, command, open_place(settings.roots, (), None), settings, Output(), trio.Event())
+trio.run(run_child, command, settings.roots[0], settings, Output(), trio.Event())
 """
     # Not trio's own way, whose process would end with this task: it is killed here.
     with subprocess.Popen([sys.executable, "-c", program]) as server:  # noqa: ASYNC220 - it is started, not waited for
@@ -230,16 +226,3 @@ async def test_no_descriptor_is_left(settings: ShellSettings) -> None:
     with trio.move_on_after(0.05):
         await run("sleep 5", settings)
     assert len(list(Path("/dev/fd").iterdir())) == before
-
-
-async def test_without_a_free_descriptor_the_place_is_given_back(settings: ShellSettings) -> None:
-    place = open_place(settings.roots, (), None)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-    try:
-        with pytest.raises(OSError, match="Too many open files"):
-            await run_child("ls", place, settings, Output(), trio.Event())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    with pytest.raises(OSError, match="Bad file"):
-        os.fstat(place.descriptor)
