@@ -16,8 +16,7 @@ import trio
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
 from pattern_core.files.disk import check_root
 from pattern_core.ids import Clock, Ids, now_text
-from pattern_core.shell.child import Ended, run_child
-from pattern_core.shell.output import Output
+from pattern_core.shell.child import CommandOutput, Ended, run_child
 from pattern_core.shell.policy import ShellSettings, verdict
 
 TIMEOUT_S = 60.0
@@ -65,7 +64,7 @@ class _Task:
     started_at: str
     began: float
     looked_at: float
-    output: Output
+    output: CommandOutput
     stop: trio.Event = field(default_factory=trio.Event)
     over: trio.Event = field(default_factory=trio.Event)
     ended: Ended | None = None
@@ -143,7 +142,7 @@ class Shell:
         """
         if not 0 < timeout_s <= TIMEOUT_MAX_S:
             raise InvalidInput(f"`timeout` is between 0 and {TIMEOUT_MAX_S:.0f} seconds; spawn what takes longer")
-        task = await self._start(command, agent_id, directory, Output(), is_spawned=False)
+        task = await self._start(command, agent_id, directory, CommandOutput(), is_spawned=False)
         try:
             with trio.move_on_after(timeout_s):
                 await task.over.wait()
@@ -173,7 +172,7 @@ class Shell:
             Overloaded: too many commands run already.
             Unavailable: the constellation is about to rest.
         """
-        output = Output(head_bytes=SPAWNED_HEAD_BYTES, tail_bytes=SPAWNED_TAIL_BYTES)
+        output = CommandOutput(head_bytes=SPAWNED_HEAD_BYTES, tail_bytes=SPAWNED_TAIL_BYTES)
         return self._view(await self._start(command, agent_id, directory, output, is_spawned=True))
 
     def output(self, task_id: str, *, agent_id: str, since: int = 0) -> tuple[str, int, int]:
@@ -213,7 +212,7 @@ class Shell:
         return [self._view(task) for task in found]
 
     async def _start(
-        self, command: str, agent_id: str, directory: str | None, output: Output, *, is_spawned: bool
+        self, command: str, agent_id: str, directory: str | None, output: CommandOutput, *, is_spawned: bool
     ) -> _Task:
         if not command.strip():
             raise InvalidInput("`command` is empty; name what to run")

@@ -13,8 +13,7 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.shell.child import run_child
-from pattern_core.shell.output import Output
+from pattern_core.shell.child import CommandOutput, run_child
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.shell.shell import Shell, working_directory
 from pattern_core.testing.clock import StoppedClock
@@ -232,7 +231,7 @@ def test_no_name_leads_out_of_the_roots(root: Path) -> None:
 @needs_files
 async def test_a_directory_that_becomes_a_link_leads_nowhere(settings: ShellSettings, root: Path) -> None:
     (root / "src").symlink_to(root.parent / "secret")
-    output = Output()
+    output = CommandOutput()
     await run_child("cat key; ls", root / "src", settings, output, trio.Event())
     assert "hunter2" not in output.text()
     assert output.text().count("Permission denied") == 2
