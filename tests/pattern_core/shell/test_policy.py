@@ -9,8 +9,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pattern_core.shell.policy import COMMAND_CHARS_MAX, NETWORK, READERS, ShellSettings, verdict
+from pattern_core.shell.policy import COMMAND_CHARS_MAX, NETWORK, READERS, ShellSettings, _plain, verdict
 
 DEFAULT = ShellSettings()
 # Control characters stand in the file as their Unicode pictures, U+00A0 as an open box.
@@ -164,7 +166,7 @@ def state(directory: Path) -> Mapping[Path, bytes]:
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def run(line: str, directory: Path) -> None:
+def run(line: str, directory: Path, *, timeout_s: float = 5.0) -> None:
     """Run the line as the shell does, without its sandbox."""
     environment = {
         "PATH": DEFAULT.path,
@@ -174,7 +176,7 @@ def run(line: str, directory: Path) -> None:
         "TMPDIR": str(directory),
     }
     subprocess.run(
-        ["timeout", "2", "bash", "--norc", "--noprofile", "-c", line],
+        ["timeout", str(timeout_s), "bash", "--norc", "--noprofile", "-c", line],
         cwd=directory,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -207,8 +209,19 @@ def test_no_option_that_runs_without_a_question_changes_anything(program: str, t
     lines = [f"{program} {option} {rest}" for option, rest in product(options, ("f p", "p", ""))]
     judged = [line for line in lines if verdict(line, DEFAULT).action == "run"]
     assert judged
-    run("\n".join(f"{line} &" for line in judged) + "\nwait", trap)
+    run("\n".join(f"{line} &" for line in judged) + "\nwait", trap, timeout_s=1.0)
     assert state(trap) == before
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("ab=-,.:/@%+'\" \té中$*~#\\|", max_size=8))
+def test_bash_reads_a_plain_line_as_we_do(rest: str) -> None:
+    line = f"printf '%s\\0' 'begin' {rest}"
+    commands = _plain(line)
+    if commands is not None and len(commands) == 1:
+        environment = {"LANG": "C.UTF-8", "PATH": DEFAULT.path}
+        done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, check=True)
+        assert commands[0][2:] == done.stdout.decode().removesuffix("\0").split("\0")
 
 
 @pytest.mark.parametrize("command", RUN)
@@ -228,21 +241,21 @@ def test_the_reason_names_the_command_that_decides() -> None:
 
 
 def test_what_is_allowed_runs_without_a_question() -> None:
-    settings = ShellSettings(allow=["git commit", "make", ""])
+    own = ShellSettings(allow=["git commit", "make", ""])
     for command in ("git commit -m 'x y'", "make test | tail -n 5"):
-        assert verdict(command, settings).action == "run", command
+        assert verdict(command, own).action == "run", command
     for command in ("git push", "git", "make; rm a", "make $x", "./make", "make | sh", "'git commit' a"):
-        assert verdict(command, settings).action == "ask", command
+        assert verdict(command, own).action == "ask", command
 
 
 def test_what_is_denied_never_runs() -> None:
-    settings = ShellSettings(deny=["git push", "ls", ">", ""], allow=["ls", "git"])
+    own = ShellSettings(deny=["git push", "ls", ">", ""], allow=["ls", "git"])
     for command in ("git push", "cat a | ls", "true; git  push", "env /usr/bin/git push", "g''it pu\\sh", "rm a >b"):
-        assert verdict(command, settings).action == "refuse", command
-    assert verdict("ls", settings).reason == "This server does not run `ls`."
-    assert verdict("git fetch", settings).action == "run"
-    assert verdict("cat ls", settings).action == "run"
-    assert verdict("grep 'git push' a", settings).action == "run"
+        assert verdict(command, own).action == "refuse", command
+    assert verdict("ls", own).reason == "This server does not run `ls`."
+    assert verdict("git fetch", own).action == "run"
+    assert verdict("cat ls", own).action == "run"
+    assert verdict("grep 'git push' a", own).action == "run"
 
 
 def test_where_there_is_no_network_nobody_is_asked_for_it() -> None:
