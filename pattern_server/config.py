@@ -26,7 +26,7 @@ from pattern_core.limits import Limits
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.policy import ShellSettings
 from pattern_server.mcp_config import McpServersConfig, mcp_settings
 from pattern_server.web_config import WebConfig
 

@@ -283,19 +283,19 @@ def _patched(call: ast.Call, ours: set[str]) -> str | None:
 
 
 def untested_names(code: Code) -> Iterator[Breach]:
-    """Every function of a room that other rooms call is named in the room's own tests."""
+    """Every function of a room that other rooms call is named in the room's own tests, or at the package's root."""
     modules = {source.name: source for source in code.sources}
     named: dict[str, set[str]] = defaultdict(set)
     for test in code.tests:
-        package_and_room = test.path.split("/")[1:3]
-        room = "/".join(package_and_room).replace("/test_", "/")
-        named[room.removesuffix(".py")] |= _identifiers(test)
+        package, *rest = test.path.split("/")[1:]
+        named[f"{package}/{rest[0]}" if rest[1:] else package] |= _identifiers(test)
     used = {pair for source in code.sources for pair in _used(source, modules)}
     for module, name in sorted(used):
         source = modules[module]
-        room = room_of(source.path).removesuffix(".py")
+        room = room_of(source.path)
+        is_named = name in named[room] | named[room.partition("/")[0]]
         is_defined = any(isinstance(node, Function) and node.name == name for node in source.tree.body)
-        if is_defined and not name.startswith("_") and name not in named[room]:
+        if is_defined and not name.startswith("_") and not is_named:
             yield Breach(f"{module}.{name}", f"{module}.{name} is called by other rooms and named by no test of {room}")
 
 

@@ -45,7 +45,6 @@ RULES = (
         ),
         "HTTP clients",
     ),
-    Rule(("tree_sitter", "tree_sitter_bash"), ("pattern_core/shell/",), "one room reads commands"),
     Rule(("pint",), ("pattern_core/calculator/units.py",), "one file knows the units"),
     Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
     Rule(("jsonschema",), ("pattern_core/mcp_servers/",), "our own tools are checked by pydantic"),

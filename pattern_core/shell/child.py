@@ -1,9 +1,10 @@
-"""One command under way: started, read, stopped and waited for, all within one task."""
+"""One command under way, within one task: started, read into a bounded output, stopped and waited for."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,15 +15,74 @@ from pathlib import Path
 
 import trio
 
-from pattern_core.shell.output import Output
-from pattern_core.shell.places import Place
-from pattern_core.shell.settings import READABLE, ShellSettings
+from pattern_core.shell.policy import ShellSettings
 
+HEAD_BYTES = 8 * 1024
+TAIL_BYTES = 24 * 1024
 PIECE_BYTES = 64 * 1024
 STATUS_BYTES_MAX = 64 * 1024
 DRAIN_S = 0.5  # for the last words of a command that is over
 PATIENCE_S = 1.0  # with a launcher that should have ended everything
+# What programs need of the system. /etc holds other things too, so its files are named one by one.
+_READABLE = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store", "/proc"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld-musl-x86_64.path", "/etc/alternatives"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone", "/etc/os-release"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/ca-certificates", "/etc/mime.types"),
+    *("/etc/hosts", "/etc/resolv.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols"),
+    *("/etc/locale.alias", "/etc/terminfo", "/etc/magic", "/etc/java", "/etc/fonts", "/run/systemd/resolve"),
+)
+_TERMINAL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+class CommandOutput:
+    """Bytes as they come, of which the first `head_bytes` and the last `tail_bytes` are kept; `total` counts all."""
+
+    def __init__(self, *, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
+        self.total = 0
+        self._head_max = head_bytes
+        self._tail_max = tail_bytes
+        self._head = bytearray()
+        self._tail = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Take bytes in."""
+        self.total += len(data)
+        room = self._head_max - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > 2 * self._tail_max:  # cut rarely, since cutting copies
+            del self._tail[: -self._tail_max]
+
+    @property
+    def left_out(self) -> int:
+        """How many bytes in the middle are not shown."""
+        return max(0, self.total - self._head_max - self._tail_max)
+
+    def text(self) -> str:
+        """What is kept, with a line in the place of what is not."""
+        tail = bytes(self._tail[-self._tail_max :])
+        if not self.left_out:
+            return readable(bytes(self._head) + tail)
+        return f"{readable(bytes(self._head))}\n[… {self.left_out} bytes left out …]\n{readable(tail)}"
+
+    def since(self, position: int) -> tuple[str, int]:
+        """What came after the first `position` bytes, as far as it is kept; and how many bytes of it are lost."""
+        kept = bytes(self._head) + bytes(self._tail[-self._tail_max :])
+        if not self.left_out:
+            return readable(kept[position:]), 0
+        tail_from = self.total - self._tail_max
+        if position >= tail_from:
+            return readable(kept[self._head_max + position - tail_from :]), 0
+        return readable(kept[self._head_max :]), tail_from - position
+
+
+def readable(data: bytes) -> str:
+    """Bytes as text: what is no UTF-8 is replaced; colours and other commands to a terminal are taken out."""
+    text = _TERMINAL.sub("", data.decode("utf-8", "replace"))
+    return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,29 +98,27 @@ class Ended:
     refused: str | None
 
 
-async def run_child(command: str, place: Place, settings: ShellSettings, output: Output, stop: trio.Event) -> Ended:
-    """Run the command in the place, whose descriptor is closed, until it ends or `stop` is set. Nothing of it survives
-    this call, however it is left.
+async def run_child(
+    command: str, directory: Path, settings: ShellSettings, output: CommandOutput, stop: trio.Event
+) -> Ended:
+    """Run the command in the directory until it ends or `stop` is set. Nothing of it survives this call, however it is
+    left.
 
     Raises:
-        OSError: the system has no room for another process or descriptor.
+        OSError: the system has no room for another process or descriptor, or the directory is gone.
     """
+    status, told = os.pipe()
     try:
-        status, told = os.pipe()
-    except OSError:
-        os.close(place.descriptor)
-        raise
-    try:
-        plan = _plan(command, place, settings, told)
+        plan = _plan(command, directory, settings, told)
         process = await trio.lowlevel.open_process(
             # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
             [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(plan)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(place.descriptor, told),
+            pass_fds=(told,),
             start_new_session=True,
-            cwd="/",
+            cwd=directory,
             env={},
         )
     except BaseException:
@@ -68,7 +126,6 @@ async def run_child(command: str, place: Place, settings: ShellSettings, output:
         raise
     finally:
         os.close(told)
-        os.close(place.descriptor)
     try:
         await _follow(process, settings, output, stop)
     finally:
@@ -90,18 +147,19 @@ async def run_child(command: str, place: Place, settings: ShellSettings, output:
 
 async def confinement() -> Sequence[str]:
     """What this system can confine of a command: files, network, processes; none if nothing can be run at all."""
-    nowhere = Place(descriptor=os.open("/", os.O_RDONLY | os.O_DIRECTORY), path=Path("/"), roots=())
-    return (await run_child(":", nowhere, ShellSettings(require_sandbox=False), Output(), trio.Event())).confined
+    return (
+        await run_child(":", Path("/"), ShellSettings(require_sandbox=False), CommandOutput(), trio.Event())
+    ).confined
 
 
-def _plan(command: str, place: Place, settings: ShellSettings, told: int) -> dict[str, object]:
+def _plan(command: str, directory: Path, settings: ShellSettings, told: int) -> dict[str, object]:
     required = ["files"] if settings.network else ["files", "network"]
     return {
         "command": command,
         "shell": _bash(settings.path),
         "environment": {
             "PATH": settings.path,
-            "HOME": str(place.path),
+            "HOME": str(directory),
             "LANG": "C.UTF-8",
             "TERM": "dumb",
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -109,10 +167,9 @@ def _plan(command: str, place: Place, settings: ShellSettings, told: int) -> dic
             "PAGER": "cat",
             "GIT_PAGER": "cat",
         },
-        "cwd_fd": place.descriptor,
         "status_fd": told,
-        "roots": [str(root) for root in place.roots],
-        "readable": [*READABLE, *(str(path) for path in settings.readable)],
+        "roots": [str(root) for root in settings.roots],
+        "readable": [*_READABLE, *(str(path) for path in settings.readable)],
         "network": settings.network,
         "means": list(settings.means),
         "required": required if settings.require_sandbox else [],
@@ -126,12 +183,12 @@ def _plan(command: str, place: Place, settings: ShellSettings, told: int) -> dic
 
 
 def _bash(path: str) -> str:
-    """The shell whose grammar the commands were read by; the launcher says so if it is not there."""
+    """The shell that runs commands; the launcher says so if it is not there."""
     places = [Path(folder, "bash") for folder in path.split(":") if folder.startswith("/")]
     return str(next((place for place in places if place.is_file()), Path("/bin/bash")))
 
 
-async def _follow(process: trio.Process, settings: ShellSettings, output: Output, stop: trio.Event) -> None:
+async def _follow(process: trio.Process, settings: ShellSettings, output: CommandOutput, stop: trio.Event) -> None:
     """Read what it prints until it is over; tell it to end when `stop` is set."""
     read = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -143,7 +200,7 @@ async def _follow(process: trio.Process, settings: ShellSettings, output: Output
         nursery.cancel_scope.cancel()
 
 
-async def _copy(process: trio.Process, output: Output, read: trio.Event) -> None:
+async def _copy(process: trio.Process, output: CommandOutput, read: trio.Event) -> None:
     if process.stdout is not None:
         while data := await process.stdout.receive_some(PIECE_BYTES):
             output.add(bytes(data))
@@ -177,6 +234,6 @@ def _read_status(descriptor: int) -> dict[str, object]:
     os.close(descriptor)
     said: dict[str, object] = {}
     for line in data.splitlines():
-        with suppress(ValueError):
+        with suppress(ValueError, TypeError):
             said.update(json.loads(line))
     return said

@@ -30,6 +30,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+TYPE_CHECKING = False  # loading `typing` would take a tenth of the time in which a command starts
+if TYPE_CHECKING:
+    from typing import Any
+
 POLL_S = 0.1  # between two looks at the number of processes
 END_S = 2.0  # for killed processes to be gone
 REFUSED = 125
@@ -57,16 +61,15 @@ class Refused(Exception):
 def main(arguments: Sequence[str]) -> int:
     """Run the plan's command and return the exit code: its own, or 128 and the signal that ended it."""
     plan = json.loads(arguments[0])
-    status = int(plan["status_fd"])
+    status = plan["status_fd"]
     os.set_inheritable(status, False)
-    os.fchdir(plan["cwd_fd"])
-    os.close(plan["cwd_fd"])
+    plan["roots"] = [os.path.realpath(root) for root in plan["roots"]]
     lifeline = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     libc = ctypes.CDLL(None, use_errno=True)
-    has_namespaces = "namespaces" in plan["means"] and _unshare(libc, network=bool(plan["network"]))
+    has_namespaces = "namespaces" in plan["means"] and _unshare(libc, network=plan["network"])
     if not has_namespaces:
         _prctl(libc, _PR_SET_CHILD_SUBREAPER, 1)
     waker, woken = os.pipe()
@@ -83,10 +86,10 @@ def main(arguments: Sequence[str]) -> int:
 class _Watch:
     """This process while the command runs."""
 
-    def __init__(self, plan: Mapping[str, object], child: int, *, has_namespaces: bool) -> None:
-        self._grace_s = float(str(plan["grace_s"]))
-        self._processes_max = int(str(plan["processes"]))
-        self._status = int(str(plan["status_fd"]))
+    def __init__(self, plan: Mapping[str, Any], child: int, *, has_namespaces: bool) -> None:
+        self._grace_s = plan["grace_s"]
+        self._processes_max = plan["processes"]
+        self._status = plan["status_fd"]
         self._child = child
         self._has_namespaces = has_namespaces
         self._code: int | None = None
@@ -195,9 +198,9 @@ def _threads_of_user() -> int:
     return count
 
 
-def _begin(libc: ctypes.CDLL, plan: Mapping[str, object], lifeline: int, *, has_namespaces: bool) -> int:
+def _begin(libc: ctypes.CDLL, plan: Mapping[str, Any], lifeline: int, *, has_namespaces: bool) -> int:
     """In the first process of the command: confine it, run it, and wait for its end; returns the exit code."""
-    status = int(str(plan["status_fd"]))
+    status = plan["status_fd"]
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)
     if select.select([lifeline], [], [], 0)[0]:  # too late: the server is gone, and who started this may be too
@@ -208,13 +211,13 @@ def _begin(libc: ctypes.CDLL, plan: Mapping[str, object], lifeline: int, *, has_
     try:
         temporary = None
         if has_namespaces:
-            temporary = _cover(libc, _texts(plan["roots"]), network=bool(plan["network"]))
+            temporary = _cover(libc, plan["roots"], network=plan["network"])
         confined = _confine(libc, plan, temporary, has_namespaces=has_namespaces)
         _tell(status, {"confined": confined})
     except (Refused, OSError) as error:
         _tell(status, {"refused": str(error)})
         return REFUSED
-    environment = {**dict(plan["environment"]), "TMPDIR": temporary or str(Path.cwd())}  # type: ignore[call-overload]  # JSON
+    environment = {**plan["environment"], "TMPDIR": temporary or str(Path.cwd())}
     if not has_namespaces:
         return _execute(plan, environment, has_namespaces=False)
     command = os.fork()
@@ -234,13 +237,13 @@ def _hand_on(number: int, _frame: object) -> None:
         os.kill(-1, number)  # everybody in the namespace but this process
 
 
-def _execute(plan: Mapping[str, object], environment: Mapping[str, str], *, has_namespaces: bool) -> int:
+def _execute(plan: Mapping[str, Any], environment: Mapping[str, str], *, has_namespaces: bool) -> int:
     """Become the command."""
     bounds = {
-        resource.RLIMIT_CPU: int(str(plan["cpu_s"])),
-        resource.RLIMIT_AS: int(str(plan["memory_bytes"])),
-        resource.RLIMIT_FSIZE: int(str(plan["file_bytes"])),
-        resource.RLIMIT_NOFILE: int(str(plan["open_files"])),
+        resource.RLIMIT_CPU: plan["cpu_s"],
+        resource.RLIMIT_AS: plan["memory_bytes"],
+        resource.RLIMIT_FSIZE: plan["file_bytes"],
+        resource.RLIMIT_NOFILE: plan["open_files"],
         resource.RLIMIT_CORE: 0,
     }
     # In a namespace only what runs there counts, elsewhere all that the user runs.
@@ -251,11 +254,11 @@ def _execute(plan: Mapping[str, object], environment: Mapping[str, str], *, has_
     # Python ignores these two; programs expect that they end them.
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    shell = str(plan["shell"])
+    shell = plan["shell"]
     try:
-        os.execve(shell, [shell, "--norc", "--noprofile", "-c", str(plan["command"])], dict(environment))
+        os.execve(shell, [shell, "--norc", "--noprofile", "-c", plan["command"]], dict(environment))
     except OSError as error:
-        _tell(int(str(plan["status_fd"])), {"refused": f"{shell} cannot be started: {error.strerror}"})
+        _tell(plan["status_fd"], {"refused": f"{shell} cannot be started: {error.strerror}"})
         return REFUSED
 
 
@@ -297,9 +300,7 @@ def _cover(libc: ctypes.CDLL, roots: Sequence[str], *, network: bool) -> str | N
     return next((place for place in ("/tmp", "/dev/shm") if place in covered), None)
 
 
-def _confine(
-    libc: ctypes.CDLL, plan: Mapping[str, object], temporary: str | None, *, has_namespaces: bool
-) -> list[str]:
+def _confine(libc: ctypes.CDLL, plan: Mapping[str, Any], temporary: str | None, *, has_namespaces: bool) -> list[str]:
     """Give up every right that the command shall not have. What is confined: files, network, processes.
 
     Raises:
@@ -308,18 +309,18 @@ def _confine(
     confined = ["processes"] if has_namespaces else []
     is_offline = has_namespaces and not plan["network"]
     _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)
-    if "landlock" in _texts(plan["means"]):
+    if "landlock" in plan["means"]:
         version = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
         if version >= 1:
-            wanted = dict.fromkeys((*_texts(plan["roots"]), *([temporary] if temporary else [])), True)
-            wanted.update({path: False for path in _texts(plan["readable"]) if path not in wanted})
+            wanted = dict.fromkeys((*plan["roots"], *([temporary] if temporary else [])), True)
+            wanted.update({path: False for path in plan["readable"] if path not in wanted})
             # Without a network there is still the machine's own address, within the namespace.
             _landlock(libc, version, wanted, forbid_tcp=not plan["network"] and not has_namespaces)
             confined.append("files")
             is_offline = is_offline or (version >= 4 and not plan["network"])
     if is_offline:
         confined.append("network")
-    missing = [name for name in _texts(plan["required"]) if name not in confined]
+    missing = [name for name in plan["required"] if name not in confined]
     if missing:
         raise Refused(f"this system cannot confine {' and '.join(missing)}")
     for capability in range(_CAPABILITIES):
@@ -360,10 +361,6 @@ def _checked(result: int) -> int:
 def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:
     if hasattr(libc, "prctl"):
         libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
-
-
-def _texts(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []
 
 
 def _code_of(ended: int) -> int:

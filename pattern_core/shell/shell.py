@@ -6,19 +6,18 @@ constellation, and a caller that is cancelled leaves at once while its command i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from pathlib import Path
 
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
+from pattern_core.files.disk import check_root
 from pattern_core.ids import Clock, Ids, now_text
-from pattern_core.shell.child import Ended, run_child
-from pattern_core.shell.output import Output
-from pattern_core.shell.places import Place, open_place
-from pattern_core.shell.policy import verdict
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.child import CommandOutput, Ended, run_child
+from pattern_core.shell.policy import ShellSettings, verdict
 
 TIMEOUT_S = 60.0
 TIMEOUT_MAX_S = 600.0
@@ -65,12 +64,41 @@ class _Task:
     started_at: str
     began: float
     looked_at: float
-    output: Output
+    output: CommandOutput
     stop: trio.Event = field(default_factory=trio.Event)
     over: trio.Event = field(default_factory=trio.Event)
     ended: Ended | None = None
     took: float = 0.0
     is_spawned: bool = False
+
+
+def working_directory(settings: ShellSettings, directory: str | None) -> Path:
+    """Return the real path of the directory in which a command shall run. Blocks: call it on a thread.
+
+    A relative name is meant below the first root, and no name means that root. Links are followed as long as they stay
+    within the roots. A command may exchange a directory for a link afterwards; then the next one starts outside, where
+    the sandbox lets it open nothing.
+
+    Raises:
+        PermissionDenied: no root is configured, or the directory is below none.
+        InvalidInput: a root is not usable, or the name is none.
+        NotFound: there is no such directory.
+    """
+    if not settings.roots:
+        raise PermissionDenied(
+            "the shell has no directory to work in; an administrator names one in pattern.toml, as"
+            ' roots = ["/srv/work"] in the section [shell]'
+        )
+    roots = [check_root(str(root), allowed=None, kept_out=settings.kept_out) for root in settings.roots]
+    name = directory or "."
+    if "\0" in name:
+        raise InvalidInput("the name of a directory holds no NUL")
+    real = Path(os.path.realpath(roots[0] / name))
+    if not any(real.is_relative_to(root) for root in roots):
+        raise PermissionDenied(f"{name} is not below {', '.join(str(root) for root in roots)}; commands run only there")
+    if not real.is_dir():
+        raise NotFound(f"there is no directory {name}")
+    return real
 
 
 class Shell:
@@ -114,7 +142,7 @@ class Shell:
         """
         if not 0 < timeout_s <= TIMEOUT_MAX_S:
             raise InvalidInput(f"`timeout` is between 0 and {TIMEOUT_MAX_S:.0f} seconds; spawn what takes longer")
-        task = await self._start(command, agent_id, directory, Output(), is_spawned=False)
+        task = await self._start(command, agent_id, directory, CommandOutput(), is_spawned=False)
         try:
             with trio.move_on_after(timeout_s):
                 await task.over.wait()
@@ -144,7 +172,7 @@ class Shell:
             Overloaded: too many commands run already.
             Unavailable: the constellation is about to rest.
         """
-        output = Output(head_bytes=SPAWNED_HEAD_BYTES, tail_bytes=SPAWNED_TAIL_BYTES)
+        output = CommandOutput(head_bytes=SPAWNED_HEAD_BYTES, tail_bytes=SPAWNED_TAIL_BYTES)
         return self._view(await self._start(command, agent_id, directory, output, is_spawned=True))
 
     def output(self, task_id: str, *, agent_id: str, since: int = 0) -> tuple[str, int, int]:
@@ -184,31 +212,28 @@ class Shell:
         return [self._view(task) for task in found]
 
     async def _start(
-        self, command: str, agent_id: str, directory: str | None, output: Output, *, is_spawned: bool
+        self, command: str, agent_id: str, directory: str | None, output: CommandOutput, *, is_spawned: bool
     ) -> _Task:
         if not command.strip():
             raise InvalidInput("`command` is empty; name what to run")
         judged = verdict(command, self.settings)
         if judged.action == "refuse":
             raise PermissionDenied(judged.reason)
-        settings = self.settings
-        place = await trio.to_thread.run_sync(partial(open_place, settings.roots, settings.kept_out, directory))
-        # From here to the child's task nothing waits, so that the descriptor always finds its owner.
-        with place.closed_unless_taken() as taken:
-            nursery = self._admit()
-            now = trio.current_time()
-            task = _Task(
-                id=self._ids.new("task"),
-                agent_id=agent_id,
-                command=command,
-                started_at=now_text(self._clock),
-                began=now,
-                looked_at=now,
-                output=output,
-                is_spawned=is_spawned,
-            )
-            self._tasks[task.id] = task
-            nursery.start_soon(self._live, task, taken(), name=f"shell {task.id}")
+        place = await trio.to_thread.run_sync(working_directory, self.settings, directory)
+        nursery = self._admit()
+        now = trio.current_time()
+        task = _Task(
+            id=self._ids.new("task"),
+            agent_id=agent_id,
+            command=command,
+            started_at=now_text(self._clock),
+            began=now,
+            looked_at=now,
+            output=output,
+            is_spawned=is_spawned,
+        )
+        self._tasks[task.id] = task
+        nursery.start_soon(self._live, task, place, name=f"shell {task.id}")
         return task
 
     def _admit(self) -> trio.Nursery:
@@ -224,10 +249,10 @@ class Shell:
             del self._tasks[task.id]
         return self._nursery
 
-    async def _live(self, task: _Task, place: Place) -> None:
+    async def _live(self, task: _Task, directory: Path) -> None:
         """The whole life of one child."""
         try:
-            task.ended = await run_child(task.command, place, self.settings, task.output, task.stop)
+            task.ended = await run_child(task.command, directory, self.settings, task.output, task.stop)
         except OSError as error:  # no room for a process: that harms this command only
             reason = f"the system refuses another process ({error.strerror})"
             task.ended = Ended(code=None, stopped=None, confined=(), refused=reason)

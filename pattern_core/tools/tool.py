@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pattern_core.memory.sharing import Sharing
     from pattern_core.memory.store import Cause, MemoryStore
     from pattern_core.search import SearchRequest, SearchResult
-    from pattern_core.shell.settings import ShellSettings
+    from pattern_core.shell.policy import ShellSettings
     from pattern_core.shell.shell import Shell
     from pattern_core.tools.results import Results
     from pattern_core.web.policy import WebSettings

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Annotated, Literal, assert_never
 
 from pattern_core.errors import Unavailable
-from pattern_core.shell.policy import verdict
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.policy import ShellSettings, verdict
 from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Finished, TaskView
 from pattern_core.shell.shell import Shell as ShellService
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
@@ -26,7 +25,7 @@ def consent(arguments: Mapping[str, object], settings: ShellSettings | None = No
     What is refused is not asked for: the call itself says why.
     """
     command = arguments.get("command")
-    if arguments.get("op") not in ("execute", "spawn") or not isinstance(command, str):
+    if arguments.get("op") not in ("execute", "spawn") or not isinstance(command, str) or not command.strip():
         return None
     judged = verdict(command, settings or ShellSettings())
     return judged.reason if judged.action == "ask" else None
@@ -51,7 +50,7 @@ async def shell(
     since: Annotated[int, "For output: go on after so many bytes, as the last answer said."] = 0,
 ) -> dict[str, object]:
     """Run commands in a sandbox. Each starts anew in the same directory; what takes minutes is spawned. Commands that
-    change something may need a person's consent, and what cannot be read from the command line itself is refused.
+    change something may need a person's consent; a single program that only reads, or several joined by |, need none.
     """
     service = _service(context)
     agent_id = context.agent_id

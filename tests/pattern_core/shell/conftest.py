@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from pattern_core.shell.child import confinement
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.policy import ShellSettings
 
 CONFINED = trio.run(confinement)
 """What the system that runs the tests can confine."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,24 +10,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import hypothesis
 import pytest
 import trio
+from hypothesis import strategies as st
 
-from pattern_core.shell.child import Ended, confinement, run_child
+from pattern_core.shell.child import CommandOutput, Ended, confinement, readable, run_child
 from pattern_core.shell.launcher import THREADS_MAX
-from pattern_core.shell.output import Output
-from pattern_core.shell.places import open_place
-from pattern_core.shell.settings import Means, ShellSettings
+from pattern_core.shell.policy import Means, ShellSettings
 from tests.pattern_core.shell.conftest import CONFINED, gone, living, needs_files, needs_network, needs_proc
 
 PATIENCE_S = 60.0
 
 
 async def run(command: str, settings: ShellSettings, *, stop: trio.Event | None = None) -> tuple[Ended, str]:
-    output = Output()
-    place = open_place(settings.roots, settings.kept_out, None)
+    output = CommandOutput()
     with trio.fail_after(PATIENCE_S):
-        ended = await run_child(command, place, settings, output, trio.Event() if stop is None else stop)
+        ended = await run_child(command, settings.roots[0], settings, output, trio.Event() if stop is None else stop)
     return ended, output.text()
 
 
@@ -184,13 +182,11 @@ async def test_killing_the_server_ends_its_commands(settings: ShellSettings, roo
     program = f"""
 import trio
 from pathlib import Path
-from pattern_core.shell.child import run_child
-from pattern_core.shell.output import Output
-from pattern_core.shell.places import open_place
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.child import CommandOutput, run_child
+from pattern_core.shell.policy import ShellSettings
 settings = ShellSettings(roots=[Path({str(root)!r})], grace_s=0.1)
 command = "trap '' TERM; (setsid sleep {mark} &) ; sleep {mark}"
-trio.run(run_child, command, open_place(settings.roots, (), None), settings, Output(), trio.Event())
+trio.run(run_child, command, settings.roots[0], settings, CommandOutput(), trio.Event())
 """
     # Not trio's own way, whose process would end with this task: it is killed here.
     with subprocess.Popen([sys.executable, "-c", program]) as server:  # noqa: ASYNC220 - it is started, not waited for
@@ -232,14 +228,53 @@ async def test_no_descriptor_is_left(settings: ShellSettings) -> None:
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-async def test_without_a_free_descriptor_the_place_is_given_back(settings: ShellSettings) -> None:
-    place = open_place(settings.roots, (), None)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-    try:
-        with pytest.raises(OSError, match="Too many open files"):
-            await run_child("ls", place, settings, Output(), trio.Event())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    with pytest.raises(OSError, match="Bad file"):
-        os.fstat(place.descriptor)
+async def test_a_directory_that_is_gone_leaves_no_descriptor(settings: ShellSettings, root: Path) -> None:
+    before = len(list(Path("/dev/fd").iterdir()))
+    with pytest.raises(FileNotFoundError):
+        await run_child("ls", root / "gone", settings, CommandOutput(), trio.Event())
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+def test_little_is_kept_whole() -> None:
+    output = CommandOutput(head_bytes=4, tail_bytes=4)
+    for piece in (b"ab", b"cd", b"ef", b"gh"):
+        output.add(piece)
+    assert (output.text(), output.total, output.left_out) == ("abcdefgh", 8, 0)
+
+
+def test_much_keeps_its_beginning_and_end() -> None:
+    output = CommandOutput(head_bytes=4, tail_bytes=4)
+    output.add(b"0123456789abcdef")
+    assert (output.text(), output.left_out) == ("0123\n[… 8 bytes left out …]\ncdef", 8)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(st.lists(st.binary(min_size=1, max_size=9), max_size=30))
+def test_memory_is_bounded_and_the_ends_are_right(pieces: list[bytes]) -> None:
+    output = CommandOutput(head_bytes=5, tail_bytes=7)
+    for piece in pieces:
+        output.add(piece)
+    whole = b"".join(pieces)
+    assert len(output._head) <= 5
+    assert len(output._tail) <= 2 * 7 + 9
+    assert output.left_out == max(0, len(whole) - 12)
+    assert output.text().startswith(readable(whole[:5])) or len(whole) <= 12
+    if output.left_out:
+        assert output.text().endswith(readable(whole[-7:]))
+
+
+def test_reading_goes_on_where_it_was() -> None:
+    output = CommandOutput(head_bytes=4, tail_bytes=4)
+    output.add(b"01234567")
+    assert output.since(0) == ("01234567", 0)
+    assert output.since(6) == ("67", 0)
+    output.add(b"89abcdef")
+    assert output.since(13) == ("def", 0)
+    assert output.since(8) == ("cdef", 4)  # 8 to 11 are lost
+    assert output.since(99) == ("", 0)
+
+
+def test_terminals_commands_are_taken_out() -> None:
+    data = b"\x1b[31mred\x1b[0m\x1b]0;title\x07 \xff\x00\r\nline\rover\x1b(B"
+    assert readable(data).startswith("red �\nline\nover")
+    assert "\x1b" not in readable(data)

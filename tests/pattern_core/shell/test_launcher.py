@@ -30,12 +30,10 @@ def test_a_chain_of_processes_may_be_long_and_the_table_full() -> None:
 
 def test_it_runs_by_its_path_with_the_standard_library_alone(tmp_path: Path) -> None:
     status, told = os.pipe()
-    place = os.open(tmp_path, os.O_RDONLY)
     plan = {
         "command": "echo $0 $X; exit 3",
         "shell": "/bin/bash",
         "environment": {"X": "y"},
-        "cwd_fd": place,
         "status_fd": told,
         "roots": [],
         "readable": [],
@@ -53,12 +51,12 @@ def test_it_runs_by_its_path_with_the_standard_library_alone(tmp_path: Path) -> 
         [sys.executable, "-I", "-S", str(launcher.__file__), json.dumps(plan)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        pass_fds=(place, told),
+        pass_fds=(told,),
+        cwd=tmp_path,
         env={},
     ) as process:
         assert process.stdout is not None
         os.close(told)
-        os.close(place)
         assert process.stdout.read() == b"/bin/bash y\n"
         assert process.wait() == 3
     with os.fdopen(status) as lines:

@@ -13,10 +13,11 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.shell.settings import ShellSettings
-from pattern_core.shell.shell import Shell
+from pattern_core.shell.child import CommandOutput, run_child
+from pattern_core.shell.policy import ShellSettings
+from pattern_core.shell.shell import Shell, working_directory
 from pattern_core.testing.clock import StoppedClock
-from tests.pattern_core.shell.conftest import gone, living, needs_proc
+from tests.pattern_core.shell.conftest import gone, living, needs_files, needs_proc
 
 ADA, BOB = "agt_ada", "agt_bob"
 
@@ -58,11 +59,11 @@ async def test_when_its_time_is_up_what_it_printed_is_kept(settings: ShellSettin
 
 
 async def test_what_is_refused_never_starts(settings: ShellSettings) -> None:
-    async with running(settings) as shell:
+    async with running(replace(settings, deny=["git push"])) as shell:
         for command, error in (
-            ("rm -rf /", PermissionDenied),
+            ("true; git push", PermissionDenied),
             ("curl example.com", PermissionDenied),
-            ("$x", PermissionDenied),
+            ("ls\0", PermissionDenied),
             (" ", InvalidInput),
         ):
             with pytest.raises(error):
@@ -184,3 +185,60 @@ async def test_notes_say_what_is_missing(settings: ShellSettings) -> None:
     async with running(replace(settings, means=(), require_sandbox=False)) as shell:
         ended = await shell.execute("ls", agent_id=ADA)
         assert (ended.exit_code, ended.note) == (0, "It ran without a sandbox: this system has none.")
+
+
+def where(root: Path, directory: str | None) -> Path:
+    return working_directory(ShellSettings(roots=[root, root.parent / "also"]), directory)
+
+
+def test_commands_start_below_a_root(root: Path) -> None:
+    (root / "a" / "b").mkdir(parents=True)
+    (root.parent / "also").mkdir()
+    (root.parent / "alias").symlink_to(root)
+    (root / "link").symlink_to("a/b")
+    assert where(root, None) == root
+    assert where(root, "a/b") == where(root, "link") == where(root, "a/../a/b") == root / "a" / "b"
+    assert where(root, str(root / "a")) == root / "a"
+    assert where(root, str(root.parent / "also")) == root.parent / "also"
+    assert where(root.parent / "alias", str(root.parent / "alias" / "a")) == root / "a"
+
+
+def test_no_name_leads_out_of_the_roots(root: Path) -> None:
+    (root / "a").mkdir()
+    (root.parent / "also").mkdir()
+    (root / "file").touch()
+    (root / "link").symlink_to(root.parent / "secret")
+    (root / "a" / "up").symlink_to("../..")
+    (root / "round").symlink_to("round")
+    for directory, error in (
+        ("nowhere", NotFound),
+        ("file", NotFound),
+        ("round", NotFound),
+        ("no\0where", InvalidInput),
+        ("link", PermissionDenied),
+        ("a/up", PermissionDenied),
+        ("a/up/gone", PermissionDenied),
+        ("..", PermissionDenied),
+        ("a/../..", PermissionDenied),
+        ("/", PermissionDenied),
+        (str(root.parent / "secret"), PermissionDenied),
+        (str(root) + "x", PermissionDenied),
+    ):
+        with pytest.raises(error):
+            where(root, directory)
+
+
+@needs_files
+async def test_a_directory_that_becomes_a_link_leads_nowhere(settings: ShellSettings, root: Path) -> None:
+    (root / "src").symlink_to(root.parent / "secret")
+    output = CommandOutput()
+    await run_child("cat key; ls", root / "src", settings, output, trio.Event())
+    assert "hunter2" not in output.text()
+    assert output.text().count("Permission denied") == 2
+
+
+def test_a_root_may_not_hold_the_servers_own_data(root: Path) -> None:
+    with pytest.raises(PermissionDenied, match="roots = "):
+        working_directory(ShellSettings(), None)
+    with pytest.raises(InvalidInput, match="server's own data"):
+        working_directory(ShellSettings(roots=[root], kept_out=[root / "a"]), None)

@@ -17,7 +17,7 @@ from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import ToolResult
 from pattern_core.runtime import Runtime
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.policy import ShellSettings
 from pattern_core.testing import calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, done, needed, tool

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
-from pattern_core.shell.settings import ShellSettings
+from pattern_core.shell.policy import ShellSettings
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.builtin.shell import SHOWN_CHARS_MAX, consent, shell
 from pattern_core.tools.registry import ToolRegistry
@@ -20,7 +20,7 @@ from tests.pattern_core.tools.builtin.rig import ToolRig
 @pytest.fixture
 async def able(tools: ToolRig, tmp_path: Path) -> AsyncIterator[ToolRig]:
     """Ada's tools with a shell, sandboxed or not: what the tool says is the same."""
-    settings = ShellSettings(roots=[tmp_path], require_sandbox=False, grace_s=0.1, allow=["touch"])
+    settings = ShellSettings(roots=[tmp_path], require_sandbox=False, grace_s=0.1, deny=["sudo"])
     tools.shell = Shell(settings=settings, clock=tools.rig.clock, ids=tools.ids)
     async with trio.open_nursery() as nursery:
         await nursery.start(tools.shell.run)
@@ -95,10 +95,11 @@ async def test_errors_say_what_to_do(able: ToolRig) -> None:
 def test_who_is_asked() -> None:
     assert shell.effect is EffectClass.UNSAFE
     asked = consent({"op": "execute", "command": "ls; rm notes.md"})
-    assert asked == "`rm notes.md` may change files."
+    assert asked == "`ls; rm notes.md` may change something."
     for arguments in (
-        {"op": "execute", "command": "ls"},
-        {"op": "execute", "command": "sudo ls"},  # refused, so nobody need be asked
+        {"op": "execute", "command": "ls | head"},
+        {"op": "execute", "command": " "},  # the call itself says what is missing
+        {"op": "execute", "command": "curl a"},  # refused, so nobody need be asked
         {"op": "kill", "task_id": "task_1"},
         {"op": "status", "command": "rm a"},
         {"op": "execute", "command": 5},
@@ -112,5 +113,5 @@ def test_a_server_asks_as_it_is_configured() -> None:
     tool = ToolRegistry([shell], settings).get("shell", ["shell"])
     assert tool.consent is not None
     assert tool.consent({"op": "spawn", "command": "make"}) is None
-    assert tool.consent({"op": "spawn", "command": "make && curl a"}) == "`curl a` speaks to other machines."
+    assert tool.consent({"op": "spawn", "command": "curl a"}) == "`curl a` may change something."
     assert (tool.name, tool.effect) == (shell.name, shell.effect)
