@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlencode
 
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.models.providers.settings import Secret
@@ -39,7 +40,6 @@ class EngineRequest:
     """A request to an engine."""
 
     url: str
-    parameters: Mapping[str, str]
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -52,28 +52,12 @@ class WebHit:
     snippet: str
 
 
-class Engine(Protocol):
-    """One engine's language."""
-
-    def question(self, query: str, limit: int) -> EngineRequest:
-        """What to ask.
-
-        Raises:
-            InvalidInput: the configuration lacks something; the message tells the operator what.
-        """
-        ...
-
-    def hits(self, answer: Any) -> list[Mapping[str, Any]]:  # Any: JSON from outside
-        """The results of an answer, each with `title`, `url` and the snippet under `text`.
-
-        Raises:
-            KeyError, TypeError, AttributeError: the answer has another shape.
-        """
-        ...
-
-
 class Searxng:
-    """A SearXNG server, which must allow the format json."""
+    """A SearXNG server, which must allow the format json.
+
+    An engine is asked by `question`, which raises `InvalidInput` where its configuration lacks something; `hits` gives
+    the results of an answer, each with `title`, `url` and the snippet under `text`, or fails as lookups do.
+    """
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
@@ -84,9 +68,8 @@ class Searxng:
             raise InvalidInput(
                 "web search lacks its address: set base_url in [web.search], such as http://127.0.0.1:8888"
             )
-        return EngineRequest(
-            url=self._settings.base_url.rstrip("/") + "/search", parameters={"q": query, "format": "json"}
-        )
+        parameters = urlencode({"q": query, "format": "json"})
+        return EngineRequest(url=f"{self._settings.base_url.rstrip('/')}/search?{parameters}")
 
     def hits(self, answer: Any) -> list[Mapping[str, Any]]:  # Any: JSON from outside
         """`{"results": [{"title", "url", "content"}]}`."""
@@ -105,8 +88,7 @@ class Brave:
             raise InvalidInput("web search lacks its key: set api_key or api_key_env in [web.search]")
         base = (self._settings.base_url or "https://api.search.brave.com").rstrip("/")
         return EngineRequest(
-            url=base + "/res/v1/web/search",
-            parameters={"q": query, "count": str(limit)},
+            url=f"{base}/res/v1/web/search?{urlencode({'q': query, 'count': limit})}",
             headers={"X-Subscription-Token": self._settings.api_key.reveal(), "Accept": "application/json"},
         )
 
@@ -115,7 +97,8 @@ class Brave:
         return [{**hit, "text": hit.get("description")} for hit in answer.get("web", {"results": []})["results"]]
 
 
-ENGINES: Mapping[EngineKind, type[Searxng] | type[Brave]] = MappingProxyType({"searxng": Searxng, "brave": Brave})
+Engine: TypeAlias = Searxng | Brave
+ENGINES: Mapping[EngineKind, type[Engine]] = MappingProxyType({"searxng": Searxng, "brave": Brave})
 
 
 def engine_of(settings: EngineSettings) -> Engine:

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
-from pattern_core.files.folders import NewFolder
 from pattern_db.enums import FolderAccess, PathType
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor, page_of
 from pattern_server.http.routing import MayRead, MayWrite, Router, Server
@@ -141,14 +140,13 @@ async def create(c: str, body: FolderAsked, server: Server, caller: MayWrite, re
         elif body.path is not None:
             raise InvalidInput('only folders with path_type "local" have a path')
         embeddings = server.config.embeddings
-        new = NewFolder(
-            name=body.name,
+        row = await constellation.folders.create(
+            body.name,
             description=body.description,
             path_type=body.path_type,
             embedding_model=embeddings.model or embeddings.provider,
             root=root,
         )
-        row = await constellation.folders.create(new)
     response.headers["location"] = f"/api/v1/constellations/{constellation.id}/folders/{row.id}"
     return row
 

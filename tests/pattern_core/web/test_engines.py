@@ -23,10 +23,9 @@ BRAVE = EngineSettings(kind="brave", api_key=Secret("k"))
 
 def test_what_is_asked() -> None:
     asked = Searxng(SEARXNG).question("green tea", 7)
-    assert (asked.url, asked.parameters) == ("http://127.0.0.1:8888/search", {"q": "green tea", "format": "json"})
+    assert asked.url == "http://127.0.0.1:8888/search?q=green+tea&format=json"
     asked = Brave(BRAVE).question("green tea", 7)
-    assert asked.url == "https://api.search.brave.com/res/v1/web/search"
-    assert asked.parameters == {"q": "green tea", "count": "7"}
+    assert asked.url == "https://api.search.brave.com/res/v1/web/search?q=green+tea&count=7"
     assert asked.headers["X-Subscription-Token"] == "k"
 
 
