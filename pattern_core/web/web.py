@@ -6,7 +6,6 @@ HTML and PDF are read in a child process, text and data are shown as they are.
 from __future__ import annotations
 
 import codecs
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,7 @@ from pattern_core.files.readers import TEXT_CHARS_MAX, Format, clean, read_page,
 from pattern_core.files.reading import read_document, read_in_child
 from pattern_core.ids import Clock
 from pattern_core.web.download import Download, Downloader, Resolve, check_status, look_up
-from pattern_core.web.engines import WebHit, engine_of, read_answer
+from pattern_core.web.engines import WebHit, question_of, read_answer
 from pattern_core.web.policy import WebPolicy, WebSettings
 
 FETCHES_MAX = 4  # of one constellation at once
@@ -78,12 +77,11 @@ class Web:
         """
         if not query.strip() or len(query) > QUERY_CHARS_MAX:
             raise InvalidInput(f"a query has 1 to {QUERY_CHARS_MAX} characters, this one {len(query)}")
-        engine = engine_of(self._settings.search)
-        question = engine.question(query.strip(), limit)
+        url, headers = question_of(self._settings.search, query.strip(), limit)
         try:
             async with self._slots:
                 # Redirected, it would take the key along.
-                answer = await self._engine.get(question.url, headers=question.headers, redirects_max=0)
+                answer = await self._engine.get(url, headers=headers, redirects_max=0)
         except PatternError as error:
             raise Unavailable(f"the search engine cannot be reached: {error.message}") from error
         if answer.status == 429:
@@ -95,7 +93,7 @@ class Web:
             )
         if answer.is_cut:
             raise Unavailable("the search engine answered more than can be read; ask more narrowly")
-        return read_answer(engine, answer.body, limit)
+        return read_answer(self._settings.search, answer.body, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,34 +158,20 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
 
 class PageCache:
-    """Pages that were read lately, by address and form, so that reading on asks nobody; the least used go first."""
+    """Pages that were read lately, by address and form, so that reading on asks nobody; the oldest go first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._pages: OrderedDict[tuple[str, Format], tuple[int, WebPage]] = OrderedDict()
-        self._chars = 0
+        self._pages: dict[tuple[str, Format], tuple[int, WebPage]] = {}
 
     def get(self, url: str, wanted: Format) -> WebPage | None:
         """The page, if it is here and young enough."""
-        found = self._pages.get((url, wanted))
-        if found is None:
-            return None
-        if not 0 <= self._clock.now_ms() - found[0] < CACHE_AGE_MS_MAX:
-            self._remove((url, wanted))
-            return None
-        self._pages.move_to_end((url, wanted))
-        return found[1]
+        since, page = self._pages.get((url, wanted), (0, None))
+        return page if 0 <= self._clock.now_ms() - since < CACHE_AGE_MS_MAX else None
 
     def put(self, url: str, page: WebPage) -> None:
         """Keep a page that was asked for as `url`, in the place of others if need be."""
-        key = (url, page.format)
-        if key in self._pages:
-            self._remove(key)
-        self._pages[key] = (self._clock.now_ms(), page)
-        self._chars += PAGE_CHARS + len(page.text)
-        while self._chars > CACHE_CHARS_MAX:
-            self._remove(next(iter(self._pages)))
-
-    def _remove(self, key: tuple[str, Format]) -> None:
-        _since, page = self._pages.pop(key)
-        self._chars -= PAGE_CHARS + len(page.text)
+        self._pages.pop((url, page.format), None)
+        self._pages[url, page.format] = (self._clock.now_ms(), page)
+        while sum(PAGE_CHARS + len(kept.text) for _since, kept in self._pages.values()) > CACHE_CHARS_MAX:
+            del self._pages[next(iter(self._pages))]
