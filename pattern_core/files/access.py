@@ -57,19 +57,10 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A line that matches: whose it is, its number from 1, and its words."""
-
-    name: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLines:
-    """Matching lines by `folder/path`; `left_out` files were not looked through."""
+    """Matching lines as `folder/path`, number and words; `left_out` files were not looked through."""
 
-    lines: Sequence[Line]
+    lines: Sequence[tuple[str, int, str]]
     files: int
     left_out: int
 
@@ -233,7 +224,7 @@ class AgentFiles:
                 break
             texts.append([(passage.start_line, passage.content) for passage in rows])
         found = await matching_lines(pattern, texts, limit=limit, ignore_case=ignore_case)
-        lines = [Line(name=candidates[number][0], line=line, text=text) for number, line, text in found]
+        lines = [(candidates[number][0], line, text) for number, line, text in found]
         return FoundLines(lines=lines, files=len(texts), left_out=len(candidates) - len(texts))
 
 

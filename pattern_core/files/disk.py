@@ -72,6 +72,10 @@ class Walk:
     is_complete: bool = True
     looked_at: int = 0
 
+    def skip(self, name: str, reason: str) -> None:
+        """Note what is passed over; its name may be no text."""
+        self.skipped.append(Skipped(name=name.encode("utf-8", "replace").decode(), reason=reason))
+
 
 def check_name(name: str) -> str:
     """`name` in Unicode's composed form (NFC), if it is a path of a visible file within a folder.
@@ -153,7 +157,7 @@ def walk(root: Path) -> Walk:
     found = Walk()
     with _opened(root) as descriptor:
         before = os.fstat(descriptor)
-        _walk_into(descriptor, "", 1, found)
+        _walk_into(descriptor, "", found)
         # A directory that was removed while it was read looks like one that lost its files.
         with _opened(root) as again:
             after = os.fstat(again)
@@ -163,65 +167,49 @@ def walk(root: Path) -> Walk:
     return found
 
 
-def _walk_into(descriptor: int, prefix: str, depth: int, found: Walk) -> None:
+def _walk_into(descriptor: int, prefix: str, found: Walk) -> None:
     try:
         with os.scandir(descriptor) as listed:
-            children = sorted(listed, key=lambda child: child.name)
+            children = sorted(child.name for child in listed)
     except OSError as error:
-        _miss(found, prefix, _words(error))
+        _miss(found, prefix, error)
         return
-    for child in children:
+    for raw in children:
         found.looked_at += 1
         if len(found.entries) >= FILES_MAX or found.looked_at > ENTRIES_MAX:
             if found.is_complete:
-                found.skipped.append(Skipped(name=prefix + child.name, reason=f"is beyond {FILES_MAX} files"))
+                found.skip(prefix + raw, f"is beyond {FILES_MAX} files")
             found.is_complete = False
             return
-        _meet(descriptor, child, prefix, depth, found)
+        try:
+            _meet(descriptor, prefix, raw, found)
+        except OSError as error:
+            _miss(found, prefix + raw, error)
+        except InvalidInput:
+            found.skip(prefix + raw, "has a name that cannot be used here, or lies too deep")
 
 
-def _meet(descriptor: int, child: os.DirEntry[str], prefix: str, depth: int, found: Walk) -> None:
-    raw = prefix + child.name
-    try:
-        status = os.stat(child.name, dir_fd=descriptor, follow_symlinks=False)
-        is_directory = stat.S_ISDIR(status.st_mode)
-        if is_left_out(child.name, is_directory=is_directory):
-            return
-        name = check_name(raw)
-    except OSError as error:
-        _miss(found, raw, _words(error))
+def _meet(descriptor: int, prefix: str, raw: str, found: Walk) -> None:
+    status = os.stat(raw, dir_fd=descriptor, follow_symlinks=False)
+    is_directory = stat.S_ISDIR(status.st_mode)
+    if is_left_out(raw, is_directory=is_directory):
         return
-    except InvalidInput:
-        shown = raw.encode("utf-8", "replace").decode()
-        found.skipped.append(Skipped(name=shown, reason="has a name that cannot be used here"))
-        return
+    name = check_name(prefix + raw)
     if is_directory:
-        _walk_below(descriptor, child.name, name, depth, found)
+        inner = os.open(raw, _DIRECTORY, dir_fd=descriptor)
+        try:
+            _walk_into(inner, f"{name}/", found)
+        finally:
+            os.close(inner)
     elif stat.S_ISREG(status.st_mode):
         found.entries.append(DiskEntry(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns))
     else:
-        kind = "is a link, and links are not followed" if stat.S_ISLNK(status.st_mode) else "is not a regular file"
-        found.skipped.append(Skipped(name=name, reason=kind))
+        is_link = stat.S_ISLNK(status.st_mode)
+        found.skip(name, "is a link, and links are not followed" if is_link else "is not a regular file")
 
 
-def _walk_below(descriptor: int, raw: str, name: str, depth: int, found: Walk) -> None:
-    if depth >= DEPTH_MAX:
-        found.skipped.append(Skipped(name=name, reason=f"lies deeper than {DEPTH_MAX} directories"))
-        return
-    try:
-        inner = os.open(raw, _DIRECTORY, dir_fd=descriptor)
-    except OSError as error:
-        _miss(found, name, _words(error))
-        return
-    try:
-        _walk_into(inner, f"{name}/", depth + 1, found)
-    finally:
-        os.close(inner)
-
-
-def _miss(found: Walk, name: str, reason: str) -> None:
-    shown = name.encode("utf-8", "replace").decode().rstrip("/") or "the directory"
-    found.skipped.append(Skipped(name=shown, reason=reason))
+def _miss(found: Walk, name: str, error: OSError) -> None:
+    found.skip(name.rstrip("/") or "the directory", _words(error))
     found.unseen.append(unicodedata.normalize("NFC", name.rstrip("/")))
 
 

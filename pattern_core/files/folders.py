@@ -19,7 +19,7 @@ import trio
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.files import disk
 from pattern_core.files.disk import FILE_BYTES_MAX, DiskEntry, Skipped, UnreadableFile, Walk, check_name, too_long
-from pattern_core.files.passages import Prepared, Stored, hash_of, prepare, store
+from pattern_core.files.passages import Prepared, hash_of, prepare, store
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -149,8 +149,10 @@ class Folders:
         row = await self.get(id_or_name)
         return await self._database.read(files.list_in, row.id, limit=limit, after=after)
 
-    async def put_file(self, id_or_name: str, name: str, data: bytes) -> Stored:
+    async def put_file(self, id_or_name: str, name: str, data: bytes) -> tuple[FileRow, bool]:
         """Store a file in a virtual folder, in place of an earlier one, and make it searchable.
+
+        Returns its row, and whether it is new.
 
         Raises:
             InvalidInput: the name does not fit, the folder is a directory, or the file is too long or no text.

@@ -216,14 +216,6 @@ class Prepared:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A file's row after it was stored, and whether it is new."""
-
-    file: FileRow
-    is_new: bool
-
-
 def hash_of(data: bytes) -> bytes:
     """What tells whether a file's bytes changed: their SHA-256."""
     return hashlib.sha256(data).digest()
@@ -251,8 +243,9 @@ def store(
     content: bytes | None = None,
     mtime_ns: int | None = None,
     expected_hash: bytes | None = None,
-) -> Stored:
-    """Store a file of a folder and its passages. Passages with the same words keep their ids and vectors.
+) -> tuple[FileRow, bool]:
+    """Store a file of a folder and its passages; its row, and whether it is new. Passages with the same words keep
+    their ids and vectors.
 
     `content` is kept for virtual folders only; with `expected_hash` the file must still be the one with these bytes.
 
@@ -285,6 +278,5 @@ def store(
         passage_count=len(prepared.pieces),
     )
     is_new = files.put(connection, row, content)
-    unused = iter(prepared.passage_ids)
-    passages.replace(connection, row.id, prepared.pieces, new_id=unused.__next__, now=now)
-    return Stored(file=row, is_new=is_new)
+    passages.replace(connection, row.id, prepared.pieces, new_id=iter(prepared.passage_ids).__next__, now=now)
+    return row, is_new

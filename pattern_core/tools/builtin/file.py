@@ -67,7 +67,7 @@ async def file(
                 limit=clamp(limit or MATCHES_DEFAULT),
                 ignore_case=ignore_case,
             )
-            shown = [{"path": one.name, "line": one.line, "text": one.text[:MATCH_CHARS_MAX]} for one in found.lines]
+            shown = [{"path": path, "line": line, "text": text[:MATCH_CHARS_MAX]} for path, line, text in found.lines]
             missing = f"; {found.left_out} more were not looked through, narrow `files`" if found.left_out else ""
             return done(f"Found {len(shown)} lines in {found.files} files{missing}", matches=shown)
         case "search":

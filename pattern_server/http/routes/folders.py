@@ -202,12 +202,12 @@ async def put_file(at: At, name: str, request: Request, server: Server, caller: 
     """Store the request's body, whatever its type, as a file of a virtual folder; 201 if it is new."""
     data = await request.body()
     async with server.constellations.use(caller, at.c) as constellation:
-        stored = await constellation.folders.put_file(at.f, name, data)
-        if stored.is_new:
+        row, is_new = await constellation.folders.put_file(at.f, name, data)
+        if is_new:
             response.status_code = 201
-            where = f"{stored.file.folder_id}/files/{quote(stored.file.name)}"
+            where = f"{row.folder_id}/files/{quote(row.name)}"
             response.headers["location"] = f"/api/v1/constellations/{constellation.id}/folders/{where}"
-    return stored.file
+    return row
 
 
 @router.get("/{f}/files/{name:path}")

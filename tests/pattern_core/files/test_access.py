@@ -81,9 +81,9 @@ async def test_files_are_listed_by_pattern(ada: AgentFiles) -> None:
 
 async def test_grep_finds_lines(ada: AgentFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     found = await ada.grep("T[uw]", path=None, files_like=None, limit=9, ignore_case=False)
-    assert [(one.name, one.line) for one in found.lines] == [("papers/a.md", 7), ("papers/sub/b.pdf", 2)]
+    assert [(name, line) for name, line, _text in found.lines] == [("papers/a.md", 7), ("papers/sub/b.pdf", 2)]
     one = await ada.grep("t[uw]", path="papers/sub/b.pdf", files_like=None, limit=9, ignore_case=True)
-    assert [line.text for line in one.lines] == ["Two."]
+    assert [text for _name, _line, text in one.lines] == ["Two."]
     for pattern in ("", "(", "x" * 2_000):
         with pytest.raises(InvalidInput):
             await ada.grep(pattern, path=None, files_like=None, limit=9, ignore_case=False)

@@ -68,9 +68,9 @@ async def test_folders_are_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 
 async def test_files_are_put_and_removed(shelf: Shelf) -> None:
     await shelf.virtual()
-    stored = await shelf.folders.put_file("papers", "notes/a.md", b"Tulips.")
-    assert (stored.is_new, stored.file.name, stored.file.status) == (True, "notes/a.md", "indexed")
-    assert not (await shelf.folders.put_file("papers", "notes/a.md", b"Roses.")).is_new
+    row, is_new = await shelf.folders.put_file("papers", "notes/a.md", b"Tulips.")
+    assert (is_new, row.name, row.status) == (True, "notes/a.md", "indexed")
+    assert not (await shelf.folders.put_file("papers", "notes/a.md", b"Roses."))[1]
     row, data = await shelf.folders.content("papers", "notes/a.md")
     assert (row.size_bytes, data) == (6, b"Roses.")
     changes = shelf.changes
