@@ -48,7 +48,7 @@ RULES = (
     Rule(("pint",), ("pattern_core/calculator/units.py",), "one file knows the units"),
     Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
     Rule(("jsonschema",), ("pattern_core/mcp_servers/",), "our own tools are checked by pydantic"),
-    Rule(("markdownify",), ("pattern_core/web/page_child.py",), "pages are read in a child process"),
+    Rule(("markdownify",), ("pattern_core/files/readers.py",), "pages are read in a child process"),
     Rule(
         ("openai",),
         ("pattern_core/models/providers/openai.py",),

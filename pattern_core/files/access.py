@@ -7,8 +7,6 @@ for every look, and a directory that is away can still be read; a text on disk t
 from __future__ import annotations
 
 import fnmatch
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +16,9 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import UnreadableFile
-from pattern_core.files.names import check_name
-from pattern_core.files.storing import prepare
-from pattern_core.memory.text_edits import PATTERN_CHARS_MAX
+from pattern_core.files.disk import UnreadableFile, check_name
+from pattern_core.files.reading import read_document
+from pattern_core.patterns import matching_lines
 from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.errors import NotFound as RowNotFound
@@ -32,8 +29,6 @@ from pattern_db.tables.passages import PassageRow
 
 GREP_CHARS_MAX = 4_000_000  # looked through by one call
 GREP_FILES_MAX = 500
-MATCH_TIMEOUT_S = 15.0  # of wall time; the child bounds its own processor time
-_CHILD = Path(__file__).with_name("grep_child.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +57,10 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """A text to look through: its passages as the number of their first line and their words."""
-
-    name: str
-    passages: Sequence[tuple[int, str]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A line that matches: whose it is, its number from 1, and its words."""
-
-    name: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLines:
-    """Matching lines by `folder/path`; `left_out` files were not looked through."""
+    """Matching lines as `folder/path`, number and words; `left_out` files were not looked through."""
 
-    lines: Sequence[Line]
+    lines: Sequence[tuple[str, int, str]]
     files: int
     left_out: int
 
@@ -213,13 +191,13 @@ class AgentFiles:
             if (now.size, now.mtime_ns) == (row.size_bytes, row.mtime_ns):
                 return None
             read = partial(disk.read_file, root, place.name)
-            found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            data = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
         except (NotFound, Unavailable):
             return None
-        prepared = await prepare(place.name, found.data)
-        if prepared.error is not None:
-            raise UnreadableFile(f"{place.path} cannot be read: {prepared.error}")
-        return prepared.text
+        try:
+            return (await read_document(place.name, data)).text
+        except UnreadableFile as error:
+            raise UnreadableFile(f"{place.path} cannot be read: {error.message}") from None
 
     async def grep(
         self, pattern: str, *, path: str | None, files_like: str | None, limit: int, ignore_case: bool
@@ -230,54 +208,24 @@ class AgentFiles:
             NotFound: there is no such file, or no such folder is attached.
             InvalidInput: the pattern or the path does not fit, or matching takes too long.
         """
+        if not pattern:
+            raise InvalidInput("the pattern is empty, so that every line would match; read the file instead")
         if path is not None:
             place = await self.locate(path)
             candidates = [(place.path, await self.row(place))]
         else:
             candidates = [(name, row) for name, row in await self.list(None, files_like) if row.error is None]
-        texts: list[Searched] = []
+        texts: list[list[tuple[int, str]]] = []
         chars = 0
-        for name, row in candidates[:GREP_FILES_MAX]:
+        for _name, row in candidates[:GREP_FILES_MAX]:
             rows = await self._database.read_aside(passages.of_file, row.id)
             chars += sum(len(passage.content) for passage in rows)
             if chars > GREP_CHARS_MAX and texts:
                 break
-            texts.append(Searched(name=name, passages=[(passage.start_line, passage.content) for passage in rows]))
-        lines = await matching_lines(pattern, texts, limit=limit, ignore_case=ignore_case)
+            texts.append([(passage.start_line, passage.content) for passage in rows])
+        found = await matching_lines(pattern, texts, limit=limit, ignore_case=ignore_case)
+        lines = [(candidates[number][0], line, text) for number, line, text in found]
         return FoundLines(lines=lines, files=len(texts), left_out=len(candidates) - len(texts))
-
-
-async def matching_lines(pattern: str, texts: Sequence[Searched], *, limit: int, ignore_case: bool) -> list[Line]:
-    """The first `limit` matching lines (`pattern` in the syntax of Python's `re`), in order.
-
-    They are looked for in a process of its own, for a pattern may take exponential time.
-
-    Raises:
-        InvalidInput: the pattern is empty, malformed or too long, or matching takes too long.
-    """
-    if not pattern or len(pattern) > PATTERN_CHARS_MAX:
-        raise InvalidInput(f"the pattern has {len(pattern)} characters; between 1 and {PATTERN_CHARS_MAX} are taken")
-    question = {
-        "pattern": pattern,
-        "texts": [list(text.passages) for text in texts],
-        "limit": limit,
-        "ignore_case": ignore_case,
-    }
-    with trio.move_on_after(MATCH_TIMEOUT_S):  # cancelling kills the child
-        done = await trio.run_process(
-            # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
-            [sys.executable, "-I", "-S", str(_CHILD)],
-            stdin=json.dumps(question).encode(),
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-        if done.returncode == 0:
-            answer = json.loads(done.stdout)
-            if "error" in answer:
-                raise InvalidInput(f"the pattern {pattern!r} is malformed: {answer['error']}")
-            return [Line(name=texts[number].name, line=line, text=text) for number, line, text in answer["matches"]]
-    raise InvalidInput(f"the pattern {pattern!r} takes too long to match; make it simpler, or name one file")
 
 
 def lines_of(rows: Sequence[PassageRow], first: int, last: int) -> list[str]:

@@ -1,7 +1,8 @@
-"""Directories of this machine, read and written without ever leaving them.
+"""Names of files, and directories of this machine, read and written without ever leaving them.
 
-Every step from a folder's directory to a file is one `openat` that refuses links, so that no name, and nobody who
-exchanges a directory for a link at the wrong moment, leads out of it. Everything here blocks: call it on a thread.
+A name is a path within a folder, with slashes, that cannot lead out of it. Every step from a folder's directory to a
+file is one `openat` that refuses links, so that nobody who exchanges a directory for a link at the wrong moment leads
+out of it either. Everything here blocks: call it on a thread.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
-from pattern_core.files.names import DEPTH_MAX, check_name, is_left_out
 
 FILES_MAX = 10_000  # of one folder
 ENTRIES_MAX = 100_000  # looked at in one walk
 FILE_BYTES_MAX = 20 * 1024 * 1024
+NAME_CHARS_MAX = 500
+PART_BYTES_MAX = 255  # what file systems take for one name
+DEPTH_MAX = 20
+# Directories that hold what programs make or fetch; nobody wants to find it.
+_IGNORED_NAMES = (
+    "__pycache__/node_modules/bower_components/site-packages/venv/env/target/dist/build/coverage/htmlcov"
+    "/DerivedData/Pods/$RECYCLE.BIN/System Volume Information"
+)
+_IGNORED = frozenset(_IGNORED_NAMES.split("/"))
+# Ends of names of what programs leave beside files.
+_LEFTOVERS = ("~", ".swp", ".swo", ".tmp", ".part", ".crdownload", ".pyc", ".min.js", ".min.css", ".map")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # To pass through a directory one need not be allowed to list it; Linux has a way to open it for that alone.
 _PASSAGE = (os.O_PATH if hasattr(os, "O_PATH") else os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,14 +41,6 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 class UnreadableFile(InvalidInput):
     """This one file cannot be read as text; the message says why, and what would help."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskFile:
-    """A file's bytes, and its time of change in nanoseconds since 1970, as the system gives it."""
-
-    data: bytes
-    mtime_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,54 @@ class Walk:
     unseen: list[str] = field(default_factory=list)
     is_complete: bool = True
     looked_at: int = 0
+
+    def skip(self, name: str, reason: str) -> None:
+        """Note what is passed over; its name may be no text."""
+        self.skipped.append(Skipped(name=name.encode("utf-8", "replace").decode(), reason=reason))
+
+
+def check_name(name: str) -> str:
+    """`name` in Unicode's composed form (NFC), if it is a path of a visible file within a folder.
+
+    Raises:
+        InvalidInput: it is empty, absolute or too long or deep, leads upwards, or has a part that is hidden.
+    """
+    normal = unicodedata.normalize("NFC", name)
+    if not normal:
+        raise InvalidInput("a file needs a name, such as notes/garden.md")
+    if len(normal) > NAME_CHARS_MAX:
+        raise InvalidInput(f"the file's name has {len(normal)} characters; at most {NAME_CHARS_MAX} are taken")
+    parts = normal.split("/")
+    if len(parts) > DEPTH_MAX:
+        raise InvalidInput(f"the file's name has {len(parts)} parts; folders go at most {DEPTH_MAX} deep")
+    for part in parts:
+        problem = _problem(part)
+        if problem:
+            raise InvalidInput(
+                f"the file's name {normal[:100]!r} {problem}; write a path inside the folder, such as notes/garden.md"
+            )
+    return normal
+
+
+def _problem(part: str) -> str | None:
+    if part in ("", ".", ".."):
+        return "begins or ends with a slash, has two in a row, or a part that is only dots"
+    if part.startswith("."):
+        return "has a hidden part (one that begins with a dot)"
+    if "\\" in part:
+        return "has a backslash"
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in part):
+        return "has control characters or half characters"
+    if len(part.encode()) > PART_BYTES_MAX:
+        return f"has a part of more than {PART_BYTES_MAX} bytes"
+    return None
+
+
+def is_left_out(part: str, *, is_directory: bool) -> bool:
+    """Whether a file or directory of this name is passed over in silence: hidden, fetched or left behind."""
+    if part.startswith("."):
+        return True
+    return part in _IGNORED if is_directory else part.endswith(_LEFTOVERS)
 
 
 def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[Path]) -> Path:
@@ -106,7 +157,7 @@ def walk(root: Path) -> Walk:
     found = Walk()
     with _opened(root) as descriptor:
         before = os.fstat(descriptor)
-        _walk_into(descriptor, "", 1, found)
+        _walk_into(descriptor, "", found)
         # A directory that was removed while it was read looks like one that lost its files.
         with _opened(root) as again:
             after = os.fstat(again)
@@ -116,65 +167,49 @@ def walk(root: Path) -> Walk:
     return found
 
 
-def _walk_into(descriptor: int, prefix: str, depth: int, found: Walk) -> None:
+def _walk_into(descriptor: int, prefix: str, found: Walk) -> None:
     try:
         with os.scandir(descriptor) as listed:
-            children = sorted(listed, key=lambda child: child.name)
+            children = sorted(child.name for child in listed)
     except OSError as error:
-        _miss(found, prefix, _words(error))
+        _miss(found, prefix, error)
         return
-    for child in children:
+    for raw in children:
         found.looked_at += 1
         if len(found.entries) >= FILES_MAX or found.looked_at > ENTRIES_MAX:
             if found.is_complete:
-                found.skipped.append(Skipped(name=prefix + child.name, reason=f"is beyond {FILES_MAX} files"))
+                found.skip(prefix + raw, f"is beyond {FILES_MAX} files")
             found.is_complete = False
             return
-        _meet(descriptor, child, prefix, depth, found)
+        try:
+            _meet(descriptor, prefix, raw, found)
+        except OSError as error:
+            _miss(found, prefix + raw, error)
+        except InvalidInput:
+            found.skip(prefix + raw, "has a name that cannot be used here, or lies too deep")
 
 
-def _meet(descriptor: int, child: os.DirEntry[str], prefix: str, depth: int, found: Walk) -> None:
-    raw = prefix + child.name
-    try:
-        status = os.stat(child.name, dir_fd=descriptor, follow_symlinks=False)
-        is_directory = stat.S_ISDIR(status.st_mode)
-        if is_left_out(child.name, is_directory=is_directory):
-            return
-        name = check_name(raw)
-    except OSError as error:
-        _miss(found, raw, _words(error))
+def _meet(descriptor: int, prefix: str, raw: str, found: Walk) -> None:
+    status = os.stat(raw, dir_fd=descriptor, follow_symlinks=False)
+    is_directory = stat.S_ISDIR(status.st_mode)
+    if is_left_out(raw, is_directory=is_directory):
         return
-    except InvalidInput:
-        shown = raw.encode("utf-8", "replace").decode()
-        found.skipped.append(Skipped(name=shown, reason="has a name that cannot be used here"))
-        return
+    name = check_name(prefix + raw)
     if is_directory:
-        _walk_below(descriptor, child.name, name, depth, found)
+        inner = os.open(raw, _DIRECTORY, dir_fd=descriptor)
+        try:
+            _walk_into(inner, f"{name}/", found)
+        finally:
+            os.close(inner)
     elif stat.S_ISREG(status.st_mode):
         found.entries.append(DiskEntry(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns))
     else:
-        kind = "is a link, and links are not followed" if stat.S_ISLNK(status.st_mode) else "is not a regular file"
-        found.skipped.append(Skipped(name=name, reason=kind))
+        is_link = stat.S_ISLNK(status.st_mode)
+        found.skip(name, "is a link, and links are not followed" if is_link else "is not a regular file")
 
 
-def _walk_below(descriptor: int, raw: str, name: str, depth: int, found: Walk) -> None:
-    if depth >= DEPTH_MAX:
-        found.skipped.append(Skipped(name=name, reason=f"lies deeper than {DEPTH_MAX} directories"))
-        return
-    try:
-        inner = os.open(raw, _DIRECTORY, dir_fd=descriptor)
-    except OSError as error:
-        _miss(found, name, _words(error))
-        return
-    try:
-        _walk_into(inner, f"{name}/", depth + 1, found)
-    finally:
-        os.close(inner)
-
-
-def _miss(found: Walk, name: str, reason: str) -> None:
-    shown = name.encode("utf-8", "replace").decode().rstrip("/") or "the directory"
-    found.skipped.append(Skipped(name=shown, reason=reason))
+def _miss(found: Walk, name: str, error: OSError) -> None:
+    found.skip(name.rstrip("/") or "the directory", _words(error))
     found.unseen.append(unicodedata.normalize("NFC", name.rstrip("/")))
 
 
@@ -191,7 +226,7 @@ def look(root: Path, name: str) -> DiskEntry:
         return DiskEntry(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns)
 
 
-def read_file(root: Path, name: str, *, bytes_max: int = FILE_BYTES_MAX) -> DiskFile:
+def read_file(root: Path, name: str) -> bytes:
     """A file's bytes.
 
     Raises:
@@ -201,24 +236,22 @@ def read_file(root: Path, name: str, *, bytes_max: int = FILE_BYTES_MAX) -> Disk
         Unavailable: the directory is not there.
     """
     with _file(root, check_name(name)) as (descriptor, status):
-        if status.st_size > bytes_max:
-            raise too_long(status.st_size, bytes_max)
-        pieces: list[bytes] = []
-        size = 0
+        if status.st_size > FILE_BYTES_MAX:
+            raise too_long(status.st_size)
+        data = bytearray()
         try:
             while piece := os.read(descriptor, 1024 * 1024):
-                pieces.append(piece)
-                size += len(piece)
-                if size > bytes_max:  # it grows while it is read
-                    raise too_long(size, bytes_max)
+                data += piece
+                if len(data) > FILE_BYTES_MAX:  # it grows while it is read
+                    raise too_long(len(data))
         except OSError as error:
             raise UnreadableFile(f"{name} cannot be read: {_words(error)}") from None
-        return DiskFile(data=b"".join(pieces), mtime_ns=status.st_mtime_ns)
+        return bytes(data)
 
 
-def too_long(size: int, bytes_max: int = FILE_BYTES_MAX) -> UnreadableFile:
+def too_long(size: int) -> UnreadableFile:
     """The refusal of a file of `size` bytes."""
-    return UnreadableFile(f"the file has {size} bytes; at most {bytes_max} are read, so split it or leave it out")
+    return UnreadableFile(f"the file has {size} bytes; at most {FILE_BYTES_MAX} are read, so split it or leave it out")
 
 
 def write_file(root: Path, name: str, data: bytes) -> DiskEntry:

@@ -1,20 +1,25 @@
-"""Folders as people manage them: made, filled, attached to agents, looked through, deleted."""
+"""Folders as people manage them (created, filled, attached to agents, deleted), and the indexing of their files.
+
+Attached directories are looked through now and then, and changed files are read again. What a look cannot see is not
+gone: a directory that vanished, is empty all of a sudden (a disk that is not mounted) or cannot be opened takes nothing
+away; the folder says that it is unavailable, and what is known of it is still found.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
-from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
+from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import FILE_BYTES_MAX, UnreadableFile, too_long
-from pattern_core.files.indexing import INTERVAL_S, FolderIndexer, IndexReport
-from pattern_core.files.names import check_name
-from pattern_core.files.storing import Stored, prepare, put_of, store
+from pattern_core.files.disk import FILE_BYTES_MAX, DiskEntry, Skipped, UnreadableFile, Walk, check_name, too_long
+from pattern_core.files.passages import Prepared, hash_of, prepare, store
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -28,24 +33,30 @@ from pattern_db.tables.folders import FolderAttachment, FolderRow
 FOLDERS_MAX = 1_000
 FOLDER_NAME_CHARS_MAX = 100
 DESCRIPTION_CHARS_MAX = 2_000
+INTERVAL_S = 60.0
+DISK_THREADS_MAX = 2  # of one constellation; a directory on a slow network must not take all threads
+SETTLED_MS = 2_000  # a file changed later than so long ago may change again within the same tick of the file system
+SKIPPED_MAX = 1_000  # named in one report
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewFolder:
-    """A folder to make. `root` is a local one's directory, already checked by `disk.check_root`."""
+@dataclass(slots=True, kw_only=True)
+class IndexReport:
+    """What one look through a folder did, in files; `skipped` says what was not read, and why."""
 
-    name: str
-    path_type: PathType
-    embedding_model: str
-    description: str | None = None
-    root: Path | None = None
+    indexed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
 
 
 class Folders:
-    """The folders of one constellation.
+    """The folders of one constellation, found by id or name.
 
     `await folders.run()` beside it keeps attached directories in step; everything else works without that, too.
     `on_change` is called after passages were stored or removed, so that vectors follow; it must not raise or wait.
+    A folder or file that does not exist is storage's `NotFound`.
     """
 
     def __init__(
@@ -60,34 +71,38 @@ class Folders:
         self._database = database
         self._clock = clock
         self._ids = ids
+        self._interval_s = interval_s
         self._on_change = on_change
-        self._indexer = FolderIndexer(
-            database=database, clock=clock, ids=ids, interval_s=interval_s, on_change=on_change
-        )
+        self._limiter = trio.CapacityLimiter(DISK_THREADS_MAX)
+        self._one_at_a_time = trio.Lock()
+        self._wanted = trio.Event()
 
-    async def run(self) -> None:
-        """Keep attached directories in step until cancelled."""
-        await self._indexer.run()
-
-    async def create(self, new: NewFolder) -> FolderRow:
-        """Make a folder. A directory's files are known after `index`.
+    async def create(
+        self,
+        name: str,
+        *,
+        embedding_model: str,
+        path_type: PathType = PathType.VIRTUAL,
+        description: str | None = None,
+        root: Path | None = None,
+    ) -> FolderRow:
+        """Create a folder. `root` is a local one's directory, already checked by `disk.check_root`; its files are known
+        after `index`.
 
         Raises:
             InvalidInput: the name does not fit, or it is neither a directory nor virtual.
             Conflict: there is a folder of that name.
             LimitReached: there are too many folders.
         """
-        if new.path_type is PathType.REMOTE:
+        if path_type is PathType.REMOTE:
             raise InvalidInput("folders on other machines are not supported; mount it and make a local folder of it")
-        if (new.path_type is PathType.LOCAL) != (new.root is not None):
-            raise InvalidInput("a local folder needs the path of its directory, and a virtual one has none")
         row = FolderRow(
             id=self._ids.new("fld"),
-            name=_checked_name(new.name),
-            description=_checked_description(new.description),
-            path_type=new.path_type,
-            path_value=None if new.root is None else str(new.root),
-            embedding_model=new.embedding_model,
+            name=_checked_name(name),
+            description=_checked_description(description),
+            path_type=path_type,
+            path_value=None if root is None else str(root),
+            embedding_model=embedding_model,
             created_at=now_text(self._clock),
         )
         try:
@@ -97,15 +112,8 @@ class Folders:
         return row
 
     async def get(self, id_or_name: str) -> FolderRow:
-        """One folder.
-
-        Raises:
-            NotFound: there is none of this id or name.
-        """
-        try:
-            return await self._database.read(folders.find, id_or_name)
-        except RowNotFound as error:
-            raise NotFound(error.message) from None
+        """One folder."""
+        return await self._database.read(folders.find, id_or_name)
 
     async def all(self) -> list[FolderRow]:
         """All folders, by name."""
@@ -115,7 +123,6 @@ class Folders:
         """Give a folder another name or description; an empty description removes it.
 
         Raises:
-            NotFound: there is no such folder.
             InvalidInput: the name does not fit.
             Conflict: another folder has it.
         """
@@ -132,29 +139,22 @@ class Folders:
         return await self.get(row.id)
 
     async def delete(self, id_or_name: str) -> None:
-        """Remove a folder and all that was read from it. A directory's own files stay as they are.
-
-        Raises:
-            NotFound: there is no such folder.
-        """
+        """Remove a folder and all that was read from it. A directory's own files stay as they are."""
         row = await self.get(id_or_name)
         await self._database.write(folders.delete, row.id)
         self._on_change()
 
     async def files(self, id_or_name: str, *, limit: int, after: str | None = None) -> list[FileRow]:
-        """Files by name: the first `limit`, only those after the name `after`.
-
-        Raises:
-            NotFound: there is no such folder.
-        """
+        """Files by name: the first `limit`, only those after the name `after`."""
         row = await self.get(id_or_name)
         return await self._database.read(files.list_in, row.id, limit=limit, after=after)
 
-    async def put_file(self, id_or_name: str, name: str, data: bytes) -> Stored:
+    async def put_file(self, id_or_name: str, name: str, data: bytes) -> tuple[FileRow, bool]:
         """Store a file in a virtual folder, in place of an earlier one, and make it searchable.
 
+        Returns its row, and whether it is new.
+
         Raises:
-            NotFound: there is no such folder.
             InvalidInput: the name does not fit, the folder is a directory, or the file is too long or no text.
             LimitReached: the folder is full.
         """
@@ -163,14 +163,10 @@ class Folders:
             raise InvalidInput(f"{row.name} is a directory of the server's machine: put the file there and index it")
         if len(data) > FILE_BYTES_MAX:
             raise too_long(len(data))
-        prepared = await prepare(check_name(name), data)
+        prepared = await prepare(check_name(name), data, self._ids)
         if prepared.error is not None:
             raise UnreadableFile(f"{prepared.name} was not stored: {prepared.error}")
-        put = put_of(prepared, folder_id=row.id, ids=self._ids, now=now_text(self._clock), content=data)
-        try:
-            stored = await self._database.write(store, put)
-        except RowConflict:
-            raise NotFound(f"the folder {row.name} was deleted meanwhile") from None
+        stored = await self._database.write(store, prepared, row.id, now_text(self._clock), content=data)
         self._on_change()
         return stored
 
@@ -178,7 +174,6 @@ class Folders:
         """A file's row and its bytes, from the database or the disk.
 
         Raises:
-            NotFound: there is no such folder or file.
             UnreadableFile: the file on the disk is too long, a link, or may not be read.
             Unavailable: the folder's directory is not there.
         """
@@ -186,13 +181,12 @@ class Folders:
         if folder.path_type is PathType.VIRTUAL:
             return row, await self._database.read_aside(files.content, row.id)
         read = partial(disk.read_file, Path(folder.path_value or ""), row.name)
-        return row, (await trio.to_thread.run_sync(read, abandon_on_cancel=True)).data
+        return row, await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
     async def delete_file(self, id_or_name: str, name: str) -> None:
         """Remove a file of a virtual folder.
 
         Raises:
-            NotFound: there is no such folder or file.
             InvalidInput: the folder is a directory.
         """
         folder, row = await self._file(id_or_name, name)
@@ -201,38 +195,24 @@ class Folders:
         await self._database.write(files.delete, row.id)
         self._on_change()
 
-    async def index(self, id_or_name: str, *, again: bool = False) -> IndexReport:
-        """Look through a folder now; with `again` also files that seem unchanged are read.
-
-        Raises:
-            NotFound: there is no such folder.
-            Unavailable: its directory cannot be read now; what is known of it stays.
-        """
-        return await self._indexer.index_now(id_or_name, again=again)
-
     async def attach(self, id_or_name: str, agent_id: str, access: FolderAccess) -> FolderAttachment:
-        """Let an agent use a folder, or change what it may do there.
+        """Let an agent use a folder, or change what it may do there; its directory is looked through soon.
 
         Raises:
-            NotFound: there is no such folder or agent.
+            Conflict: (of storage) there is no such agent.
         """
         row = await self.get(id_or_name)
-        attachment = FolderAttachment(
-            folder_id=row.id, agent_id=agent_id, access=access, attached_at=now_text(self._clock)
-        )
-        try:
-            await self._database.write(folders.attach, attachment)
-        except RowConflict:
-            raise NotFound(f"there is no agent {agent_id!r}, or the folder {row.name} was deleted meanwhile") from None
-        self._indexer.wake()
+        new = FolderAttachment(folder_id=row.id, agent_id=agent_id, access=access, attached_at=now_text(self._clock))
+        await self._database.write(folders.attach, new)
+        self._wanted.set()
         found = await self._database.read(folders.attachments, row.id)
-        return next((one for one in found if one.agent_id == agent_id), attachment)
+        return next((one for one in found if one.agent_id == agent_id), new)
 
     async def detach(self, id_or_name: str, agent_id: str) -> None:
         """Take a folder away from an agent.
 
         Raises:
-            NotFound: there is no such folder, or it was not attached.
+            NotFound: it was not attached.
         """
         row = await self.get(id_or_name)
         try:
@@ -241,11 +221,7 @@ class Folders:
             raise NotFound(f"the folder {row.name} is not attached to this agent") from None
 
     async def attachments(self, id_or_name: str) -> Sequence[FolderAttachment]:
-        """Who may use a folder.
-
-        Raises:
-            NotFound: there is no such folder.
-        """
+        """Who may use a folder."""
         row = await self.get(id_or_name)
         return await self._database.read(folders.attachments, row.id)
 
@@ -255,6 +231,142 @@ class Folders:
             return folder, await self._database.read(files.find, folder.id, check_name(name))
         except RowNotFound:
             raise NotFound(f"there is no file {name!r} in the folder {folder.name}") from None
+
+    async def run(self) -> None:
+        """Keep attached directories in step until cancelled: every `interval_s`, and when one is attached."""
+        while True:
+            self._wanted = trio.Event()
+            attached = await self._database.read(folders.attached_local)
+            for folder in attached:
+                try:
+                    await self._index(folder, is_asked=False, again=False)
+                except (Unavailable, NotFound):
+                    continue  # noted on the folder, or the folder was deleted meanwhile
+            with trio.move_on_after(self._interval_s if attached else math.inf):
+                await self._wanted.wait()
+
+    async def index(self, id_or_name: str, *, again: bool = False) -> IndexReport:
+        """Look through a folder now; with `again` also files that seem unchanged are read.
+
+        An empty directory is believed here: whoever asks knows.
+
+        Raises:
+            NotFound: it was deleted meanwhile.
+            Unavailable: its directory cannot be read now; nothing was removed.
+        """
+        return await self._index(await self.get(id_or_name), is_asked=True, again=again)
+
+    async def _index(self, folder: FolderRow, *, is_asked: bool, again: bool) -> IndexReport:
+        async with self._one_at_a_time:
+            try:
+                return await self._look_through(folder, is_asked=is_asked, again=again)
+            except Unavailable as error:
+                await self._database.write(folders.note_unavailable, folder.id, error.message)
+                raise
+            except (RowNotFound, RowConflict):
+                raise NotFound(f"the folder {folder.name} was deleted while it was looked through") from None
+
+    async def _look_through(self, folder: FolderRow, *, is_asked: bool, again: bool) -> IndexReport:
+        known = {row.name: row for row in await self._database.read_aside(files.list_in, folder.id)}
+        report = IndexReport()
+        if folder.path_type is PathType.LOCAL:
+            root = Path(folder.path_value or "")
+            walk = await self._on_thread(partial(disk.walk, root))
+            if not walk.entries and known and not walk.unseen and not is_asked:
+                raise Unavailable(
+                    f"the directory {root} is empty, and held {len(known)} files before; what was read stays."
+                    " If that is right, index the folder by hand"
+                )
+            report.skipped = walk.skipped[:SKIPPED_MAX]
+            for row in _gone(known, walk):  # first, to make room for what is new
+                await self._database.write(files.delete, row.id)
+                self._on_change()
+                report.removed += 1
+            for entry in walk.entries:
+                await self._index_file(folder, root, entry, None if again else known.get(entry.name), report)
+        else:
+            for row in known.values():
+                await self._index_stored(folder, row, report, again=again)
+        await self._database.write(folders.note_indexed, folder.id, now_text(self._clock))
+        return report
+
+    async def _index_file(
+        self, folder: FolderRow, root: Path, entry: DiskEntry, known: FileRow | None, report: IndexReport
+    ) -> None:
+        """Read a file of a directory if it changed: by its size and time, and if those differ by its bytes."""
+        if known is not None and (known.size_bytes, known.mtime_ns) == (entry.size, entry.mtime_ns):
+            _note_unchanged(known, report)
+            return
+        is_settled = entry.mtime_ns // 1_000_000 < self._clock.now_ms() - SETTLED_MS
+        mtime_ns = entry.mtime_ns if is_settled else None
+        try:
+            data = await self._on_thread(partial(disk.read_file, root, entry.name))
+        except UnreadableFile as error:
+            file_id = self._ids.new("file")
+            prepared = Prepared(name=entry.name, size=entry.size, file_id=file_id, error=error.message)
+        except NotFound:
+            return  # removed since the walk; the next one sees it
+        else:
+            if known is not None and known.content_hash == hash_of(data):
+                if mtime_ns is not None:
+                    await self._database.write(files.touch, known.id, mtime_ns)
+                _note_unchanged(known, report)
+                return
+            prepared = await prepare(entry.name, data, self._ids)
+        await self._store(folder, prepared, report, mtime_ns=mtime_ns)
+
+    async def _index_stored(self, folder: FolderRow, row: FileRow, report: IndexReport, *, again: bool) -> None:
+        """Read a file of a virtual folder anew, if it never was or if that is wanted."""
+        if not again and row.content_hash is not None:
+            _note_unchanged(row, report)
+            return
+        data = await self._database.read_aside(files.content, row.id)
+        prepared = await prepare(row.name, data, self._ids)
+        try:
+            await self._store(folder, prepared, report, expected_hash=row.content_hash)
+        except Conflict:
+            report.unchanged += 1  # written meanwhile, and read in doing so
+
+    async def _store(
+        self,
+        folder: FolderRow,
+        prepared: Prepared,
+        report: IndexReport,
+        *,
+        mtime_ns: int | None = None,
+        expected_hash: bytes | None = None,
+    ) -> None:
+        now = now_text(self._clock)
+        await self._database.write(store, prepared, folder.id, now, mtime_ns=mtime_ns, expected_hash=expected_hash)
+        self._on_change()
+        if prepared.error is None:
+            report.indexed += 1
+        else:
+            report.skipped.append(Skipped(name=prepared.name, reason=prepared.error))
+
+    async def _on_thread(self, call: Callable[[], T]) -> T:
+        # Abandoned when cancelled: a dead network file system must not hold up the server's end.
+        return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+
+
+def _note_unchanged(row: FileRow, report: IndexReport) -> None:
+    if row.error is None:
+        report.unchanged += 1
+    else:
+        report.skipped.append(Skipped(name=row.name, reason=row.error))
+
+
+def _gone(known: dict[str, FileRow], walk: Walk) -> list[FileRow]:
+    """Rows whose files are certainly not there any more."""
+    if not walk.is_complete:
+        return []
+    there = {entry.name for entry in walk.entries}
+    return [
+        row
+        for name, row in known.items()
+        if name not in there
+        and not any(not hidden or name == hidden or name.startswith(f"{hidden}/") for hidden in walk.unseen)
+    ]
 
 
 def _create(connection: Connection, row: FolderRow) -> None:

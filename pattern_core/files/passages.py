@@ -1,17 +1,28 @@
-"""From a text to passages: pieces at natural borders that know their lines and the headings they stand under.
+"""A file's passages: pieces of its text at natural borders that know their lines and the headings they stand under.
+They are stored with their file, in one transaction.
 
-Pure and stable: a change in one place moves the borders near it only, since each heading, function and page begins
-anew.
+Splitting is pure and stable: a change in one place moves the borders near it only, since each heading, function and
+page begins anew.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
-from pattern_core.files.disk import UnreadableFile
-from pattern_core.files.reading.document import Document, Syntax
+import trio
+
+from pattern_core.errors import Conflict, LimitReached
+from pattern_core.files.disk import FILES_MAX, UnreadableFile
+from pattern_core.files.reading import Document, Syntax, read_document
+from pattern_core.ids import Ids
+from pattern_db.connection import Connection
+from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.tables import files, passages
+from pattern_db.tables.files import FileRow
 from pattern_db.tables.passages import Piece
 
 TARGET_CHARS = 1_000  # a passage that has so much ends at the next paragraph
@@ -123,7 +134,7 @@ def _best_cut(lines: Sequence[str], borders: Sequence[_Border], start: int, end:
 def _borders(lines: Sequence[str], document: Document) -> Iterator[_Border]:
     pages = {line: number for number, line in enumerate(document.pages, start=1)}
     page: int | None = None
-    for number, (strength, heading) in enumerate(_headed(lines, document.syntax), start=1):
+    for number, (strength, heading) in enumerate(_headed(lines, document.kind.syntax), start=1):
         if number in pages:
             page, strength = pages[number], 3
         yield _Border(strength, heading, page)
@@ -188,3 +199,84 @@ def _code(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 def _joined(path: Sequence[tuple[int, str]]) -> str:
     return " › ".join(title for _level, title in path if title)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A file that was read: its text and passages, or the `error` why it could not be. The ids are for what is new."""
+
+    name: str
+    size: int
+    file_id: str
+    content_hash: bytes | None = None
+    text: str = ""
+    content_type: str | None = None
+    pieces: Sequence[Piece] = ()
+    passage_ids: Sequence[str] = ()
+    error: str | None = None
+
+
+def hash_of(data: bytes) -> bytes:
+    """What tells whether a file's bytes changed: their SHA-256."""
+    return hashlib.sha256(data).digest()
+
+
+async def prepare(name: str, data: bytes, ids: Ids) -> Prepared:
+    """Read `data`; what cannot be read comes back with its error."""
+    known = Prepared(name=name, size=len(data), file_id=ids.new("file"), content_hash=hash_of(data))
+    try:
+        document = await read_document(name, data)
+        pieces = await trio.to_thread.run_sync(partial(split, name, document))
+    except UnreadableFile as error:
+        return replace(known, error=error.message)
+    passage_ids = [ids.new("psg") for _piece in pieces]
+    content_type = document.kind.content_type
+    return replace(known, text=document.text, content_type=content_type, pieces=pieces, passage_ids=passage_ids)
+
+
+def store(
+    connection: Connection,
+    prepared: Prepared,
+    folder_id: str,
+    now: str,
+    *,
+    content: bytes | None = None,
+    mtime_ns: int | None = None,
+    expected_hash: bytes | None = None,
+) -> tuple[FileRow, bool]:
+    """Store a file of a folder and its passages; its row, and whether it is new. Passages with the same words keep
+    their ids and vectors.
+
+    `content` is kept for virtual folders only; with `expected_hash` the file must still be the one with these bytes.
+
+    Raises:
+        Conflict: the file is not the expected one any more.
+        LimitReached: the folder is full.
+        apsw.ConstraintError: the folder is gone (a `Conflict` once translated).
+    """
+    try:
+        known = files.find(connection, folder_id, prepared.name)
+    except RowNotFound:
+        known = None
+    if expected_hash is not None and (known is None or known.content_hash != expected_hash):
+        raise Conflict(f"{prepared.name} was changed by somebody else meanwhile; read it again")
+    if known is None and files.count(connection, folder_id) >= FILES_MAX:
+        raise LimitReached(f"the folder holds {FILES_MAX} files, which is all it may; remove some first")
+    row = FileRow(
+        id=prepared.file_id if known is None else known.id,
+        folder_id=folder_id,
+        name=prepared.name,
+        content_type=prepared.content_type,
+        size_bytes=prepared.size,
+        uploaded_at=now if known is None or known.content_hash != prepared.content_hash else known.uploaded_at,
+        indexed_at=now,
+        status="indexed" if prepared.error is None else "unreadable",
+        error=prepared.error,
+        mtime_ns=mtime_ns,
+        content_hash=prepared.content_hash,
+        line_count=prepared.text.count("\n") + (not prepared.text.endswith("\n")) if prepared.text else 0,
+        passage_count=len(prepared.pieces),
+    )
+    is_new = files.put(connection, row, content)
+    passages.replace(connection, row.id, prepared.pieces, new_id=iter(prepared.passage_ids).__next__, now=now)
+    return row, is_new

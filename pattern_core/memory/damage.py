@@ -11,14 +11,10 @@ the text that lists and search show decides. What could not be read is put aside
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import trio
-
+from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, run_child
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import Clock, Randomness, now_text
 from pattern_core.memory.block import Operation, schema_of
@@ -31,13 +27,15 @@ from pattern_core.memory.document import (
     DocumentDamaged,
     HistoryDamaged,
     State,
+    clean_snapshot,
+    framed,
     new_peer,
+    opened_parts,
     packed,
     state_of,
     state_snapshot,
     unpacked,
 )
-from pattern_core.memory.document_check import PARTS, REFUSED, frame
 from pattern_core.memory.opened import OpenBlocks, told
 from pattern_core.memory.schema import SchemaKind
 from pattern_core.unit_of_work import Commit, given_or_alone
@@ -53,12 +51,7 @@ from pattern_db.tables.memory_blocks import Attribution, BlockRow
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
 BATCH_BLOCKS_MAX = 200
 FOREIGN_BYTES_MAX = 8 * 1024 * 1024
-SNAPSHOT_BYTES_MAX = 32 * 1024 * 1024
-# Of wall time; the child bounds its own processor time far below.
-FOREIGN_TIMEOUT_S = 20.0
-STORED_TIMEOUT_S = 30.0
-_CHECK = "pattern_core.memory.document_check"
-_ROOT = Path(__file__).resolve().parents[2]  # where `-m` finds our packages, in a checkout as in site-packages
+CHECK = ChildLimits(timeout_s=30.0, cpu_s=2, memory_bytes=512 * 1024 * 1024)
 _BY = "system"
 _DIED = "opening it ended a separate process"
 
@@ -71,24 +64,12 @@ async def validate_foreign(data: bytes) -> bytes:
     """
     if len(data) > FOREIGN_BYTES_MAX:
         raise InvalidInput(f"the document has {len(data)} bytes; at most {FOREIGN_BYTES_MAX} are taken")
-    with trio.move_on_after(FOREIGN_TIMEOUT_S):
-        done = await _run_check(data)
-        if done.returncode == REFUSED:
-            raise InvalidInput(f"these bytes are not a document: {done.stderr.decode(errors='replace')[:300]}")
-        if done.returncode != 0:
-            raise InvalidInput("these bytes are not a document: opening them in a separate process ended that process")
-        if len(done.stdout) > SNAPSHOT_BYTES_MAX:
-            raise InvalidInput(
-                f"the document unfolds to {len(done.stdout)} bytes; at most {SNAPSHOT_BYTES_MAX} are taken"
-            )
-        return bytes(done.stdout)
-    raise InvalidInput(f"opening the document took longer than {FOREIGN_TIMEOUT_S:.0f} s")
-
-
-async def _run_check(data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """What the child says of `data`; cancelling kills it."""
-    command = [sys.executable, "-m", _CHECK, *arguments]
-    return await trio.run_process(command, stdin=data, capture_stdout=True, capture_stderr=True, check=False, cwd=_ROOT)
+    try:
+        return await run_child(clean_snapshot, data, limits=CHECK)
+    except ChildRefused as error:
+        raise InvalidInput(f"these bytes are not a document: {error.reason[:300]}") from None
+    except ChildFailed as error:
+        raise InvalidInput(f"these bytes are not a document: the process that opened them {error.reason}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,10 +199,11 @@ async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]
 
 async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
     """The answers of one child, as far as it came."""
-    with trio.move_on_after(STORED_TIMEOUT_S):
-        done = await _run_check(b"".join(map(frame, documents)), PARTS)
-        return [(count, reason) for count, reason in map(json.loads, done.stdout.splitlines())]
-    return []
+    try:
+        output = await run_child(opened_parts, framed(documents), limits=CHECK)
+    except ChildFailed as error:
+        output = error.output[: error.output.rfind(b"\n") + 1]
+    return [(count, reason) for count, reason in map(json.loads, output.splitlines())]
 
 
 def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repaired:

@@ -18,7 +18,7 @@ Source: loro 1.x encoding; containers as in the memory design, so that documents
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self, TypeAlias
@@ -501,3 +501,40 @@ def has_whole_history(document: BlockDocument) -> bool:
 def nothing() -> bytes:
     """The version of an empty document, for `export_since`."""
     return VersionVector().encode()
+
+
+def clean_snapshot(data: bytes) -> bytes:
+    """The snapshot that this library itself makes of the document in `data`: called in a child process.
+
+    Raises:
+        DocumentDamaged: `data` is no whole document.
+    """
+    return BlockDocument.load(data, peer=READER_PEER).snapshot()
+
+
+def framed(documents: Sequence[Sequence[bytes]]) -> bytes:
+    """Stored documents, each as its parts (a snapshot or nothing, then updates), for `opened_parts`."""
+    lengths = json.dumps([[len(part) for part in parts] for parts in documents]).encode()
+    return b"\n".join((lengths, b"".join(part for parts in documents for part in parts)))
+
+
+def opened_parts(data: bytes) -> Iterator[bytes]:
+    """How far framed documents open: called in a child process.
+
+    A line of JSON for each, and at once, for the library may die of the next one: `[parts that opened, reason]`, with
+    the reason empty if all did.
+    """
+    lengths, _, rest = data.partition(b"\n")
+    for sizes in json.loads(lengths):
+        document, count, reason = BlockDocument(READER_PEER), 0, ""
+        parts, rest = rest[: sum(sizes)], rest[sum(sizes) :]
+        try:
+            for size in sizes:
+                part, parts = parts[:size], parts[size:]
+                if part:
+                    document.import_update(part)
+                    state_of(document)  # a part may be found damaged only when it is read
+                count += 1
+        except DocumentDamaged as error:
+            reason = error.message
+        yield json.dumps([count, reason]).encode() + b"\n"

@@ -5,36 +5,24 @@ Unified diffs are applied strictly: every context and removed line must be there
 may be off, because models miscount lines: a hunk whose lines stand elsewhere is applied at the nearest such place and
 the answer says how far it moved. The text's own line endings, and whether its last line has one, stay.
 Source: GNU diffutils manual, "Detailed Description of Unified Format".
-
-Regular expressions from a model run in a process of their own. Python's matcher can take exponential time, holds the
-interpreter all the while and cannot be interrupted, so neither a thread nor a timeout helps; and no check of the
-pattern finds all slow ones (`(a|a)*b` nests no quantifier in sight of a simple rule, `a*a*a*b` nests none at all). A
-child with bounded processor time costs some 20 ms and always ends.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
-
-import trio
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.edits import EditRange, ReplaceText
 from pattern_core.messages import check_text
+from pattern_core.patterns import first_match
 
 Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and apart, and what replaces it
 HUNKS_MAX = 200
 
 _HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-PATTERN_CHARS_MAX = 1_000
-MATCH_TIMEOUT_S = 10.0  # of wall time; the child bounds its own processor time
-_CHILD = Path(__file__).with_name("regex_child.py")
 
 
 async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
@@ -47,7 +35,7 @@ async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
     if not edit.old:
         raise InvalidInput("say in `old` which text to replace")
     if edit.mode == "regex":
-        match = await replace_first_match(edit.old, edit.new, text)
+        match = await first_match(edit.old, edit.new, text)
         if match is None:
             raise InvalidInput(f"the pattern {edit.old!r} matches nothing in the block")
         return [(match.start, match.end, check_text(match.text))], "Replaced the first match"
@@ -103,49 +91,6 @@ def line_range(text: str, edit: EditRange) -> tuple[Ranges, str]:
 
 def _quoted(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:80] + "…")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Where the pattern matched (code points) and what shall stand there instead."""
-
-    start: int
-    end: int
-    text: str
-
-
-async def replace_first_match(pattern: str, template: str, text: str) -> Match | None:
-    r"""The first match of `pattern` (syntax of Python's `re`) in `text`, with `template` expanded (`\1`, `\g<name>`).
-
-    None if nothing matches.
-
-    Raises:
-        InvalidInput: the pattern or template is malformed or too long, or matching takes too long.
-    """
-    if len(pattern) > PATTERN_CHARS_MAX:
-        raise InvalidInput(f"the pattern has {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken")
-    question = json.dumps({"pattern": pattern, "template": template, "text": text}).encode()
-    with trio.move_on_after(MATCH_TIMEOUT_S):  # cancelling kills the child
-        done = await trio.run_process(
-            # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
-            [sys.executable, "-I", "-S", str(_CHILD)],
-            stdin=question,
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-        if done.returncode == 0:
-            return _answer(done.stdout, pattern)
-    raise InvalidInput(f"the pattern {pattern!r} takes too long to match; make it simpler or replace plain text")
-
-
-def _answer(data: bytes, pattern: str) -> Match | None:
-    answer = json.loads(data)
-    if answer is None:
-        return None
-    if "error" in answer:
-        raise InvalidInput(f"the pattern {pattern!r} or its replacement is malformed: {answer['error']}")
-    return Match(start=answer["start"], end=answer["end"], text=answer["text"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,16 +4,16 @@ A host's addresses are looked up once, each is checked, and the connection is ma
 host's name is still what the certificate must say. A second look-up could answer otherwise (DNS rebinding). Redirects
 are followed here and checked anew. No cookies, no credentials, no proxy: a proxy would look the name up by itself.
 
-Bodies that were compressed on their way are unpacked up to a bound: a small answer may hold gigabytes. Source:
-RFC 9110, 8.4.1 (gzip, deflate); some servers send deflate without its zlib frame.
+Nothing is unpacked, since a small answer may hold gigabytes: bodies are asked for as they are (RFC 9110, 12.5.3:
+`identity`), and refused if they come otherwise.
 """
 
 from __future__ import annotations
 
 import ssl
-import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 REDIRECTS_MAX = 5
 ADDRESSES_MAX = 4  # of one host that are tried in turn
 CONNECT_TIMEOUT_S = 8.0  # per address
-BYTES_MAX = 5 * 1024 * 1024  # of a page after unpacking; the rest is not read
+BYTES_MAX = 5 * 1024 * 1024  # of a page; the rest is not read
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
-_GZIP = 16 + zlib.MAX_WBITS
 _AGENT = "Mozilla/5.0 (compatible; Pattern)"  # many sites refuse what does not look like a browser
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -87,8 +86,10 @@ class Downloader:
         self._resolve = resolve
         self._tls = tls
 
-    async def get(self, url: str) -> Download:
-        """The page at `url`, whatever its status.
+    async def get(
+        self, url: str, *, headers: Mapping[str, str] = MappingProxyType({}), redirects_max: int = REDIRECTS_MAX
+    ) -> Download:
+        """The page at `url`, whatever its status. `headers` go wherever it is redirected to.
 
         Raises:
             InvalidInput: `url` is no address of a page, or the answer cannot be read.
@@ -97,30 +98,28 @@ class Downloader:
             Unavailable: nobody answered in time.
         """
         with trio.move_on_after(self._timeout_s):
-            return await self._follow(url)
+            if self._tls is None:
+                # Reading the system's certificates takes a while.
+                self._tls = await trio.to_thread.run_sync(ssl.create_default_context)
+            where = url
+            for _ in range(redirects_max + 1):
+                target = self._policy.check(where)
+                answer = await self._visit(target, headers, self._tls)
+                location = answer.headers.get("location")
+                if answer.status not in _REDIRECTS or location is None:
+                    return answer
+                where = target.join(location)
+            raise Unavailable(f"the page was redirected more than {redirects_max} times, the last time to {where}")
         raise Unavailable(f"{url} was not there within {self._timeout_s:g} s; try again later", retry_after_s=60)
 
-    async def _follow(self, url: str) -> Download:
-        if self._tls is None:
-            # Reading the system's certificates takes a while.
-            self._tls = await trio.to_thread.run_sync(ssl.create_default_context)
-        for _ in range(REDIRECTS_MAX + 1):
-            target = self._policy.check(url)
-            answer = await self._visit(target)
-            location = answer.headers.get("location")
-            if answer.status not in _REDIRECTS or location is None:
-                return answer
-            url = target.join(location)
-        raise Unavailable(f"the page was redirected more than {REDIRECTS_MAX} times, the last time to {url}")
-
-    async def _visit(self, target: WebTarget) -> Download:
+    async def _visit(self, target: WebTarget, headers: Mapping[str, str], tls: ssl.SSLContext) -> Download:
         """Ask one host, at the first of its addresses that takes the connection."""
         import httpx2
 
         why = ""
         for address in (await self._addresses(target))[:ADDRESSES_MAX]:
             try:
-                return await self._ask(target, address)
+                return await _ask(target, address, headers, tls)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 why = _reason(error)
             except httpx2.HTTPError as error:
@@ -145,35 +144,33 @@ class Downloader:
             raise NotFound(f"the host {target.host} has no address")
         return addresses
 
-    async def _ask(self, target: WebTarget, address: str) -> Download:
-        import httpx2
 
-        request = httpx2.Request(
-            "GET",
-            target.at(address),
-            headers={
-                "Host": target.url.netloc.decode("ascii"),
-                "User-Agent": _AGENT,
-                "Accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5",
-                "Accept-Encoding": "gzip, deflate",
-            },
-            extensions={
-                # The certificate must be for the name, though the connection is made to an address.
-                "sni_hostname": target.host,
-                "timeout": {"connect": CONNECT_TIMEOUT_S, "read": None, "write": None, "pool": None},
-            },
-        )
-        # A transport of its own, no client: that would keep cookies, and follow what the environment says.
-        async with httpx2.AsyncHTTPTransport(verify=self._context(), trust_env=False) as transport:
-            response = await transport.handle_async_request(request)
-            try:
-                return await _read(target, response)
-            finally:
-                await response.aclose()
+async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls: ssl.SSLContext) -> Download:
+    import httpx2
 
-    def _context(self) -> ssl.SSLContext:
-        assert self._tls is not None  # made by `_follow`
-        return self._tls
+    request = httpx2.Request(
+        "GET",
+        target.at(address),
+        headers={
+            "Host": target.url.netloc.decode("ascii"),
+            "User-Agent": _AGENT,
+            "Accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5",
+            "Accept-Encoding": "identity",
+            **headers,
+        },
+        extensions={
+            # The certificate must be for the name, though the connection is made to an address.
+            "sni_hostname": target.host,
+            "timeout": {"connect": CONNECT_TIMEOUT_S, "read": None, "write": None, "pool": None},
+        },
+    )
+    # A transport of its own, no client: that would keep cookies, and follow what the environment says.
+    async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport:
+        response = await transport.handle_async_request(request)
+        try:
+            return await _read(target, response)
+        finally:
+            await response.aclose()
 
 
 def _reason(error: BaseException) -> str:
@@ -186,60 +183,26 @@ def _reason(error: BaseException) -> str:
     return words
 
 
-class Unpacker:
-    """A body that comes in pieces, unpacked as its `Content-Encoding` says.
-
-    Raises:
-        InvalidInput: the encoding is none that was asked for.
-    """
-
-    def __init__(self, encoding: str) -> None:
-        name = encoding.strip().lower()
-        if name not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise InvalidInput(
-                f"the page is compressed in a way that was not asked for ({name[:40]}), so it cannot be read"
-            )
-        self._is_plain = name in ("", "identity")
-        self._unpacking = zlib.decompressobj(_GZIP) if name.endswith("gzip") else None
-
-    def feed(self, piece: bytes, room: int) -> bytes:
-        """What the next piece holds, at most `room` bytes of it; the rest is lost.
-
-        Raises:
-            InvalidInput: the body is damaged.
-        """
-        if self._is_plain or room == 0 or not piece:  # zlib takes a bound of 0 for none
-            return piece[:room]
-        try:
-            if self._unpacking is None:
-                # The first byte of deflate tells a zlib frame from a bare stream: its method is 8.
-                self._unpacking = zlib.decompressobj(zlib.MAX_WBITS if piece[0] & 15 == 8 else -zlib.MAX_WBITS)
-            return self._unpacking.decompress(piece, room)
-        except zlib.error as error:
-            raise InvalidInput(f"the page came compressed and damaged ({error}); try again later") from None
-
-
 async def _read(target: WebTarget, response: httpx2.Response) -> Download:
     headers = {name.lower(): value for name, value in response.headers.items()}
     if response.status_code in _REDIRECTS:
         return Download(url=target.text, status=response.status_code, headers=headers)
-    unpacker = Unpacker(headers.get("content-encoding", ""))
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise InvalidInput(f"the page came compressed, which was not asked for ({encoding[:40]}), so it cannot be read")
     body = bytearray()
-    raw = 0
     # Cancelled and not left by `break`: that would leave the library's generators to the garbage collector.
     with trio.CancelScope() as scope:
         async for piece in response.aiter_raw():
-            raw += len(piece)
-            body += unpacker.feed(piece, max(BYTES_MAX + 1 - len(body), 0))
-            if len(body) > BYTES_MAX or raw > BYTES_MAX:
+            body += piece
+            if len(body) > BYTES_MAX:
                 scope.cancel()
-    is_cut = len(body) > BYTES_MAX or raw > BYTES_MAX
     return Download(
         url=target.text,
         status=response.status_code,
         headers=headers,
         body=bytes(body[:BYTES_MAX]),
-        is_cut=is_cut,
+        is_cut=len(body) > BYTES_MAX,
     )
 
 

@@ -1,4 +1,4 @@
-"""Search engines: what is asked of each, and how its answer is read. A new one is a class and a line in `ENGINES`.
+"""Search engines: what is asked of each, and how its answer is read. A new one is a `case` of both.
 
 Sources: the search API of SearXNG (https://docs.searxng.org/dev/search_api.html) and the web search API of Brave
 (https://api-dashboard.search.brave.com/app/documentation/web-search).
@@ -10,9 +10,9 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlencode
 
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.models.providers.settings import Secret
@@ -35,15 +35,6 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRequest:
-    """A request to an engine."""
-
-    url: str
-    parameters: Mapping[str, str]
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WebHit:
     """A page that was found, its texts without markup."""
 
@@ -52,101 +43,52 @@ class WebHit:
     snippet: str
 
 
-class Engine(Protocol):
-    """One engine's language."""
-
-    def question(self, query: str, limit: int) -> EngineRequest:
-        """What to ask.
-
-        Raises:
-            InvalidInput: the configuration lacks something; the message tells the operator what.
-        """
-        ...
-
-    def hits(self, answer: Any) -> list[Mapping[str, Any]]:  # Any: JSON from outside
-        """The results of an answer, each with `title`, `url` and the snippet under `text`.
-
-        Raises:
-            KeyError, TypeError, AttributeError: the answer has another shape.
-        """
-        ...
-
-
-class Searxng:
-    """A SearXNG server, which must allow the format json."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
-
-    def question(self, query: str, limit: int) -> EngineRequest:
-        """GET /search; SearXNG has pages of its own length, so `limit` is not sent."""
-        if self._settings.base_url is None:
-            raise InvalidInput(
-                "web search lacks its address: set base_url in [web.search], such as http://127.0.0.1:8888"
-            )
-        return EngineRequest(
-            url=self._settings.base_url.rstrip("/") + "/search", parameters={"q": query, "format": "json"}
-        )
-
-    def hits(self, answer: Any) -> list[Mapping[str, Any]]:  # Any: JSON from outside
-        """`{"results": [{"title", "url", "content"}]}`."""
-        return [{**hit, "text": hit.get("content")} for hit in answer["results"]]
-
-
-class Brave:
-    """Brave Search, which needs a key."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
-
-    def question(self, query: str, limit: int) -> EngineRequest:
-        """GET /res/v1/web/search with the key in a header."""
-        if self._settings.api_key is None:
-            raise InvalidInput("web search lacks its key: set api_key or api_key_env in [web.search]")
-        base = (self._settings.base_url or "https://api.search.brave.com").rstrip("/")
-        return EngineRequest(
-            url=base + "/res/v1/web/search",
-            parameters={"q": query, "count": str(limit)},
-            headers={"X-Subscription-Token": self._settings.api_key.reveal(), "Accept": "application/json"},
-        )
-
-    def hits(self, answer: Any) -> list[Mapping[str, Any]]:  # Any: JSON from outside
-        """`{"web": {"results": [{"title", "url", "description"}]}}`; without `web`, nothing was found."""
-        return [{**hit, "text": hit.get("description")} for hit in answer.get("web", {"results": []})["results"]]
-
-
-ENGINES: Mapping[EngineKind, type[Searxng] | type[Brave]] = MappingProxyType({"searxng": Searxng, "brave": Brave})
-
-
-def engine_of(settings: EngineSettings) -> Engine:
-    """The engine that is configured.
+def question_of(settings: EngineSettings, query: str, limit: int) -> tuple[str, Mapping[str, str]]:
+    """The address and the headers by which the configured engine is asked.
 
     Raises:
-        InvalidInput: none is; the message says what the operator can do.
+        InvalidInput: none is configured, or something is missing; the message tells the operator what.
     """
-    if settings.kind not in ENGINES:
-        raise InvalidInput(
-            "web search is not configured on this server: the operator sets kind to searxng or brave in the section"
-            " [web.search] of pattern.toml. Pages whose address you know can be fetched"
-        )
-    return ENGINES[settings.kind](settings)
+    base = (settings.base_url or "").rstrip("/")
+    match settings.kind:
+        case "searxng":  # which must allow the format json, and has pages of its own length
+            if not base:
+                raise InvalidInput(
+                    "web search lacks its address: set base_url in [web.search], such as http://127.0.0.1:8888"
+                )
+            return f"{base}/search?{urlencode({'q': query, 'format': 'json'})}", {}
+        case "brave":
+            if settings.api_key is None:
+                raise InvalidInput("web search lacks its key: set api_key or api_key_env in [web.search]")
+            where = f"{base or 'https://api.search.brave.com'}/res/v1/web/search"
+            headers = {"X-Subscription-Token": settings.api_key.reveal(), "Accept": "application/json"}
+            return f"{where}?{urlencode({'q': query, 'count': limit})}", headers
+        case _:
+            raise InvalidInput(
+                "web search is not configured on this server: the operator sets kind to searxng or brave in the section"
+                " [web.search] of pattern.toml. Pages whose address you know can be fetched"
+            )
 
 
-def read_answer(engine: Engine, body: bytes, limit: int) -> Sequence[WebHit]:
+def read_answer(settings: EngineSettings, body: bytes, limit: int) -> Sequence[WebHit]:
     """The first `limit` results of an answer.
 
     Raises:
         Unavailable: it is not what the engine answers.
     """
     try:
-        raw = engine.hits(json.loads(body))
+        answer = json.loads(body)
+        if settings.kind == "brave":  # without `web`, nothing was found
+            results, snippet = answer.get("web", {"results": []})["results"], "description"
+        else:
+            results, snippet = answer["results"], "content"
         found = [
             WebHit(
                 title=_plain(hit.get("title"), TITLE_CHARS_MAX),
                 url=str(hit.get("url") or ""),
-                snippet=_plain(hit.get("text"), SNIPPET_CHARS_MAX),
+                snippet=_plain(hit.get(snippet), SNIPPET_CHARS_MAX),
             )
-            for hit in raw
+            for hit in results
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unavailable("the search engine's answer cannot be read; the operator should check [web.search]") from None

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.web.engines import EngineSettings
@@ -26,42 +26,25 @@ _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._:-]+")
 _ODD = re.compile(r"[\x00-\x20\x7f\\]")
 
-_V4 = tuple[IPv4Network, ...]
-_V6 = tuple[IPv6Network, ...]
+_Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
 
-def _v4(*names: str) -> _V4:
-    return tuple(IPv4Network(name) for name in names)
-
-
-def _v6(*names: str) -> _V6:
-    return tuple(IPv6Network(name) for name in names)
+def _networks(names: str) -> _Networks:
+    return tuple(ip_network(name) for name in names.split())
 
 
 # What a home server may be allowed to reach: private networks and the machine itself.
-_PRIVATE_V4 = _v4("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10")
-_PRIVATE_V6 = _v6("fc00::/7", "::1/128")
-# Never: this network, link-local (where clouds keep their metadata), protocol assignments, documentation, benchmarks,
-# the relays of 6to4, multicast, reserved.
-_NEVER_V4 = _v4(
-    "0.0.0.0/8",
-    "169.254.0.0/16",
-    "192.0.0.0/24",
-    "192.0.2.0/24",
-    "192.31.196.0/24",
-    "192.52.193.0/24",
-    "192.88.99.0/24",
-    "192.175.48.0/24",
-    "198.18.0.0/15",
-    "198.51.100.0/24",
-    "203.0.113.0/24",
-    "224.0.0.0/4",
-    "240.0.0.0/4",
-    "168.63.129.16/32",  # the host of a virtual machine at Azure
+_PRIVATE = _networks("10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 127.0.0.0/8 100.64.0.0/10 fc00::/7 ::1/128")
+_NEVER = _networks(
+    # This network, link-local (where clouds keep their metadata), protocol assignments, AS112, documentation,
+    # benchmarks, the relays of 6to4, multicast, reserved.
+    "0.0.0.0/8 169.254.0.0/16 192.0.0.0/24 192.31.196.0/24 192.52.193.0/24 192.175.48.0/24 192.0.2.0/24"
+    " 198.51.100.0/24 203.0.113.0/24 198.18.0.0/15 192.88.99.0/24 224.0.0.0/4 240.0.0.0/4"
+    " 168.63.129.16/32"  # the host of a virtual machine at Azure
+    # Within 2000::/3: protocol assignments with Teredo and ORCHID, documentation, AS112.
+    " 2001::/23 2001:db8::/32 3fff::/20 2620:4f:8000::/48"
 )
 _GLOBAL_V6 = ip_network("2000::/3")
-# Within 2000::/3: protocol assignments with Teredo and ORCHID, documentation, AS112.
-_NEVER_V6 = _v6("2001::/23", "2001:db8::/32", "3fff::/20", "2620:4f:8000::/48")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
@@ -189,9 +172,13 @@ def refusal(address: str, *, allow_private: bool = False) -> str | None:
     if isinstance(parsed, IPv6Address):
         if parsed.scope_id is not None:
             return f"{address} is an address of one network link"
-        inner = embedded(parsed)
-        return _v6_refusal(parsed, allow_private) if inner is None else _v4_refusal(inner, allow_private)
-    return _v4_refusal(parsed, allow_private)
+        parsed = embedded(parsed) or parsed
+    if any(parsed in network for network in _PRIVATE):
+        return None if allow_private else f"{parsed} belongs to a private network or to this machine"
+    is_special = any(parsed in network for network in _NEVER)
+    if is_special or (isinstance(parsed, IPv6Address) and parsed not in _GLOBAL_V6):
+        return f"{parsed} is not an address on the public internet"
+    return None
 
 
 def embedded(address: IPv6Address) -> IPv4Address | None:
@@ -206,23 +193,3 @@ def embedded(address: IPv6Address) -> IPv4Address | None:
     if address in _NAT64 or address in _COMPATIBLE or address in _TRANSLATED or (number >> 32 & 0xFFFF_FFFF) in _ISATAP:
         return IPv4Address(number & 0xFFFF_FFFF)
     return None
-
-
-def _v4_refusal(address: IPv4Address, allow_private: bool) -> str | None:
-    if _within(address, _NEVER_V4):
-        return f"{address} is not an address on the public internet"
-    if _within(address, _PRIVATE_V4) and not allow_private:
-        return f"{address} belongs to a private network or to this machine"
-    return None
-
-
-def _v6_refusal(address: IPv6Address, allow_private: bool) -> str | None:
-    if _within(address, _PRIVATE_V6):
-        return None if allow_private else f"{address} belongs to a private network or to this machine"
-    if address not in _GLOBAL_V6 or _within(address, _NEVER_V6):
-        return f"{address} is not an address on the public internet"
-    return None
-
-
-def _within(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network] | Sequence[IPv6Network]) -> bool:
-    return any(address in network for network in networks)

@@ -1,25 +1,39 @@
-"""The web of one constellation: fetching pages and searching for them."""
+"""The web of one constellation: fetching pages, reading what they say, and searching for them.
+
+HTML and PDF are read in a child process, text and data are shown as they are.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import codecs
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
-from pattern_core.errors import InvalidInput, Overloaded, Unavailable
+from pattern_core.errors import InvalidInput, Overloaded, PatternError, Unavailable
+from pattern_core.files.disk import UnreadableFile
+from pattern_core.files.readers import TEXT_CHARS_MAX, Format, clean, read_page, read_text
+from pattern_core.files.reading import read_document, read_in_child
 from pattern_core.ids import Clock
-from pattern_core.web.download import Downloader, Resolve, check_status, look_up
-from pattern_core.web.engines import EngineRequest, WebHit, engine_of, read_answer
-from pattern_core.web.page import Format, WebPage, read_page
-from pattern_core.web.policy import WebSettings
+from pattern_core.web.download import Download, Downloader, Resolve, check_status, look_up
+from pattern_core.web.engines import WebHit, question_of, read_answer
+from pattern_core.web.policy import WebPolicy, WebSettings
 
 FETCHES_MAX = 4  # of one constellation at once
 QUERY_CHARS_MAX = 400
-ANSWER_BYTES_MAX = 2 * 1024 * 1024  # of a search engine
 CACHE_AGE_MS_MAX = 5 * 60_000
 CACHE_CHARS_MAX = 8_000_000  # of all pages together
 PAGE_CHARS = 1_000  # that a page counts besides its text: its addresses, its title
+READ_TIMEOUT_S = 20.0  # of wall time
+TITLE_CHARS_MAX = 300
+KIND_CHARS_MAX = 100
+HTML_BYTES_MAX = 2 * 1024 * 1024  # reading a megabyte of HTML takes seconds; what is beyond is cut
+_HTML = ("text/html", "application/xhtml+xml")
+_TEXTUAL = ("application/json", "application/xml", "application/javascript", "application/yaml", "application/x-ndjson")
+# Encodings that Python knows and no page is in; decoding some of them takes hours for what is long and made for it.
+_NO_TEXT = frozenset(("punycode", "idna", "undefined", "unicode-escape", "raw-unicode-escape"))
 
 
 class Web:
@@ -28,6 +42,9 @@ class Web:
     def __init__(self, settings: WebSettings, *, clock: Clock, resolve: Resolve = look_up) -> None:
         self._settings = settings
         self._downloader = Downloader(settings.policy, timeout_s=settings.timeout_s, resolve=resolve)
+        # Where the engine is, is the operator's word: it may be in the private network, at any port.
+        policy = WebPolicy(ports=range(1, 2**16), allow_private=True)
+        self._engine = Downloader(policy, timeout_s=settings.timeout_s, resolve=resolve)
         self._cache = PageCache(clock)
         self._slots = trio.CapacityLimiter(FETCHES_MAX)
 
@@ -46,7 +63,7 @@ class Web:
         async with self._slots:
             download = await self._downloader.get(url)
             check_status(download)
-            page = await read_page(download, wanted)
+            page = await page_of(download, wanted)
         self._cache.put(url, page)
         return page
 
@@ -60,76 +77,101 @@ class Web:
         """
         if not query.strip() or len(query) > QUERY_CHARS_MAX:
             raise InvalidInput(f"a query has 1 to {QUERY_CHARS_MAX} characters, this one {len(query)}")
-        engine = engine_of(self._settings.search)
-        question = engine.question(query.strip(), limit)
-        with trio.move_on_after(self._settings.timeout_s):
+        url, headers = question_of(self._settings.search, query.strip(), limit)
+        try:
             async with self._slots:
-                return read_answer(engine, await _ask(question), limit)
-        raise Unavailable(f"the search engine did not answer within {self._settings.timeout_s:g} s; try again later")
+                # Redirected, it would take the key along.
+                answer = await self._engine.get(url, headers=headers, redirects_max=0)
+        except PatternError as error:
+            raise Unavailable(f"the search engine cannot be reached: {error.message}") from error
+        if answer.status == 429:
+            raise Overloaded("the search engine wants to be asked less often; try again in a minute", retry_after_s=60)
+        if answer.status != 200:
+            raise Unavailable(
+                f"the search engine answered with HTTP status {answer.status}; the operator should check [web.search]"
+                " (its key, and for SearXNG that the format json is allowed)"
+            )
+        if answer.is_cut:
+            raise Unavailable("the search engine answered more than can be read; ask more narrowly")
+        return read_answer(self._settings.search, answer.body, limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPage:
+    """A page as an agent reads it. `url` is where it was in the end; `is_cut`: it was longer than what is read."""
+
+    url: str
+    status: int
+    content_type: str
+    format: Format
+    title: str
+    text: str
+    is_cut: bool = False
+
+
+async def page_of(download: Download, wanted: Format) -> WebPage:
+    """The page in the wanted form. What is no HTML is given as the text that it is.
+
+    Raises:
+        InvalidInput: it holds no text, or cannot be read.
+    """
+    kind = download.content_type[:KIND_CHARS_MAX]
+    try:
+        if kind in _HTML or (
+            not kind and download.body.lstrip()[:200].lower().startswith((b"<!doctype html", b"<html"))
+        ):
+            arguments = (wanted, download.url, download.charset or "")
+            data, what = download.body[:HTML_BYTES_MAX], "the page"
+            found = await read_in_child(read_page, data, *arguments, what=what, timeout_s=READ_TIMEOUT_S)
+            title, text = found["title"], found["text"]
+            download = replace(download, is_cut=download.is_cut or len(download.body) > HTML_BYTES_MAX)
+        elif kind == "application/pdf" and not download.is_cut:
+            title, text = "", (await read_document("page.pdf", download.body)).text
+        elif not kind or kind.startswith("text/") or kind in _TEXTUAL or kind.endswith(("+json", "+xml")):
+            title, text = "", await trio.to_thread.run_sync(partial(_decoded, download.body, download.charset))
+        else:
+            raise InvalidInput(f"{download.url} is {kind}, of which no text can be made here")
+        text = clean(text)[:TEXT_CHARS_MAX] if text.strip() else ""
+    except UnreadableFile as error:
+        raise InvalidInput(f"{download.url} cannot be read: {error.message}") from None
+    return WebPage(
+        url=download.url,
+        status=download.status,
+        content_type=kind or "unknown",
+        format=wanted,
+        title=title if len(title) <= TITLE_CHARS_MAX else title[: TITLE_CHARS_MAX - 1] + "…",
+        text=text,
+        is_cut=download.is_cut,
+    )
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    if not data:
+        return ""
+    if charset is not None:
+        try:
+            if codecs.lookup(charset).name not in _NO_TEXT:
+                return data.decode(charset, errors="replace")
+        except (LookupError, ValueError):
+            pass  # a name that nobody knows: the bytes tell better
+    return read_text(data)
 
 
 class PageCache:
-    """Pages that were read lately, by address and form, so that reading on asks nobody; the least used go first."""
+    """Pages that were read lately, by address and form, so that reading on asks nobody; the oldest go first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._pages: OrderedDict[tuple[str, Format], tuple[int, WebPage]] = OrderedDict()
-        self._chars = 0
+        self._pages: dict[tuple[str, Format], tuple[int, WebPage]] = {}
 
     def get(self, url: str, wanted: Format) -> WebPage | None:
         """The page, if it is here and young enough."""
-        found = self._pages.get((url, wanted))
-        if found is None:
-            return None
-        if not 0 <= self._clock.now_ms() - found[0] < CACHE_AGE_MS_MAX:
-            self._remove((url, wanted))
-            return None
-        self._pages.move_to_end((url, wanted))
-        return found[1]
+        since, page = self._pages.get((url, wanted), (0, None))
+        return page if 0 <= self._clock.now_ms() - since < CACHE_AGE_MS_MAX else None
 
     def put(self, url: str, page: WebPage) -> None:
         """Keep a page that was asked for as `url`, in the place of others if need be."""
-        key = (url, page.format)
-        if key in self._pages:
-            self._remove(key)
-        self._pages[key] = (self._clock.now_ms(), page)
-        self._chars += PAGE_CHARS + len(page.text)
-        while self._chars > CACHE_CHARS_MAX:
-            self._remove(next(iter(self._pages)))
-
-    def _remove(self, key: tuple[str, Format]) -> None:
-        _since, page = self._pages.pop(key)
-        self._chars -= PAGE_CHARS + len(page.text)
-
-
-async def _ask(question: EngineRequest) -> bytes:
-    import httpx2  # heavy, and needed by those who search only
-
-    body = bytearray()
-    try:
-        async with (
-            httpx2.AsyncClient(timeout=None) as client,  # the caller bounds it
-            client.stream(
-                "GET", question.url, params=dict(question.parameters), headers=dict(question.headers)
-            ) as answer,
-        ):
-            if answer.status_code == 429:
-                raise Overloaded(
-                    "the search engine wants to be asked less often; try again in a minute", retry_after_s=60
-                )
-            if answer.status_code != 200:
-                raise Unavailable(
-                    f"the search engine answered with HTTP status {answer.status_code}; the operator should check"
-                    " [web.search] (its key, and for SearXNG that the format json is allowed)"
-                )
-            # Cancelled and not left by an error: that would leave generators to the garbage collector.
-            with trio.CancelScope() as scope:
-                async for piece in answer.aiter_bytes():
-                    body += piece
-                    if len(body) > ANSWER_BYTES_MAX:
-                        scope.cancel()
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise Unavailable(f"the search engine cannot be reached ({str(error) or type(error).__name__})") from error
-    if len(body) > ANSWER_BYTES_MAX:
-        raise Unavailable("the search engine answered more than can be read; ask more narrowly")
-    return bytes(body)
+        self._pages.pop((url, page.format), None)
+        self._pages[url, page.format] = (self._clock.now_ms(), page)
+        while sum(PAGE_CHARS + len(kept.text) for _since, kept in self._pages.values()) > CACHE_CHARS_MAX:
+            del self._pages[next(iter(self._pages))]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, assert_never
 from pattern_core.errors import InvalidInput
 from pattern_core.files.access import AgentFiles, Located
 from pattern_core.files.disk import UnreadableFile
-from pattern_core.files.storing import hash_of, prepare, put_of, store
+from pattern_core.files.passages import hash_of, prepare, store
 from pattern_core.ids import now_text
 from pattern_core.messages import check_text
 from pattern_core.search import SearchRequest
@@ -67,7 +67,7 @@ async def file(
                 limit=clamp(limit or MATCHES_DEFAULT),
                 ignore_case=ignore_case,
             )
-            shown = [{"path": one.name, "line": one.line, "text": one.text[:MATCH_CHARS_MAX]} for one in found.lines]
+            shown = [{"path": path, "line": line, "text": text[:MATCH_CHARS_MAX]} for path, line, text in found.lines]
             missing = f"; {found.left_out} more were not looked through, narrow `files`" if found.left_out else ""
             return done(f"Found {len(shown)} lines in {found.files} files{missing}", matches=shown)
         case "search":
@@ -168,16 +168,15 @@ async def _write(context: ToolContext, place: Located, did: str, before: bytes, 
     """Store the file; `before` is what it was made from, which must still be there, empty if from nothing."""
     if len(data) > FILE_CHARS_MAX:
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
-    prepared = await prepare(place.name, data)
+    prepared = await prepare(place.name, data, context.ids)
     if prepared.error is not None:
         raise UnreadableFile(f"{place.path} was not written: {prepared.error}")
-    put = put_of(
+    context.work.store(
+        store,
         prepared,
-        folder_id=place.attached.folder.id,
-        ids=context.ids,
-        now=now_text(context.clock),
+        place.attached.folder.id,
+        now_text(context.clock),
         content=data,
         expected_hash=hash_of(before) if before else None,
     )
-    context.work.store(store, put)
     return done(f"{did} {place.path}", bytes=len(data), passages=len(prepared.pieces))

@@ -16,7 +16,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
 from pattern_core.files.access import AgentFiles
 from pattern_core.files.disk import UnreadableFile
-from pattern_core.files.storing import prepare, put_of, store
+from pattern_core.files.passages import prepare, store
 from pattern_core.ids import now_text
 from pattern_core.messages import check_text
 from pattern_core.tools.builtin.file import FILE_CHARS_MAX
@@ -35,18 +35,12 @@ async def file_save(
     data = check_text(content).encode()
     if len(data) > FILE_CHARS_MAX:
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
-    prepared = await prepare(place.name, data)
+    prepared = await prepare(place.name, data, context.ids)
     if prepared.error is not None:
         raise UnreadableFile(f"{place.path} was not written: {prepared.error}")
     root = Path(place.attached.folder.path_value or "")
     # Not abandoned when cancelled: a half-known outcome would be worse than waiting for the disk.
     written = await trio.to_thread.run_sync(partial(disk.write_file, root, place.name, data))
-    put = put_of(
-        prepared,
-        folder_id=place.attached.folder.id,
-        ids=context.ids,
-        now=now_text(context.clock),
-        mtime_ns=written.mtime_ns,
-    )
-    context.work.store(store, put)
+    now = now_text(context.clock)
+    context.work.store(store, prepared, place.attached.folder.id, now, mtime_ns=written.mtime_ns)
     return done(f"Wrote {place.path}", bytes=len(data), passages=len(prepared.pieces))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, assert_never
 
 from pattern_core.errors import InvalidInput, Unavailable
+from pattern_core.files.readers import Format
 from pattern_core.ids import now_text
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
-from pattern_core.web.page import Format, WebPage
-from pattern_core.web.web import Web
+from pattern_core.web.web import Web, WebPage
 from pattern_db.enums import EffectClass
 from pattern_db.tables import tool_state
 

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
-from pattern_core.files.folders import NewFolder
 from pattern_db.enums import FolderAccess, PathType
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor, page_of
 from pattern_server.http.routing import MayRead, MayWrite, Router, Server
@@ -141,14 +140,13 @@ async def create(c: str, body: FolderAsked, server: Server, caller: MayWrite, re
         elif body.path is not None:
             raise InvalidInput('only folders with path_type "local" have a path')
         embeddings = server.config.embeddings
-        new = NewFolder(
-            name=body.name,
+        row = await constellation.folders.create(
+            body.name,
             description=body.description,
             path_type=body.path_type,
             embedding_model=embeddings.model or embeddings.provider,
             root=root,
         )
-        row = await constellation.folders.create(new)
     response.headers["location"] = f"/api/v1/constellations/{constellation.id}/folders/{row.id}"
     return row
 
@@ -204,12 +202,12 @@ async def put_file(at: At, name: str, request: Request, server: Server, caller: 
     """Store the request's body, whatever its type, as a file of a virtual folder; 201 if it is new."""
     data = await request.body()
     async with server.constellations.use(caller, at.c) as constellation:
-        stored = await constellation.folders.put_file(at.f, name, data)
-        if stored.is_new:
+        row, is_new = await constellation.folders.put_file(at.f, name, data)
+        if is_new:
             response.status_code = 201
-            where = f"{stored.file.folder_id}/files/{quote(stored.file.name)}"
+            where = f"{row.folder_id}/files/{quote(row.name)}"
             response.headers["location"] = f"/api/v1/constellations/{constellation.id}/folders/{where}"
-    return stored.file
+    return row
 
 
 @router.get("/{f}/files/{name:path}")

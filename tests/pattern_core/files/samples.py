@@ -11,8 +11,7 @@ from pathlib import Path
 from docx import Document
 from pypdf import PdfReader, PdfWriter
 
-from pattern_core.files.folders import Folders, NewFolder
-from pattern_core.files.indexing import IndexReport
+from pattern_core.files.folders import Folders, IndexReport
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
@@ -20,6 +19,7 @@ from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.tables import files, passages
 from pattern_db.tables.files import FileRow
+from pattern_db.tables.folders import FolderRow
 from pattern_db.tables.passages import PassageRow
 
 ADA, BOB = "agt_ada", "agt_bob"
@@ -106,15 +106,14 @@ class Shelf:
 
     async def local(self, root: Path, name: str = "notes", access: FolderAccess | None = None) -> str:
         """A folder of a directory, attached to ada if `access` is given; its id."""
-        new = NewFolder(name=name, path_type=PathType.LOCAL, embedding_model="m", root=root.resolve())
-        return await self._made(new, access)
+        row = await self.folders.create(name, path_type=PathType.LOCAL, embedding_model="m", root=root.resolve())
+        return await self._attached(row, access)
 
     async def virtual(self, name: str = "papers", access: FolderAccess | None = None) -> str:
         """A folder to fill, attached to ada if `access` is given; its id."""
-        return await self._made(NewFolder(name=name, path_type=PathType.VIRTUAL, embedding_model="m"), access)
+        return await self._attached(await self.folders.create(name, embedding_model="m"), access)
 
-    async def _made(self, new: NewFolder, access: FolderAccess | None) -> str:
-        row = await self.folders.create(new)
+    async def _attached(self, row: FolderRow, access: FolderAccess | None) -> str:
         if access is not None:
             await self.folders.attach(row.id, ADA, access)
         return row.id

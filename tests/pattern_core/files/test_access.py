@@ -9,9 +9,8 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.files import access as module
-from pattern_core.files.access import AgentFiles, Line, Searched, lines_of, matching_lines
+from pattern_core.files.access import AgentFiles, lines_of
 from pattern_core.files.disk import UnreadableFile
-from pattern_core.files.grep_child import answer
 from pattern_db.enums import FolderAccess, PathType
 from tests.pattern_core.files.samples import ADA, BOB, Shelf, pdf_of
 
@@ -82,9 +81,12 @@ async def test_files_are_listed_by_pattern(ada: AgentFiles) -> None:
 
 async def test_grep_finds_lines(ada: AgentFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     found = await ada.grep("T[uw]", path=None, files_like=None, limit=9, ignore_case=False)
-    assert [(one.name, one.line) for one in found.lines] == [("papers/a.md", 7), ("papers/sub/b.pdf", 2)]
+    assert [(name, line) for name, line, _text in found.lines] == [("papers/a.md", 7), ("papers/sub/b.pdf", 2)]
     one = await ada.grep("t[uw]", path="papers/sub/b.pdf", files_like=None, limit=9, ignore_case=True)
-    assert [line.text for line in one.lines] == ["Two."]
+    assert [text for _name, _line, text in one.lines] == ["Two."]
+    for pattern in ("", "(", "x" * 2_000):
+        with pytest.raises(InvalidInput):
+            await ada.grep(pattern, path=None, files_like=None, limit=9, ignore_case=False)
     monkeypatch.setattr(module, "GREP_CHARS_MAX", 10)
     assert (await ada.grep("x", path=None, files_like=None, limit=9, ignore_case=False)).left_out == 1
 
@@ -128,35 +130,3 @@ async def test_an_unreadable_file_says_why(shelf: Shelf, tmp_path: Path) -> None
 
 def test_no_lines_of_nothing() -> None:
     assert lines_of([], 1, 2) == ["", ""]
-
-
-async def test_lines_are_found() -> None:
-    texts = [Searched(name="a", passages=[(1, "x\nbean"), (5, "beans")]), Searched(name="b", passages=[(1, "BEAN")])]
-    assert await matching_lines(r"bean\b", texts, limit=5, ignore_case=True) == [
-        Line(name="a", line=2, text="bean"),
-        Line(name="b", line=1, text="BEAN"),
-    ]
-
-
-@pytest.mark.parametrize("pattern", ["", "(", "x" * 2_000, r"\g"])
-async def test_patterns_that_do_not_fit_are_refused(pattern: str) -> None:
-    with pytest.raises(InvalidInput):
-        await matching_lines(pattern, [], limit=1, ignore_case=False)
-
-
-async def test_a_pattern_without_end_is_given_up() -> None:
-    with pytest.raises(InvalidInput, match="too long"):
-        await matching_lines("(a|a)*b", [Searched(name="a", passages=[(1, "a" * 60)])], limit=1, ignore_case=False)
-
-
-def test_lines_are_matched_one_by_one() -> None:
-    texts = [[(3, "a beet\nno\nA bean")], [(1, "bean")]]
-    assert answer("be.", texts, 10, ignore_case=False) == {
-        "matches": [(0, 3, "a beet"), (0, 5, "A bean"), (1, 1, "bean")]
-    }
-    assert answer("^a", texts, 10, ignore_case=True) == {"matches": [(0, 3, "a beet"), (0, 5, "A bean")]}
-    assert answer("be.", texts, 1, ignore_case=False) == {"matches": [(0, 3, "a beet")]}
-
-
-def test_a_malformed_pattern_is_told() -> None:
-    assert "error" in answer("(", [], 1, ignore_case=False)

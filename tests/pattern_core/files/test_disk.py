@@ -11,7 +11,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import UnreadableFile
+from pattern_core.files.disk import DEPTH_MAX, UnreadableFile, check_name, is_left_out
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_walk_finds_what_can_be_read(root: Path) -> None:
     assert [entry.name for entry in found.entries] == ["a.md", "inner/b.md"]
     assert found.is_complete
     assert not found.skipped
-    assert disk.read_file(root, "inner/b.md").data == b"in b"
+    assert disk.read_file(root, "inner/b.md") == b"in b"
 
 
 def test_links_are_not_followed(root: Path) -> None:
@@ -94,9 +94,10 @@ def test_a_file_of_a_gigabyte_is_refused_by_its_size(root: Path) -> None:
         disk.read_file(root, "huge.txt")
 
 
-def test_a_file_that_grows_is_refused_too(root: Path) -> None:
-    with pytest.raises(UnreadableFile):
-        disk.read_file(root, "a.md", bytes_max=3)
+def test_a_file_that_grows_is_refused_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "FILE_BYTES_MAX", 3)
+    with pytest.raises(UnreadableFile, match="has 4 bytes"):
+        disk.read_file(root, "a.md")
 
 
 def test_a_missing_directory_says_so(root: Path) -> None:
@@ -110,7 +111,7 @@ def test_a_missing_directory_says_so(root: Path) -> None:
 
 
 def test_a_link_on_the_way_to_the_directory_leads_nowhere(root: Path) -> None:
-    assert disk.read_file(root / "inner", "b.md").data == b"in b"
+    assert disk.read_file(root / "inner", "b.md") == b"in b"
     root.rename(root.parent / "moved")
     root.symlink_to(root.parent / "moved")
     for folder in (root, root / "inner"):
@@ -130,7 +131,7 @@ def test_no_descriptor_is_left_open(root: Path) -> None:
     before = open_files()
     for _ in range(3):
         disk.walk(root)
-        disk.write_file(root, "inner/x.md", disk.read_file(root, "inner/b.md").data)
+        disk.write_file(root, "inner/x.md", disk.read_file(root, "inner/b.md"))
         for call in (lambda: disk.walk(root / "gone"), lambda: disk.read_file(root, "inner/no/no.md")):
             with pytest.raises((Unavailable, NotFound)):
                 call()
@@ -142,13 +143,13 @@ def test_names_in_another_form_of_unicode_are_found(root: Path) -> None:
     (root / decomposed).mkdir()
     (root / decomposed / unicodedata.normalize("NFD", "Bäume.md")).write_text("Linde")
     assert "Grün/Bäume.md" in [entry.name for entry in disk.walk(root).entries]
-    assert disk.read_file(root, "Grün/Bäume.md").data == b"Linde"
+    assert disk.read_file(root, "Grün/Bäume.md") == b"Linde"
 
 
 def test_names_that_are_no_text_are_named_and_passed_over(root: Path) -> None:
     (Path(os.fsdecode(os.fsencode(root) + b"/\xff.txt"))).write_text("x")
     found = disk.walk(root)
-    assert [one.reason for one in found.skipped] == ["has a name that cannot be used here"]
+    assert [one.reason for one in found.skipped] == ["has a name that cannot be used here, or lies too deep"]
     found.skipped[0].name.encode()
 
 
@@ -164,7 +165,7 @@ def test_too_deep_directories_are_named(root: Path) -> None:
     deep = root.joinpath(*["d"] * 25)
     deep.mkdir(parents=True)
     (deep / "x.md").write_text("x")
-    assert [one.reason for one in disk.walk(root).skipped] == ["lies deeper than 20 directories"]
+    assert [one.reason for one in disk.walk(root).skipped] == ["has a name that cannot be used here, or lies too deep"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
@@ -215,3 +216,48 @@ def test_which_directories_may_become_folders(root: Path) -> None:
     ):
         with pytest.raises(InvalidInput):
             disk.check_root(path, allowed=allowed, kept_out=[data])
+
+
+@pytest.mark.parametrize("name", ["a.md", "notes/garden plan.md", "ä/日本語.txt", "a..b/c...d", "C++/x"])
+def test_paths_within_a_folder_are_names(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/etc/passwd",
+        "..",
+        "../secret",
+        "a/../../b",
+        "a/./b",
+        "a//b",
+        "a/",
+        ".env",
+        "a/.git/config",
+        "a\\..\\b",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+        "x" * 256,
+        "ä" * 128,
+        "x/" * 300 + "x",
+        "d/" * DEPTH_MAX + "f",
+    ],
+)
+def test_nothing_else_is(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        check_name(name)
+
+
+def test_names_are_composed() -> None:
+    assert check_name("Gru\u0308n.md") == "Grün.md"
+
+
+def test_what_programs_leave_is_passed_over() -> None:
+    assert is_left_out(".git", is_directory=True)
+    assert is_left_out("node_modules", is_directory=True)
+    assert not is_left_out("node_modules", is_directory=False)
+    assert is_left_out("a.pyc", is_directory=False)
+    assert not is_left_out("garden.md", is_directory=False)

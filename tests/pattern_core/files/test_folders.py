@@ -1,15 +1,28 @@
+"""What people do with folders; passages follow the files, and what cannot be seen is not taken for gone."""
+
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
-from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
+from pattern_core.errors import Conflict, InvalidInput, LimitReached, Unavailable
+from pattern_core.errors import NotFound as NothingThere
+from pattern_core.files import disk
 from pattern_core.files import folders as module
-from pattern_core.files.disk import FILE_BYTES_MAX, UnreadableFile
-from pattern_core.files.folders import NewFolder
-from pattern_db.enums import FolderAccess, PathType
-from tests.pattern_core.files.samples import ADA, Shelf
+from pattern_core.files.disk import FILE_BYTES_MAX, Skipped, UnreadableFile
+from pattern_core.search import SearchRequest, search
+from pattern_db.enums import FolderAccess, PathType, SearchKind
+from pattern_db.errors import Conflict as RowConflict
+from pattern_db.errors import NotFound
+from tests.pattern_core.files.samples import ADA, Shelf, docx_of, locked, pdf_of
 
 
 async def test_a_folders_life(shelf: Shelf) -> None:
@@ -39,14 +52,11 @@ async def test_names_that_do_not_fit_are_refused(shelf: Shelf, name: str) -> Non
         await shelf.virtual(name)
 
 
-async def test_kinds_that_do_not_fit_are_refused(shelf: Shelf) -> None:
-    for path_type, root in ((PathType.REMOTE, None), (PathType.LOCAL, None), (PathType.VIRTUAL, Path("/x"))):
-        with pytest.raises(InvalidInput):
-            await shelf.folders.create(NewFolder(name="x", path_type=path_type, embedding_model="m", root=root))
-    with pytest.raises(InvalidInput):
-        await shelf.folders.create(
-            NewFolder(name="x", path_type=PathType.VIRTUAL, embedding_model="m", description="x" * 2_001)
-        )
+async def test_what_does_not_fit_is_refused(shelf: Shelf) -> None:
+    with pytest.raises(InvalidInput, match="mount it"):
+        await shelf.folders.create("x", path_type=PathType.REMOTE, embedding_model="m")
+    with pytest.raises(InvalidInput, match="at most 2000"):
+        await shelf.folders.create("x", embedding_model="m", description="x" * 2_001)
 
 
 async def test_folders_are_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,17 +68,17 @@ async def test_folders_are_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 
 async def test_files_are_put_and_removed(shelf: Shelf) -> None:
     await shelf.virtual()
-    stored = await shelf.folders.put_file("papers", "notes/a.md", b"Tulips.")
-    assert (stored.is_new, stored.file.name, stored.file.status) == (True, "notes/a.md", "indexed")
-    assert not (await shelf.folders.put_file("papers", "notes/a.md", b"Roses.")).is_new
+    row, is_new = await shelf.folders.put_file("papers", "notes/a.md", b"Tulips.")
+    assert (is_new, row.name, row.status) == (True, "notes/a.md", "indexed")
+    assert not (await shelf.folders.put_file("papers", "notes/a.md", b"Roses."))[1]
     row, data = await shelf.folders.content("papers", "notes/a.md")
     assert (row.size_bytes, data) == (6, b"Roses.")
     changes = shelf.changes
     await shelf.folders.delete_file("papers", "notes/a.md")
     assert shelf.changes == changes + 1  # its vectors have to go
-    with pytest.raises(NotFound):
+    with pytest.raises(NothingThere):
         await shelf.folders.content("papers", "notes/a.md")
-    with pytest.raises(NotFound):
+    with pytest.raises(NothingThere):
         await shelf.folders.delete_file("papers", "notes/a.md")
 
 
@@ -123,9 +133,261 @@ async def test_folders_are_attached_and_taken_away(shelf: Shelf) -> None:
     second = await shelf.folders.attach("papers", ADA, FolderAccess.READ_WRITE)
     assert (second.access, second.attached_at) == (FolderAccess.READ_WRITE, first.attached_at)
     assert [one.agent_id for one in await shelf.folders.attachments(folder_id)] == [ADA]
-    with pytest.raises(NotFound):
+    with pytest.raises(RowConflict):
         await shelf.folders.attach("papers", "agt_nobody", FolderAccess.READ)
     await shelf.folders.detach("papers", ADA)
-    with pytest.raises(NotFound):
+    with pytest.raises(NothingThere, match="not attached"):
         await shelf.folders.detach("papers", ADA)
     assert await shelf.folders.attachments("papers") == []
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "notes" / "inner").mkdir(parents=True)
+    write(tmp_path / "notes" / "a.md", "# Beds\nFour beds of tulips.\n")
+    write(tmp_path / "notes" / "inner" / "b.txt", "A shed with a rake.\n")
+    return tmp_path / "notes"
+
+
+def write(path: Path, text: str | bytes, *, age_s: int = 100) -> None:
+    """Write a file that was changed some time ago."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    changed = path.stat().st_mtime - age_s
+    os.utime(path, (changed, changed))
+
+
+def before_reading(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen to a directory that is open already, just before it is read."""
+    scandir = os.scandir
+
+    def and_it_happens(descriptor: int) -> Any:
+        listed = scandir(descriptor)
+        monkeypatch.undo()
+        happens()
+        return listed
+
+    monkeypatch.setattr(os, "scandir", and_it_happens)
+
+
+async def found(shelf: Shelf, query: str) -> list[str]:
+    """The names of files in which ada finds the words."""
+    request = SearchRequest(query=query, kinds=[SearchKind.FILE], agents=[ADA])
+    return [str(hit.label) for hit in (await search(shelf.database, request)).hits]
+
+
+async def test_a_directory_is_read_and_followed(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    report = await shelf.index()
+    assert (report.indexed, report.unchanged, report.removed, report.skipped) == (2, 0, 0, [])
+    assert await found(shelf, "tulips") == ["a.md"]
+    assert await found(shelf, "rake") == ["inner/b.txt"]
+
+    assert shelf.changes == 2
+    report = await shelf.index()
+    assert (report.indexed, report.unchanged) == (0, 2)
+    assert shelf.changes == 2
+
+    write(root / "a.md", "# Beds\nFour beds of roses.\n", age_s=50)
+    (root / "inner" / "b.txt").unlink()
+    write(root / "c.md", "A compost heap.\n")
+    report = await shelf.index()
+    assert (report.indexed, report.unchanged, report.removed) == (2, 0, 1)
+    assert await found(shelf, "tulips") == []
+    assert await found(shelf, "roses") == ["a.md"]
+    assert await found(shelf, "rake") == []
+    assert (await shelf.folders.get("notes")).status == "ready"
+
+
+async def test_a_file_that_was_only_touched_is_not_read_into_passages_again(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root)
+    await shelf.index()
+    before = (await shelf.rows())["a.md"]
+    os.utime(root / "a.md", (1_000_000_000, 1_000_000_000))
+    report = await shelf.index()
+    assert (report.indexed, report.unchanged) == (0, 2)
+    after = (await shelf.rows())["a.md"]
+    assert after.indexed_at == before.indexed_at
+    assert after.mtime_ns == 1_000_000_000 * 10**9
+
+
+async def test_a_change_within_the_same_moment_is_seen(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root)
+    moment = shelf.clock.now_ms() / 1000 - 1
+    for words in ("Two words", "Few words"):
+        (root / "a.md").write_text(words)
+        os.utime(root / "a.md", (moment, moment))
+        await shelf.index()
+    assert [row.content for row in await shelf.passages("a.md")] == ["Few words"]
+
+
+async def test_what_cannot_be_read_is_named_and_the_rest_goes_on(shelf: Shelf, root: Path) -> None:
+    write(root / "binary.txt", b"\x7fELF\x02\x01\x01" + bytes(100))
+    write(root / "empty.md", b"")
+    write(root / "photo.png", b"\x89PNG")
+    write(root / "locked.pdf", locked(pdf_of(["words"])))
+    write(root / "broken.docx", b"PK\x03\x04 nothing")
+    write(root / "good.pdf", pdf_of(["A pond on page one.", "A bench on page two."]))
+    write(root / "good.docx", docx_of(("Heading 1", "Paths"), ("Normal", "Gravel everywhere.")))
+    write(root / "good.html", b"<h1>Trees</h1><p>An old linden.")
+    with (root / "huge.log").open("wb") as file:
+        file.truncate(2**30)
+    (root / "way-out.md").symlink_to("/etc/hostname")
+    await shelf.local(root, access=FolderAccess.READ)
+    report = await shelf.index()
+    assert report.indexed == 5
+    reasons = {one.name: one.reason for one in report.skipped}
+    assert set(reasons) == {
+        "binary.txt", "empty.md", "photo.png", "locked.pdf", "broken.docx", "huge.log", "way-out.md"
+    }  # fmt: skip
+    assert "1073741824" in reasons["huge.log"]
+    rows = await shelf.rows()
+    assert {name for name, row in rows.items() if row.error} == set(reasons) - {"way-out.md"}
+    assert all(rows[name].error == reasons[name] for name in reasons if name in rows)
+    assert [row.page for row in await shelf.passages("good.pdf")] == [1, 2]
+    assert await found(shelf, "bench") == ["good.pdf"]
+    assert await found(shelf, "gravel") == ["good.docx"]
+    assert await found(shelf, "linden") == ["good.html"]
+    again = await shelf.index()
+    assert (again.indexed, again.unchanged) == (0, 5)
+    assert {one.name for one in again.skipped} == set(reasons)
+
+
+async def test_a_file_that_turns_unreadable_and_back_is_followed(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    write(root / "a.md", bytes(50), age_s=60)
+    await shelf.index()
+    assert await found(shelf, "tulips") == []
+    assert (await shelf.rows())["a.md"].status == "unreadable"
+    write(root / "a.md", "Tulips again.", age_s=30)
+    await shelf.index()
+    assert await found(shelf, "tulips") == ["a.md"]
+
+
+async def test_a_directory_that_vanishes_takes_nothing_away(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    shutil.rmtree(root)
+    with pytest.raises(Unavailable, match="does not exist"):
+        await shelf.index()
+    folder = await shelf.folders.get("notes")
+    assert (folder.status, "does not exist" in str(folder.status_reason)) == ("unavailable", True)
+    assert await found(shelf, "tulips") == ["a.md"]
+    root.mkdir()
+    write(root / "a.md", "# Beds\nFour beds of tulips.\n")
+    await shelf.index()
+    assert (await shelf.folders.get("notes")).status == "ready"
+
+
+async def test_a_directory_that_vanishes_while_it_is_read_takes_nothing_away(
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    before_reading(monkeypatch, lambda: shutil.rmtree(root, ignore_errors=True))
+    with pytest.raises(Unavailable):
+        await shelf.index()
+    assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
+    assert await found(shelf, "rake") == ["inner/b.txt"]
+
+
+async def test_files_that_vanish_between_look_and_reading_are_left_for_the_next_look(
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.local(root)
+    stat = os.stat
+
+    def and_the_file_goes(path: str, **options: Any) -> os.stat_result:
+        seen = stat(path, **options)
+        if path == "a.md":
+            (root / "a.md").unlink()
+        return seen
+
+    monkeypatch.setattr(os, "stat", and_the_file_goes)
+    report = await shelf.index()
+    assert (report.indexed, report.skipped) == (1, [])
+
+
+async def test_a_directory_exchanged_for_another_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def and_another_takes_its_place() -> None:
+        root.rename(root.parent / "old")
+        root.mkdir()
+
+    before_reading(monkeypatch, and_another_takes_its_place)
+    with pytest.raises(Unavailable, match="exchanged"):
+        disk.walk(root)
+
+
+async def test_an_empty_directory_is_believed_only_when_asked(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root, access=FolderAccess.READ)
+    await shelf.index()
+    shutil.rmtree(root)
+    root.mkdir()
+    await one_round(shelf)
+    assert "empty" in str((await shelf.folders.get("notes")).status_reason)
+    assert await found(shelf, "tulips") == ["a.md"]
+    assert (await shelf.index()).removed == 2
+    assert await found(shelf, "tulips") == []
+
+
+async def test_what_lies_in_a_closed_directory_is_kept(
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.local(root)
+    await shelf.index()
+    open_file = os.open
+
+    def closed(path: str, flags: int, mode: int = 0o777, **options: Any) -> int:
+        if path == "inner":
+            raise PermissionError(errno.EACCES, "closed")
+        return open_file(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", closed)
+    report = await shelf.index()
+    assert (report.removed, report.skipped) == (0, [Skipped(name="inner", reason="the server may not read it")])
+    assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
+
+
+async def one_round(shelf: Shelf) -> None:
+    """Let the background look through everything once."""
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            before = [(row.indexed_at, row.status) for row in await shelf.folders.all()]
+            shelf.clock.advance(1_000)
+            nursery.start_soon(shelf.folders.run)
+            while [(row.indexed_at, row.status) for row in await shelf.folders.all()] == before:
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+
+async def test_attached_directories_are_followed_by_themselves(shelf: Shelf, root: Path) -> None:
+    await shelf.local(root)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shelf.folders.run)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert await shelf.rows() == {}  # nobody may use it yet
+        await shelf.folders.attach("notes", ADA, FolderAccess.READ)  # wakes the indexer
+        with trio.fail_after(30):  # sooner than its interval
+            while await found(shelf, "tulips") != ["a.md"]:
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_background_survives_directories_that_are_away(shelf: Shelf, root: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    await shelf.local(gone, "gone", access=FolderAccess.READ)
+    await shelf.local(root, access=FolderAccess.READ)
+    gone.rmdir()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shelf.folders.run)
+            while await found(shelf, "tulips") != ["a.md"]:
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    assert (await shelf.folders.get("gone")).status == "unavailable"
+
+
+async def test_a_folder_that_is_not_there_cannot_be_indexed(shelf: Shelf) -> None:
+    with pytest.raises(NotFound):
+        await shelf.index("nowhere")

@@ -6,15 +6,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pattern_core.errors import Conflict, LimitReached
 from pattern_core.files import passages
 from pattern_core.files.disk import UnreadableFile
-from pattern_core.files.passages import CHARS_MAX, split
-from pattern_core.files.reading.document import Document, Syntax
+from pattern_core.files.passages import CHARS_MAX, hash_of, prepare, split, store
+from pattern_core.files.reading import Document, FileKind, Syntax
+from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.testing.clock import StoppedClock
+from pattern_db.enums import FolderAccess
+from pattern_db.tables import files
 from pattern_db.tables.passages import Piece
+from tests.pattern_core.files.samples import Shelf
+
+NOW = "2026-11-21T22:24:40.123Z"
 
 
 def pieces(text: str, syntax: Syntax = Syntax.PROSE, pages: tuple[int, ...] = ()) -> list[Piece]:
-    return split("a.md", Document(text=text, syntax=syntax, content_type="text/plain", pages=pages))
+    kind = FileKind(content_type="text/plain", syntax=syntax)
+    return split("a.md", Document(text=text, kind=kind, pages=pages))
 
 
 def lines_of(text: str, found: list[Piece]) -> None:
@@ -106,3 +115,76 @@ def test_every_word_is_in_exactly_one_passage(text: str, syntax: Syntax) -> None
     assert all(0 < len(piece.content) <= CHARS_MAX for piece in found)
     assert all(a.end_line <= b.start_line for a, b in pairwise(found))
     assert "".join("".join(piece.content.split()) for piece in found) == "".join(text.split())
+
+
+def ids() -> Ids:
+    return Ids(StoppedClock(), seeded_randomness(9))
+
+
+async def test_reading_and_its_failure_are_both_results() -> None:
+    good = await prepare("a.md", b"# Beds\nFour.\n", ids())
+    assert (good.error, len(good.pieces), good.content_hash) == (None, 1, hash_of(b"# Beds\nFour.\n"))
+    bad = await prepare("a.txt", b"\x7fELF", ids())
+    assert bad.error is not None
+    assert not bad.pieces
+
+
+async def test_passages_with_the_same_words_keep_their_ids(shelf: Shelf) -> None:
+    folder_id = await shelf.virtual(access=FolderAccess.READ)
+    section = "## Part {0}\n" + "Words of part {0} about it. " * 20 + "\n\n"
+    text = "".join(section.format(number) for number in range(5))
+    await shelf.folders.put_file("papers", "a.md", text.encode())
+    before = await shelf.passages("a.md", "papers")
+    changed = "A new first line.\n\n" + text.replace("Words of part 3", "New words of part 3", 1)
+    row, is_new = await shelf.folders.put_file("papers", "a.md", changed.encode())
+    after = await shelf.passages("a.md", "papers")
+    kept = {row.id for row in before} & {row.id for row in after}
+    assert len(before) == 5
+    assert len(kept) >= 3
+    assert all(row.start_line == old.start_line + 2 for row in after for old in before if row.id == old.id)
+    assert (row.folder_id, is_new) == (folder_id, False)
+    assert [row.chunk_index for row in after] == list(range(len(after)))
+
+
+async def test_a_file_is_replaced_only_if_it_is_the_expected_one(shelf: Shelf) -> None:
+    folder_id = await shelf.virtual()
+    await shelf.folders.put_file("papers", "a.md", b"one")
+
+    async def put(data: bytes, expected: bytes) -> None:
+        prepared = await prepare("a.md", data, ids())
+        await shelf.database.write(store, prepared, folder_id, NOW, content=data, expected_hash=hash_of(expected))
+
+    with pytest.raises(Conflict):
+        await put(b"two", b"zero")
+    await put(b"two", b"one")
+    assert (await shelf.folders.content("papers", "a.md"))[1] == b"two"
+
+
+async def test_a_full_folder_takes_no_new_file(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    await shelf.virtual()
+    await shelf.folders.put_file("papers", "a.md", b"one")
+    monkeypatch.setattr(passages, "FILES_MAX", 1)
+    with pytest.raises(LimitReached):
+        await shelf.folders.put_file("papers", "b.md", b"two")
+    await shelf.folders.put_file("papers", "a.md", b"two")
+
+
+async def test_lines_are_counted_as_people_count_them(shelf: Shelf) -> None:
+    await shelf.virtual()
+    for name, data, count in (("a", b"x", 1), ("b", b"x\n", 1), ("c", b"x\ny", 2), ("d", b"x\n\ny\n", 3)):
+        row, _is_new = await shelf.folders.put_file("papers", name, data)
+        assert row.line_count == count
+
+
+async def test_reading_again_is_no_new_upload(shelf: Shelf) -> None:
+    folder_id = await shelf.virtual()
+    await shelf.folders.put_file("papers", "a.md", b"one")
+    before = (await shelf.rows("papers"))["a.md"]
+    shelf.clock.advance(60_000)
+    await shelf.index("papers", again=True)
+    after = (await shelf.rows("papers"))["a.md"]
+    assert after.uploaded_at == before.uploaded_at
+    assert after.indexed_at != before.indexed_at
+    content: bytes = await shelf.database.read(files.content, after.id)
+    assert content == b"one"
+    assert folder_id == after.folder_id

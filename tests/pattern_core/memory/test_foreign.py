@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import replace
+
 import pytest
 import trio
 
+from pattern_core import children
 from pattern_core.errors import InvalidInput
 from pattern_core.memory import damage
 from pattern_core.memory.damage import validate_foreign
+from pattern_core.memory.document import DocumentDamaged, clean_snapshot, framed, opened_parts
 from tests.pattern_core.memory.pen import Pen
 
 
@@ -32,23 +38,22 @@ async def test_too_many_bytes_never_reach_a_process() -> None:
         await validate_foreign(bytes(damage.FOREIGN_BYTES_MAX + 1))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
 async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "_CHECK", "os")  # a module that ends at once, then one that is not there
-    assert await validate_foreign(b"x") == b""
-    monkeypatch.setattr(damage, "_CHECK", "no_such_module")
-    with pytest.raises(InvalidInput, match="ended that process"):
-        await validate_foreign(b"x")
+    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, memory_bytes=2**20))
+    with pytest.raises(InvalidInput, match="the process that opened them ended with"):
+        await validate_foreign(snapshot("x"))
 
 
 async def test_what_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "FOREIGN_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, timeout_s=0.01))
     with pytest.raises(InvalidInput, match="took longer"):
         await validate_foreign(snapshot("x"))
 
 
 async def test_what_unfolds_too_far_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "SNAPSHOT_BYTES_MAX", 100)
-    with pytest.raises(InvalidInput, match="unfolds to"):
+    monkeypatch.setattr(children, "OUTPUT_BYTES_MAX", 100)
+    with pytest.raises(InvalidInput, match="wrote more than 100 bytes"):
         await validate_foreign(snapshot("x" * 1000))
 
 
@@ -68,8 +73,7 @@ async def test_the_loop_goes_on_meanwhile() -> None:
     assert ticks >= 2
 
 
-async def test_a_hundred_megabytes_are_refused_before_anything_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "_CHECK", "no_such_module")  # a child would say something else
+async def test_a_hundred_megabytes_are_refused_before_anything_reads_them() -> None:
     with pytest.raises(InvalidInput, match="the document has 104857600 bytes"):
         await validate_foreign(bytes(100 * 1024 * 1024))
 
@@ -88,3 +92,27 @@ async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
     flipped[len(flipped) // 2] ^= 0x55
     with pytest.raises(InvalidInput, match="not a document"):
         await validate_foreign(bytes(flipped))
+
+
+def parts() -> list[bytes]:
+    document = Pen(5)
+    document.append("one")
+    document.commit("user:1", {}, now_ms=0)
+    snapshot, version = document.snapshot(), document.version()
+    document.append(" two")
+    document.commit("user:1", {}, now_ms=0)
+    return [snapshot, document.export_since(version)]
+
+
+def test_how_far_stored_documents_open() -> None:
+    whole, update = parts()
+    documents = [[whole, update], [], [b"", update], [whole, b"junk", update], [whole]]
+    answers = [json.loads(line) for line in opened_parts(framed(documents))]
+    assert [count for count, _reason in answers] == [2, 0, 1, 1, 1]
+    assert [bool(reason) for _count, reason in answers] == [False, False, True, True, False]
+
+
+def test_a_clean_snapshot_holds_the_same_document() -> None:
+    assert Pen.load(clean_snapshot(snapshot("hello")), peer=1).text == "hello"
+    with pytest.raises(DocumentDamaged):
+        clean_snapshot(b"junk")

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
+from pattern_core.files import reading
+from pattern_core.files.readers import Format
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.wire import Play, WireServer, document, serve_wire
+from pattern_core.web import download as downloading
 from pattern_core.web import web as module
+from pattern_core.web.download import Download
 from pattern_core.web.engines import EngineSettings, WebHit
-from pattern_core.web.page import Format, WebPage
 from pattern_core.web.policy import WebSettings
-from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, PageCache, Web
-from tests.pattern_core.web.rig import Names, at_home, page
+from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, PageCache, Web, WebPage, page_of
+from tests.pattern_core.web.rig import Names, at_home, page, redirect
 
 
 def web(server: WireServer, clock: StoppedClock | None = None, *, timeout_s: float = 5.0) -> Web:
@@ -57,7 +62,8 @@ async def test_searching() -> None:
         (Play(status=429), Overloaded, "less often"),
         (Play(status=403), Unavailable, "format json is allowed"),
         (Play(chunks=(b"x" * 1_000,) * 3, never_ends=True), Unavailable, "more than can be read"),
-        (Play(never_answers=True), Unavailable, "did not answer within"),
+        (Play(never_answers=True), Unavailable, r"not there within 0\.3 s"),
+        (redirect("/elsewhere"), Unavailable, "cannot be reached"),
         (page("12345", stops_after=2), Unavailable, "cannot be reached"),
         (page("no json"), Unavailable, "cannot be read"),
     ],
@@ -65,7 +71,7 @@ async def test_searching() -> None:
 async def test_an_engine_in_trouble(
     play: Play, error: type[PatternError], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_BYTES_MAX", 2_000)
+    monkeypatch.setattr(downloading, "BYTES_MAX", 2_000)
     timeout_s = 0.3 if play.never_answers else 30.0  # the others answer, however slow the machine
     async with serve_wire([play]) as server:
         with pytest.raises(error, match=words):
@@ -97,17 +103,16 @@ def test_pages_are_kept_by_address_and_form_for_five_minutes() -> None:
     assert cache.get("a", "markdown") is None
 
 
-def test_the_least_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CACHE_CHARS_MAX", 10)
     monkeypatch.setattr(module, "PAGE_CHARS", 0)
     cache = PageCache(StoppedClock())
     cache.put("a", kept("1234"))
     cache.put("b", kept("1234"))
-    assert cache.get("a", "markdown")
     cache.put("c", kept("1234"))
-    assert [url for url in "abc" if cache.get(url, "markdown")] == ["a", "c"]
-    cache.put("a", kept("123456"))  # in the place of itself
-    assert [url for url in "abc" if cache.get(url, "markdown")] == ["a", "c"]
+    assert [url for url in "abc" if cache.get(url, "markdown")] == ["b", "c"]
+    cache.put("b", kept("123456"))  # in the place of itself
+    assert [url for url in "abc" if cache.get(url, "markdown")] == ["b", "c"]
     cache.put("d", kept("x" * 11))
     assert [url for url in "abcd" if cache.get(url, "markdown")] == []
     cache.put("e", kept("x" * 10))
@@ -120,3 +125,74 @@ def test_pages_without_a_word_have_an_end_too(monkeypatch: pytest.MonkeyPatch) -
     for url in "abcde":
         cache.put(url, kept(""))
     assert [url for url in "abcde" if cache.get(url, "markdown")] == ["c", "d", "e"]
+
+
+def download(body: bytes, content_type: str | None = None, *, is_cut: bool = False) -> Download:
+    headers = {} if content_type is None else {"content-type": content_type}
+    return Download(url="https://example.org/a", status=200, headers=headers, body=body, is_cut=is_cut)
+
+
+async def test_html_is_read_in_a_child() -> None:
+    got = await page_of(
+        download("<title>T</title><h1>Grüße</h1>".encode("cp1252"), "text/html; charset=cp1252"), "markdown"
+    )
+    assert (got.title, got.text, got.content_type, got.format) == ("T", "# Grüße", "text/html", "markdown")
+    assert (await page_of(download(b" <!DOCTYPE html><p>tea"), "text")).text == "tea"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
+async def test_a_page_that_kills_its_reader_is_an_error_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MEMORY_BYTES", 2**20)
+    with pytest.raises(InvalidInput, match="made to do harm"):
+        await page_of(download(b"<p>tea", "text/html"), "markdown")
+
+
+async def test_a_page_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "READ_TIMEOUT_S", 0.01)
+    with pytest.raises(InvalidInput, match="took longer"):
+        await page_of(download(b"<p>tea", "text/html"), "markdown")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "text"),
+    [
+        (b'{"a": 1}', "application/json", '{"a": 1}'),
+        (b"<a/>", "application/atom+xml", "<a/>"),
+        ("Grüße".encode(), "text/plain", "Grüße"),
+        ("Grüße".encode("latin-1"), "text/plain; charset=latin-1", "Grüße"),
+        ("Grüße".encode(), "text/plain; charset=nonsense", "Grüße"),
+        (b"words", None, "words"),
+        (b"", "text/plain", ""),
+    ],
+)
+async def test_text_is_shown_as_it_is(body: bytes, content_type: str | None, text: str) -> None:
+    assert (await page_of(download(body, content_type), "markdown")).text == text
+
+
+async def test_an_encoding_that_no_page_has_is_not_believed() -> None:
+    # 2 MB of it would be decoded for an hour.
+    made_to_hang = (b"a-" + b"b9c8" * 500_000)[:2_000_000]
+    got = await page_of(download(made_to_hang, "text/plain; charset=Punycode"), "markdown")
+    assert got.text.startswith("a-b9c8")
+    assert (await page_of(download(b"a\\u0062", "text/plain; charset=unicode_escape"), "text")).text == "a\\u0062"
+
+
+async def test_what_a_server_says_of_a_page_is_cut() -> None:
+    page = await page_of(download(b"<title>" + b"x" * 10_000 + b"</title><p>tea", "text/html"), "text")
+    assert len(page.title) == module.TITLE_CHARS_MAX
+    assert len((await page_of(download(b"tea", "text/" + "x" * 10_000), "text")).content_type) < 200
+
+
+async def test_what_is_no_text_is_refused() -> None:
+    for body, kind in ((b"\x89PNG", "image/png"), (b"%PDF-1.7", "application/octet-stream")):
+        with pytest.raises(InvalidInput, match="no text can be made"):
+            await page_of(download(body, kind), "markdown")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        await page_of(download(b"%PDF-1.7 broken", "application/pdf"), "markdown")
+
+
+async def test_a_cut_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HTML_BYTES_MAX", 10)
+    got = await page_of(download(b"<p>one two three", "text/html"), "text")
+    assert (got.text, got.is_cut) == ("one two", True)
+    assert (await page_of(download(b"words", "text/plain", is_cut=True), "text")).is_cut

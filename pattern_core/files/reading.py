@@ -1,15 +1,24 @@
-"""What reading a file comes to, and which reader a file needs."""
+"""Reading one file's bytes by what its name says it is: text on a thread, everything else in a child process."""
 
 from __future__ import annotations
 
-import unicodedata
+import json
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import PurePosixPath
+from typing import Any
 
-from pattern_core.files.disk import UnreadableFile
+import trio
 
-TEXT_CHARS_MAX = 5_000_000
+from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, Work, run_child
+from pattern_core.files.disk import FILE_BYTES_MAX, UnreadableFile, too_long
+from pattern_core.files.readers import read_file, read_text
+
+READ_TIMEOUT_S = 60.0  # of wall time
+CPU_S = 30
+MEMORY_BYTES = 1024 * 1024 * 1024
+_children = trio.CapacityLimiter(4)  # that read at once, of all constellations
 
 
 class Syntax(StrEnum):
@@ -20,22 +29,13 @@ class Syntax(StrEnum):
     CODE = "code"
 
 
-class Reader(StrEnum):
-    """Who reads the bytes. All but text are read in a child process."""
-
-    TEXT = "text"
-    HTML = "html"
-    PDF = "pdf"
-    DOCX = "docx"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKind:
-    """What a file is by its name."""
+    """What a file is by its name. `reader` is html, pdf or docx; empty for text."""
 
     content_type: str
-    reader: Reader
     syntax: Syntax
+    reader: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,22 +43,21 @@ class Document:
     """A file's text: lines end with `\\n`. `pages` holds the first line (from 1) of every page, if it has pages."""
 
     text: str
-    syntax: Syntax
-    content_type: str
+    kind: FileKind
     pages: tuple[int, ...] = ()
 
 
 _DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _KINDS = {
-    ".html": FileKind(content_type="text/html", reader=Reader.HTML, syntax=Syntax.MARKDOWN),
-    ".pdf": FileKind(content_type="application/pdf", reader=Reader.PDF, syntax=Syntax.PROSE),
-    ".docx": FileKind(content_type=_DOCX, reader=Reader.DOCX, syntax=Syntax.MARKDOWN),
-    ".md": FileKind(content_type="text/markdown", reader=Reader.TEXT, syntax=Syntax.MARKDOWN),
+    ".html": FileKind(content_type="text/html", reader="html", syntax=Syntax.MARKDOWN),
+    ".pdf": FileKind(content_type="application/pdf", reader="pdf", syntax=Syntax.PROSE),
+    ".docx": FileKind(content_type=_DOCX, reader="docx", syntax=Syntax.MARKDOWN),
+    ".md": FileKind(content_type="text/markdown", syntax=Syntax.MARKDOWN),
 }
 _KINDS |= dict.fromkeys((".htm", ".xhtml"), _KINDS[".html"])
 _KINDS |= dict.fromkeys((".markdown", ".mdown", ".mdx", ".qmd"), _KINDS[".md"])
-_TEXT = FileKind(content_type="text/plain", reader=Reader.TEXT, syntax=Syntax.PROSE)
-_CODE = FileKind(content_type="text/plain", reader=Reader.TEXT, syntax=Syntax.CODE)
+_TEXT = FileKind(content_type="text/plain", syntax=Syntax.PROSE)
+_CODE = FileKind(content_type="text/plain", syntax=Syntax.CODE)
 _CODE_SUFFIXES = (
     ".py .pyi .js .mjs .cjs .jsx .ts .tsx .java .kt .kts .scala .groovy .c .h .cc .cpp .cxx .hpp .cs .go .rs .rb .php"
     " .pl .pm .lua .r .jl .swift .m .mm .dart .ex .exs .erl .hs .ml .clj .lisp .el .sh .bash .zsh .fish .ps1 .sql .vue"
@@ -98,18 +97,38 @@ def kind_of(name: str) -> FileKind:
     return _CODE if suffix in _CODE_NAMES else _TEXT
 
 
-def clean(text: str) -> str:
-    """`text` with `\\n` as the only line end and without characters that no text needs.
+async def read_document(name: str, data: bytes) -> Document:
+    """The text of a file with this name and these bytes.
 
     Raises:
-        UnreadableFile: nothing is left to read, or it is longer than `TEXT_CHARS_MAX` characters.
+        UnreadableFile: it cannot be read; the message says why.
     """
-    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n").replace("\0", "")
-    plain = plain.encode("utf-8", "replace").decode("utf-8")  # half characters are no text to SQLite
-    if len(plain) > TEXT_CHARS_MAX:
-        raise UnreadableFile(
-            f"the text has {len(plain)} characters; at most {TEXT_CHARS_MAX} are read, so split the file"
-        )
-    if not any(unicodedata.category(character)[0] not in "ZC" for character in plain):
+    kind = kind_of(name)
+    if len(data) > FILE_BYTES_MAX:
+        raise too_long(len(data))
+    if not data:
         raise UnreadableFile("the file is empty: there is nothing in it to read")
-    return plain
+    if not kind.reader:
+        text = await trio.to_thread.run_sync(partial(read_text, data))
+        return Document(text=text, kind=kind)
+    what = f"the {kind.reader.upper()} file"
+    found = await read_in_child(read_file, data, kind.reader, what=what, timeout_s=READ_TIMEOUT_S)
+    return Document(text=found["text"], kind=kind, pages=tuple(found["pages"]))
+
+
+async def read_in_child(work: Work, data: bytes, *arguments: str, what: str, timeout_s: float) -> Any:  # Any: JSON
+    """What a reader says of `data` (called `what` in errors), as the JSON that it writes.
+
+    Raises:
+        UnreadableFile: it cannot be read, or not within bounds; the message says why.
+    """
+    limits = ChildLimits(timeout_s=timeout_s, cpu_s=CPU_S, memory_bytes=MEMORY_BYTES)
+    try:
+        async with _children:
+            return json.loads(await run_child(work, data, *arguments, limits=limits))
+    except ChildRefused as error:
+        raise UnreadableFile(error.reason) from None
+    except ChildFailed as error:
+        raise UnreadableFile(
+            f"{what} is damaged, too long or made to do harm: the process that read it {error.reason}"
+        ) from None

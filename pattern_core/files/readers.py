@@ -1,24 +1,32 @@
-"""The readers, one for each format: plain text in whatever encoding it came, HTML, PDF and Word documents.
+"""What is read from bytes: plain text in whatever encoding it came, HTML, PDF and Word documents.
 
-HTML and Word documents become Markdown: headings, paragraphs, lists, tables and code. All but plain text is read in the
-child process only (`child.py`); the libraries are imported by the reader that needs them, for they are heavy.
+HTML and Word documents become Markdown: headings, paragraphs, lists, tables and code. All but plain text is read in a
+child process only (`read_file`, `read_page`), for it may be made to exhaust memory or time, or to trip a parser. The
+libraries are imported by the reader that needs them, for they are heavy.
 """
 
 from __future__ import annotations
 
 import codecs
 import io
+import json
 import re
+import sys
+import unicodedata
 import zipfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urljoin
 
 from pattern_core.files.disk import UnreadableFile
-from pattern_core.files.reading.document import TEXT_CHARS_MAX, clean
 
 if TYPE_CHECKING:
-    from bs4.element import PageElement, Tag
+    from bs4 import BeautifulSoup
+    from bs4.element import Tag
 
+Format = Literal["markdown", "html", "text"]
+
+TEXT_CHARS_MAX = 5_000_000
 PDF_PAGES_MAX = 5_000
 DOCX_BYTES_MAX = 200 * 1024 * 1024  # unpacked
 DOCX_PARTS_MAX = 5_000
@@ -49,17 +57,71 @@ _MAGIC = (
     (b"\xd0\xcf\x11\xe0", "an old office document"),
     (b"{\\rtf", "an RTF document; save it as .docx or .txt"),
 )
-# Elements of HTML: what is no text, and what begins on a line of its own.
-_LEFT_OUT = frozenset(("script", "style", "noscript", "template", "svg", "head", "title", "iframe", "object", "select"))
-_BLOCK_NAMES = (
-    "address article aside blockquote body caption dd details dialog div dl dt fieldset figcaption figure footer form"
-    " h1 h2 h3 h4 h5 h6 header hr html li main nav ol p pre section summary table tbody tfoot thead tr ul"
+# Elements of HTML that hold no text to read.
+_INVISIBLE_NAMES = (
+    "script style noscript template svg canvas iframe frame object embed audio video button input select textarea"
+    " link meta title"
 )
-_BLOCKS = frozenset(_BLOCK_NAMES.split())
-_HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
-_SPACES = re.compile(r"[ \t\r\n\f]+")
-_EMPTY_LINES = re.compile(r"\n{3,}")
+_INVISIBLE = _INVISIBLE_NAMES.split()
+# What an element ends if it is still open: the parser takes it for nested. Source: HTML Standard, 13.1.2.4.
+_ENDED = {"li": ("li",), "p": ("p",), "tr": ("td", "th", "tr")}
+_ENDED |= dict.fromkeys(("td", "th"), ("td", "th")) | dict.fromkeys(("dt", "dd"), ("dt", "dd"))
+# What a page of the web holds beside what it is about, by element, role, and the classes and ids that pages use.
+_ASIDES = frozenset(("nav", "aside", "dialog"))
+_ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog"))
+_NOISE_NAMES = (
+    "ad ads advert advertisement adsbygoogle ad-container ad-slot sponsored promo cookie cookies cookie-banner"
+    " cookie-consent cookie-notice breadcrumbs share-buttons social-share newsletter-signup"
+)
+_NOISE = frozenset(_NOISE_NAMES.split())
+_PLAIN = ["a", "img", "b", "strong", "em", "i", "code", "del", "s", "sub", "sup", "u"]
+HTML_DEPTH_MAX = 150  # elements within each other; what is deeper is kept as words
+RECURSION_MAX = 4_000  # the converter calls itself some ten times per level
+MAIN_CHARS_MIN = 200  # a main part with less is not the page's point
 _HEADING_STYLE = re.compile(r"heading (\d)", re.IGNORECASE)  # of a paragraph in a Word document
+_EMPTY_LINES = re.compile(r"\n\s*\n(?:\s*\n)+")
+
+
+def read_file(data: bytes, kind: str) -> bytes:
+    """Read a file of the kind html, pdf or docx, in a child. JSON: `{"text", "pages"}`, the first line of every page.
+
+    Raises:
+        UnreadableFile: it cannot be read.
+    """
+    sys.setrecursionlimit(RECURSION_MAX)
+    pages: list[int] = []
+    match kind:
+        case "html":
+            text = read_html(data)
+        case "docx":
+            text = read_docx(data)
+        case _:
+            text, pages = read_pdf(data)
+    return json.dumps({"text": clean(text), "pages": pages}).encode()
+
+
+def read_page(data: bytes, wanted: Format, url: str, charset: str = "") -> bytes:
+    """Read a page of the web, in a child. JSON: `{"title", "text"}`."""
+    sys.setrecursionlimit(RECURSION_MAX)
+    title, text = web_page(data, wanted, url, charset or None)
+    return json.dumps({"title": title, "text": text[:TEXT_CHARS_MAX]}).encode()
+
+
+def clean(text: str) -> str:
+    """`text` with `\\n` as the only line end and without characters that no text needs.
+
+    Raises:
+        UnreadableFile: nothing is left to read, or it is longer than `TEXT_CHARS_MAX` characters.
+    """
+    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n").replace("\0", "")
+    plain = plain.encode("utf-8", "replace").decode("utf-8")  # half characters are no text to SQLite
+    if len(plain) > TEXT_CHARS_MAX:
+        raise UnreadableFile(
+            f"the text has {len(plain)} characters; at most {TEXT_CHARS_MAX} are read, so split the file"
+        )
+    if not any(unicodedata.category(character)[0] not in "ZC" for character in plain):
+        raise UnreadableFile("the file is empty: there is nothing in it to read")
+    return plain
 
 
 def read_text(data: bytes) -> str:
@@ -123,84 +185,112 @@ def _refuse_binary(text: str) -> None:
 
 
 def read_html(data: bytes) -> str:
-    """The page's text as Markdown. Its encoding is what it says, else what it looks like."""
-    from bs4 import BeautifulSoup  # heavy, and needed for this format only
-
-    soup = BeautifulSoup(data, "html.parser")
-    writer = _MarkdownWriter()
-    title = soup.title.get_text(" ", strip=True) if soup.title is not None else ""
-    if title and soup.find("h1") is None:
-        writer.lines.append(f"# {title}\n")
-    # An own stack: pages nest deeper than Python's.
-    stack: list[tuple[PageElement, bool]] = [(soup, False)]
-    while stack:
-        node, is_end = stack.pop()
-        name = getattr(node, "name", None)
-        if name is None:
-            if type(node).__name__ in ("NavigableString", "CData"):
-                writer.words(str(node))
-        elif is_end:
-            writer.end(name)
-        elif name not in _LEFT_OUT:
-            tag: Tag = node  # type: ignore[assignment]  # only tags have a name
-            writer.start(name)
-            stack.append((node, True))
-            stack += [(child, False) for child in reversed(tag.contents)]
-    return writer.text()
+    """The text of an HTML file as Markdown without links; its title stands for a missing heading."""
+    soup, title = _parsed(data)
+    text = _markdown(soup, is_plain=True)
+    return f"# {title}\n\n{text}" if title and soup.find("h1") is None else text
 
 
-class _MarkdownWriter:
-    """Gathers lines; the current one is written when a block begins or ends."""
+def web_page(data: bytes, wanted: Format, url: str, charset: str | None = None) -> tuple[str, str]:
+    """The title of the page at `url`, and what it is about as Markdown, as plain text or as tidied HTML."""
+    soup, title = _parsed(data, charset)
+    base = soup.find("base", href=True)
+    address = url if base is None else urljoin(url, str(base["href"]))
+    for tag in soup.find_all(_is_noise):
+        if not tag.decomposed:
+            tag.decompose()
+    body = _main_part(soup)
+    _complete_links(body, address)
+    if wanted == "html":
+        return title, _EMPTY_LINES.sub("\n\n", str(body)).strip()
+    return title, _markdown(body, is_plain=wanted == "text")
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._current: list[str] = []
-        self._mark = ""
-        self._preformatted = 0
-        self._cells = 0
 
-    def start(self, name: str) -> None:
-        if name in ("td", "th"):
-            self._current.append("| " if self._cells == 0 else " | ")
-            self._cells += 1
-        elif name == "br":
-            self._current.append("\n" if self._preformatted else " ")
-        elif name in _BLOCKS:
-            self._flush()
-            self._mark = _HEADINGS.get(name, "- " if name == "li" else self._mark if name in ("p", "div") else "")
-            if name == "pre":
-                self._preformatted += 1
-                self.lines.append("```")
-            if name == "tr":
-                self._cells = 0
+def _parsed(data: bytes, charset: str | None = None) -> tuple[BeautifulSoup, str]:
+    """The document without what nobody sees, and its title. The encoding is as given, else what the bytes say."""
+    from bs4 import BeautifulSoup  # heavy, and needed in the child only
+    from bs4.element import PreformattedString
 
-    def end(self, name: str) -> None:
-        if name not in _BLOCKS:
-            return
-        if name == "tr" and self._cells:
-            self._current.append(" |")
-        self._flush(is_preformatted=name == "pre")
-        if name == "pre":
-            self._preformatted -= 1
-            self.lines.append("```")
-        self._mark = ""
-        if name not in ("li", "tr", "dt", "html", "body"):
-            self.lines.append("")
+    soup = BeautifulSoup(data, "html.parser", from_encoding=charset)
+    title = " ".join(soup.title.get_text(" ").split()) if soup.title is not None else ""
+    for text in soup.find_all(string=lambda string: isinstance(string, PreformattedString)):
+        text.extract()  # comments, doctypes
+    for tag in soup.find_all(_INVISIBLE):
+        if not tag.decomposed:
+            tag.decompose()
+    for tag in soup.find_all(list(_ENDED)):
+        while tag.parent is not None and tag.parent.name in _ENDED[tag.name]:
+            tag.parent.insert_after(tag.extract())
+    # What is nested beyond all measure becomes its words: the converter calls itself for every level.
+    level: list[Tag] = [soup]
+    for _ in range(HTML_DEPTH_MAX):
+        level = [child for tag in level for child in tag.find_all(True, recursive=False)]
+    for tag in level:
+        tag.string = tag.get_text(" ")
+    return soup, title
 
-    def words(self, text: str) -> None:
-        self._current.append(text if self._preformatted else _SPACES.sub(" ", text))
 
-    def _flush(self, *, is_preformatted: bool = False) -> None:
-        text = "".join(self._current)
-        self._current.clear()
-        text = text.strip("\n") if is_preformatted or self._preformatted else _SPACES.sub(" ", text).strip()
-        if text:
-            self.lines.append(self._mark + text)
-            self._mark = ""
+def _is_noise(tag: Tag) -> bool:
+    """Whether an element of a page is not what the page is about."""
+    if tag.name in ("html", "body", "main", "article"):
+        return False
+    if tag.name in ("header", "footer"):
+        return tag.find_parent(["article", "main", "section"]) is None
+    style = "".join(str(tag.get("style", "")).split()).lower()
+    return (
+        tag.name in _ASIDES
+        or not _NOISE.isdisjoint((*tag.get_attribute_list("class"), str(tag.get("id"))))
+        or tag.get("role") in _ROLES
+        or tag.has_attr("hidden")
+        or tag.get("aria-hidden") == "true"
+        or "display:none" in style
+        or "visibility:hidden" in style
+    )
 
-    def text(self) -> str:
-        self._flush()
-        return _EMPTY_LINES.sub("\n\n", "\n".join(self.lines)).strip("\n") + "\n"
+
+def _main_part(soup: BeautifulSoup) -> Tag:
+    """The element that holds what the page is about."""
+    for found in (soup.find_all("main"), soup.find_all(None, {"role": "main"}), soup.find_all("article")):
+        if len(found) == 1 and len(found[0].get_text(strip=True)) >= MAIN_CHARS_MIN:
+            return found[0]
+    return soup.body or soup
+
+
+def _complete_links(body: Tag, address: str) -> None:
+    """Whole addresses, and no link or picture that nobody can follow from here."""
+    for tag in body.find_all(["a", "img"]):
+        name = "href" if tag.name == "a" else "src"
+        try:
+            whole = urljoin(address, str(tag.get(name) or ""))
+        except ValueError:
+            whole = ""
+        if not whole.startswith(("http://", "https://", "mailto:")):
+            whole = ""
+        if tag.name == "img" and (not tag.get("alt") or not whole):
+            tag.replace_with(str(tag.get("alt") or ""))
+        elif not whole or str(tag.get(name) or "").startswith("#"):
+            tag.unwrap()
+        else:
+            tag[name] = whole
+
+
+def _markdown(body: Tag, *, is_plain: bool) -> str:
+    from markdownify import MarkdownConverter  # heavy, and needed in the child only
+
+    converter = MarkdownConverter(
+        heading_style="atx",
+        bullets="-",
+        escape_asterisks=False,
+        escape_underscores=False,
+        escape_misc=False,
+        table_infer_header=True,
+        wrap=True,
+        wrap_width=None,  # a paragraph is one line
+        strip=_PLAIN if is_plain else None,
+    )
+    text = converter.convert_soup(body)
+    lines = "\n".join(line.rstrip() for line in text.splitlines())
+    return _EMPTY_LINES.sub("\n\n", lines).strip()
 
 
 def read_pdf(data: bytes) -> tuple[str, list[int]]:

@@ -1,0 +1,93 @@
+"""The program of every one-shot child: `python -m pattern_core.child MEMORY_BYTES CPU_S MODULE FUNCTION [ARGUMENT…]`.
+
+It bounds itself, gives the function what stands on standard input and writes what the function returns to standard
+output. Exit codes: 0 done, 3 refused, with the reason on standard error; anything else is the work's death.
+
+It starts fast, so it imports next to nothing; what the work needs is imported with its module. Work that needs nothing
+but the standard library stands here, too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import resource
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from pattern_core.errors import InvalidInput, PatternError
+
+REFUSED = 3
+
+
+def limit_resources(bounds: Mapping[int, int]) -> None:
+    """Bound this process for good: numbers by `resource.RLIMIT_…`. What the system cannot bound stays unbounded."""
+    for kind, bound in bounds.items():
+        with suppress(ValueError, OSError):  # macOS has no bound on the address space
+            resource.setrlimit(kind, (bound, bound))
+
+
+def main(arguments: list[str]) -> int:
+    """Do the work that the arguments name and return the exit code."""
+    memory_bytes, cpu_s, module, function, *more = arguments
+    limit_resources(
+        {
+            resource.RLIMIT_AS: int(memory_bytes),
+            resource.RLIMIT_CPU: int(cpu_s),
+            resource.RLIMIT_FSIZE: 0,
+            resource.RLIMIT_CORE: 0,
+        }
+    )
+    work = getattr(importlib.import_module(module), function)
+    try:
+        result = work(sys.stdin.buffer.read(), *more)
+        for piece in [result] if isinstance(result, bytes) else result:
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+    except PatternError as error:
+        sys.stderr.write(error.message)
+        return REFUSED
+    return 0
+
+
+def first_match(data: bytes) -> bytes:
+    """The first match of `{"pattern", "template", "text"}` as JSON: `[start, end, replacement]`, or null.
+
+    Raises:
+        InvalidInput: the pattern or the template is malformed.
+    """
+    question = json.loads(data)
+    try:
+        found = re.search(question["pattern"], question["text"])
+        answer = found and [found.start(), found.end(), found.expand(question["template"])]
+    except (re.error, IndexError, OverflowError, RecursionError) as error:
+        raise InvalidInput(str(error)) from None
+    return json.dumps(answer).encode()
+
+
+def matching_lines(data: bytes) -> bytes:
+    """The lines that match `{"pattern", "texts", "limit", "ignore_case"}` as JSON: `[text, line, words]` for each.
+
+    A text is given as its passages: the number of their first line and their words.
+
+    Raises:
+        InvalidInput: the pattern is malformed.
+    """
+    question = json.loads(data)
+    try:
+        pattern = re.compile(question["pattern"], re.IGNORECASE if question["ignore_case"] else 0)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidInput(str(error)) from None
+    found: list[tuple[int, int, str]] = []
+    for number, passages in enumerate(question["texts"]):
+        for first, words in passages:
+            for line, text in enumerate(words.split("\n"), start=first):
+                if len(found) < question["limit"] and pattern.search(text):
+                    found.append((number, line, text))
+    return json.dumps(found).encode()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""One-shot child processes: work on bytes that may be made to do harm, in a process that may be killed.
+
+The work is a function of ours from bytes to bytes, called in the child (`child.py`). Input that exhausts memory or
+time, trips a parser or aborts a library ends that process and nothing else. The child leads a session of its own:
+whatever it starts is killed with it, when it ends, when its time is up and when the caller is cancelled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from pattern_core.child import REFUSED
+
+OUTPUT_BYTES_MAX = 32 * 1024 * 1024
+ERRORS_BYTES_MAX = 2_000  # of standard error: its end, where Python says what went wrong
+_PROGRAM = "pattern_core.child"
+_ROOT = Path(__file__).resolve().parents[1]  # where `-m` finds our packages, in a checkout as in site-packages
+
+Work = Callable[..., bytes | Iterator[bytes]]
+"""A function of a module, of the input and of any number of texts; what it yields is written piece by piece. A
+`PatternError` that it raises refuses the input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildLimits:
+    """Bounds on one child: of wall time, of processor time, and of memory where the system can bound it. It writes no
+    files, and at most `OUTPUT_BYTES_MAX` of output.
+    """
+
+    timeout_s: float
+    cpu_s: int
+    memory_bytes: int
+
+
+class ChildFailed(Exception):
+    """The work did not finish. `reason` says how it ended, as words after "the child"; `output` came before that."""
+
+    def __init__(self, reason: str, output: bytes = b"") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.output = output
+
+
+class ChildRefused(ChildFailed):
+    """The work refused its input; `reason` is the message of its `PatternError`."""
+
+
+async def run_child(work: Work, data: bytes, *arguments: str, limits: ChildLimits) -> bytes:
+    """Return `work(data, *arguments)`, called in a process of its own.
+
+    Raises:
+        ChildRefused: the work refused its input.
+        ChildFailed: the process died, could not be started, took too long or wrote too much.
+    """
+    bounds = [str(limits.memory_bytes), str(limits.cpu_s)]
+    command = [sys.executable, "-m", _PROGRAM, *bounds, work.__module__, work.__qualname__, *arguments]
+    pipe = subprocess.PIPE
+    try:
+        process = await trio.lowlevel.open_process(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=_ROOT, start_new_session=True
+        )
+    except OSError as error:
+        raise ChildFailed(f"could not be started: {error}") from error
+    output, errors = bytearray(), bytearray()
+    try:
+        with trio.move_on_after(limits.timeout_s) as deadline:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_feed, process, data)
+                nursery.start_soon(_gather, process, output, nursery.cancel_scope)
+                nursery.start_soon(_keep_end, process, errors)
+                await process.wait()
+                _kill(process)  # whatever it started holds its pipes open
+    finally:
+        _kill(process)
+        with trio.CancelScope(shield=True):
+            await process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    await stream.aclose()
+    if len(output) > OUTPUT_BYTES_MAX:
+        raise ChildFailed(f"wrote more than {OUTPUT_BYTES_MAX} bytes")
+    if deadline.cancelled_caught:
+        raise ChildFailed(f"took longer than {limits.timeout_s:g} s", bytes(output))
+    said = errors.decode(errors="replace")
+    if process.returncode == REFUSED:
+        raise ChildRefused(said)
+    if process.returncode:
+        raise ChildFailed(_death(process.returncode, said), bytes(output))
+    return bytes(output)
+
+
+async def _feed(process: trio.Process, data: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(trio.BrokenResourceError):  # it may end before it has read everything
+        await process.stdin.send_all(data)
+    await process.stdin.aclose()
+
+
+async def _gather(process: trio.Process, output: bytearray, scope: trio.CancelScope) -> None:
+    assert process.stdout is not None
+    async for piece in process.stdout:
+        output += piece
+        if len(output) > OUTPUT_BYTES_MAX:
+            scope.cancel()
+
+
+async def _keep_end(process: trio.Process, errors: bytearray) -> None:
+    assert process.stderr is not None
+    async for piece in process.stderr:
+        errors += piece
+        del errors[:-ERRORS_BYTES_MAX]
+
+
+def _kill(process: trio.Process) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # macOS forbids it where only a zombie is left
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _death(code: int, said: str) -> str:
+    how = f"ended with signal {-code}" if code < 0 else f"ended with exit code {code}"
+    lines = said.strip().splitlines()
+    return f"{how}: {lines[-1][:200]}" if lines else how

@@ -1,0 +1,70 @@
+"""Regular expressions that agents write, matched in a child process.
+
+Python's matcher can take exponential time, holds the interpreter all the while and cannot be interrupted, so neither a
+thread nor a timeout helps; and no check of the pattern finds all slow ones (`(a|a)*b` nests no quantifier in sight of a
+simple rule, `a*a*a*b` nests none at all). A child with bounded processor time costs some 30 ms and always ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pattern_core import child
+from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, Work, run_child
+from pattern_core.errors import InvalidInput
+
+PATTERN_CHARS_MAX = 1_000
+MATCH_TIMEOUT_S = 15.0  # of wall time
+MEMORY_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Where the pattern matched (code points) and what shall stand there instead."""
+
+    start: int
+    end: int
+    text: str
+
+
+async def first_match(pattern: str, template: str, text: str) -> Match | None:
+    r"""The first match of `pattern` (syntax of Python's `re`) in `text`, with `template` expanded (`\1`, `\g<name>`).
+
+    None if nothing matches.
+
+    Raises:
+        InvalidInput: the pattern or template is malformed or too long, or matching takes too long.
+    """
+    advice = "make it simpler or replace plain text"
+    found = await _ask(child.first_match, pattern, {"template": template, "text": text}, 1, advice)
+    return None if found is None else Match(start=found[0], end=found[1], text=found[2])
+
+
+async def matching_lines(
+    pattern: str, texts: Sequence[Sequence[tuple[int, str]]], *, limit: int, ignore_case: bool
+) -> list[tuple[int, int, str]]:
+    """The first `limit` lines that match, in order: the index of their text, their number and their words.
+
+    A text is given as its passages: the number of their first line and their words.
+
+    Raises:
+        InvalidInput: the pattern is malformed or too long, or matching takes too long.
+    """
+    more = {"texts": texts, "limit": limit, "ignore_case": ignore_case}
+    advice = "make it simpler, or name one file"
+    return [(number, line, text) for number, line, text in await _ask(child.matching_lines, pattern, more, 3, advice)]
+
+
+async def _ask(work: Work, pattern: str, more: dict[str, object], cpu_s: int, advice: str) -> Any:  # Any: JSON
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise InvalidInput(f"the pattern has {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken")
+    limits = ChildLimits(timeout_s=MATCH_TIMEOUT_S, cpu_s=cpu_s, memory_bytes=MEMORY_BYTES)
+    try:
+        return json.loads(await run_child(work, json.dumps({"pattern": pattern, **more}).encode(), limits=limits))
+    except ChildRefused as error:
+        raise InvalidInput(f"the pattern {pattern!r} or its replacement is malformed: {error.reason}") from None
+    except ChildFailed:
+        raise InvalidInput(f"the pattern {pattern!r} takes too long to match; {advice}") from None

@@ -1,0 +1,146 @@
+"""Work in a child process: its answer, or the reason of its failure, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pattern_core import children
+from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, run_child
+from pattern_core.errors import InvalidInput
+
+LIMITS = ChildLimits(timeout_s=60.0, cpu_s=5, memory_bytes=512 * 2**20)
+
+
+def echo(data: bytes, *arguments: str) -> bytes:
+    return data + " ".join(arguments).encode()
+
+
+def refuse(_data: bytes) -> bytes:
+    raise InvalidInput("it does not fit")
+
+
+def die(data: bytes) -> Iterator[bytes]:
+    yield data
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
+def stumble(_data: bytes) -> bytes:
+    raise ValueError("not like this")
+
+
+def spin(_data: bytes) -> bytes:
+    while True:
+        pass
+
+
+def sleep(data: bytes) -> Iterator[bytes]:
+    yield data
+    time.sleep(600)
+
+
+def swell(_data: bytes) -> bytes:
+    return bytes(2**30)
+
+
+def flood(_data: bytes) -> Iterator[bytes]:
+    while True:
+        yield bytes(2**20)
+
+
+def write(data: bytes) -> bytes:
+    Path(os.fsdecode(data)).write_text("words")
+    return b"written"
+
+
+def leave_one(_data: bytes) -> bytes:
+    """Start a process that holds our pipes and outlives us; its id."""
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    return str(started.pid).encode()
+
+
+def limits_here(_data: bytes) -> bytes:
+    return repr([resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_CPU, resource.RLIMIT_CORE)]).encode()
+
+
+async def test_the_answer_is_what_the_function_returns() -> None:
+    assert await run_child(echo, b"tea ", "and", "owls", limits=LIMITS) == b"tea and owls"
+    assert await run_child(echo, bytes(3_000_000), limits=LIMITS) == bytes(3_000_000)  # more than any pipe holds
+    assert await run_child(limits_here, b"", limits=LIMITS) == b"[5, 0]"
+
+
+async def test_what_the_work_refuses_comes_with_its_reason() -> None:
+    with pytest.raises(ChildRefused, match="it does not fit"):
+        await run_child(refuse, b"", limits=LIMITS)
+
+
+async def test_a_death_has_its_reason_and_what_came_before_it() -> None:
+    with pytest.raises(ChildFailed, match="ended with signal 6") as failed:
+        await run_child(die, b"one", limits=LIMITS)
+    assert failed.value.output == b"one"
+    with pytest.raises(ChildFailed, match="exit code 1: ValueError: not like this"):
+        await run_child(stumble, bytes(3_000_000), limits=LIMITS)
+
+
+async def test_time_memory_output_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ChildFailed, match="ended with signal"):
+        await run_child(spin, b"", limits=ChildLimits(timeout_s=60.0, cpu_s=1, memory_bytes=2**29))
+    with pytest.raises(ChildFailed, match="longer than 2 s") as failed:
+        await run_child(sleep, b"one", limits=ChildLimits(timeout_s=2.0, cpu_s=1, memory_bytes=2**29))
+    assert failed.value.output in (b"one", b"")  # nothing where the machine took that long to start it
+    if sys.platform == "linux":
+        with pytest.raises(ChildFailed, match="MemoryError"):
+            await run_child(swell, b"", limits=LIMITS)
+    with pytest.raises(ChildFailed, match=r"File too large|signal"):
+        await run_child(write, os.fsencode(tmp_path / "a"), limits=LIMITS)
+    monkeypatch.setattr(children, "OUTPUT_BYTES_MAX", 2**20)
+    with trio.fail_after(60), pytest.raises(ChildFailed, match="more than 1048576 bytes"):
+        await run_child(flood, b"", limits=LIMITS)
+
+
+async def test_what_it_started_ends_with_it() -> None:
+    with trio.fail_after(60):
+        left = int(await run_child(leave_one, b"", limits=LIMITS))
+        while is_running(left):
+            await trio.sleep(0.01)
+
+
+async def test_cancelling_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[trio.Process] = []
+    open_process = trio.lowlevel.open_process
+
+    async def noted(command: Sequence[str], **options: Any) -> trio.Process:
+        started.append(await open_process(command, **options))
+        return started[-1]
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", noted)
+    with trio.move_on_after(0.5) as scope:
+        await run_child(sleep, b"", limits=LIMITS)
+    assert scope.cancelled_caught
+    assert all(process.returncode == -signal.SIGKILL for process in started)
+
+
+async def test_what_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(ChildFailed, match="could not be started"):
+        await run_child(echo, b"", limits=LIMITS)
+
+
+def is_running(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return not Path("/proc").exists()
+    return False
