@@ -46,7 +46,7 @@ RULES = (
         "HTTP clients",
     ),
     Rule(("tree_sitter", "tree_sitter_bash"), ("pattern_core/shell/",), "one room reads commands"),
-    Rule(("pint",), ("pattern_core/calculator/units.py",), "one file knows the units"),
+    Rule(("pint",), ("pattern_core/calculator.py",), "one file knows the units"),
     Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
     Rule(("jsonschema",), ("pattern_core/mcp_servers/",), "our own tools are checked by pydantic"),
     Rule(("markdownify",), ("pattern_core/web/page_child.py",), "pages are read in a child process"),
