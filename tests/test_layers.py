@@ -45,7 +45,7 @@ RULES = (
         ),
         "HTTP clients",
     ),
-    Rule(("pint",), ("pattern_core/calculator/units.py",), "one file knows the units"),
+    Rule(("pint",), ("pattern_core/calculator.py",), "one file knows the units"),
     Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
     Rule(("jsonschema",), ("pattern_core/mcp_servers/",), "our own tools are checked by pydantic"),
     Rule(("markdownify",), ("pattern_core/files/readers.py",), "pages are read in a child process"),

@@ -3,20 +3,26 @@
 It is entered and left by the task that owns the server. The library is imported on a thread, at the first connection:
 it takes a second of computing, most of it for models of the protocol.
 
-Programs are spoken to by `stdio.py`; addresses by the library's streamable HTTP, with bounds on what comes back. The
+Programs and addresses are spoken to by the library's transports. A program is started by `guard.py`, which bounds what
+it says, ends what it leaves behind, and knows why it ended. What comes back from an address is bounded here. The
 operator named the address, so it may be a private one; the library follows a redirect only within it. No proxy, no
 cookies of others: the headers hold keys, and go nowhere else.
 
-Source: the transport `streamable HTTP` of the Model Context Protocol, 2025-11-25 and 2026-07-28.
+Source: the transports of the Model Context Protocol, 2025-11-25 and 2026-07-28.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import outcome
@@ -24,14 +30,12 @@ import trio
 
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
-from pattern_core.mcp_servers.stdio import McpLink, started
 from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, Answer, OfferedTool, answer_of
 
 if TYPE_CHECKING:
     import httpx2
     from mcp.client.client import Client
     from mcp.client.session import IncomingMessage
-    from mcp.shared.message import SessionMessage
 
 PAGES_MAX = 20  # of a list of tools
 TOOLS_MAX = 200  # of one server: more would fill a prompt by themselves
@@ -39,9 +43,28 @@ ANSWER_BYTES_MAX = 8 * 1024 * 1024  # of a document over HTTP
 EVENT_BYTES_MAX = 4 * 1024 * 1024  # of one message within a stream of events
 CONNECT_TIMEOUT_S = 10.0
 SILENCE_S = 300.0  # of a stream that is open; longer than any call may take, unless configured otherwise
+LINE_BYTES_MAX = 4 * 1024 * 1024  # of one message of a program: a picture as text, and still read in no time
+GRACE_S = 1.0  # for a program, between SIGTERM and SIGKILL
+REASON_S = 1.0  # to learn why a connection ended
 PRODUCT = "pattern-server"
+_GUARD = Path(__file__).with_name("guard.py")
 _SESSION_ENDED = "Session terminated"  # how the library calls the 404 of a session that the server forgot
-_CLOSED = "Connection closed"  # its word for a pipe that ended
+CLOSED = "Connection closed"  # its word for a pipe that ended
+
+
+class McpLink:
+    """What is known of a connection's end: `lost` is set by whoever notices it first, `over` when it has been left."""
+
+    def __init__(self) -> None:
+        self.lost = trio.Event()
+        self.over = trio.Event()
+        self.reason = ""
+
+    def lose(self, reason: str) -> None:
+        """Note that the connection is lost; the first reason counts."""
+        if not self.lost.is_set():
+            self.reason = reason
+            self.lost.set()
 
 
 async def load_library() -> None:
@@ -52,9 +75,12 @@ async def load_library() -> None:
 def _import() -> None:
     import jsonschema
     import mcp.client.client
+    import mcp.client.stdio
     import mcp.client.streamable_http
 
     _ = jsonschema, mcp
+    # It logs each line that is no message, with a trace: a program could fill the log.
+    logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
 
 
 @asynccontextmanager
@@ -76,7 +102,7 @@ async def connected(
 
     reach = settings.reach
     client = Client(
-        _stdio(reach, link) if isinstance(reach, Stdio) else _streamable(reach, settings.call_timeout_s),
+        _program(reach, link) if isinstance(reach, Stdio) else _streamable(reach, settings.call_timeout_s),
         mode=settings.protocol,
         message_handler=heard,
         client_info=Implementation(name=PRODUCT, version=version(PRODUCT)),
@@ -86,17 +112,42 @@ async def connected(
         yield McpConnection(client, link)
 
 
-def _stdio(reach: Stdio, link: McpLink) -> Any:  # Any: the library's protocol of streams, which ours follow by shape
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
+@asynccontextmanager
+async def _program(reach: Stdio, link: McpLink) -> AsyncIterator[Any]:  # Any: the library's streams
+    """Start the program beside its guard, whose standard error ends with it and says why."""
+    from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
 
-    def read(line: bytes) -> SessionMessage:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    environment = {name: value.reveal() for name, value in reach.environment.items()}
+    command = [reach.command, *reach.args]
+    hidden = [name for name in DEFAULT_INHERITED_ENV_VARS if name not in environment]
+    limits = {"line_bytes_max": LINE_BYTES_MAX, "grace_s": GRACE_S}
+    plan = json.dumps({"command": command, "hidden": hidden, **limits})
+    # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
+    guard = ["-I", "-S", str(_GUARD), plan]
+    parameters = StdioServerParameters(command=sys.executable, args=guard, env=environment, cwd=reach.cwd)
+    words = bytearray()
 
-    def write(message: SessionMessage) -> bytes:
-        return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    async def hear_the_end() -> None:
+        async for piece in errors:
+            words.extend(piece)
+        link.lose(words.decode(errors="replace") or "its program ended")
 
-    return started(reach, link, read, write)
+    source, sink = os.pipe()
+    with os.fdopen(sink, "w") as errlog:
+        async with trio.lowlevel.FdStream(source) as errors:
+            try:
+                async with stdio_client(parameters, errlog=errlog) as streams, trio.open_nursery() as nursery:
+                    errlog.close()  # only the guard has it now
+                    nursery.start_soon(hear_the_end)
+                    yield streams
+                    nursery.cancel_scope.cancel()
+            except OSError as error:
+                link.lose(f"it cannot be started in {reach.cwd}: {error.strerror}")
+                raise Unavailable(link.reason) from error
+            finally:
+                errlog.close()
+                with trio.move_on_after(REASON_S, shield=True):
+                    await hear_the_end()
 
 
 @asynccontextmanager
@@ -249,7 +300,9 @@ class McpConnection:
         if not isinstance(error, MCPError):
             raise Unavailable(f"it answered what is no answer ({type(error).__name__})") from error
         words = error.error.message[:ERROR_CHARS_MAX]
-        if words in (_SESSION_ENDED, _CLOSED):
+        if words in (_SESSION_ENDED, CLOSED):
+            with trio.move_on_after(REASON_S):
+                await self._link.lost.wait()
             self._link.lose("it ended the connection")
             raise Unavailable(self._link.reason) from error
         if error.error.code == CONNECTION_CLOSED:  # of this call alone, as over HTTP

@@ -1,9 +1,14 @@
-"""The process between the server and an MCP server's program: `python -I -S guard.py PLAN`, PLAN in JSON.
+"""The process between the library's transport and an MCP server's program: `python -I -S guard.py PLAN`, PLAN in JSON.
 
-It takes no part in the conversation: the program has the guard's own standard streams. It is there for the end, when
-nothing may survive: it adopts whatever the program leaves behind, however that detached itself. The descriptor
-`lifeline` closes when the server wants the end or is dead itself; then everything gets SIGTERM, and SIGKILL after
-`grace_s`. When the program ends by itself, what it started ends with it.
+The library starts it in the program's place, and it adds what the library does not do:
+
+- The program does not find the environment variables in `hidden`, which the library adds to what is configured. It
+  reads the guard's standard input.
+- Of its standard output, lines that are objects are handed on: whole, within `line_bytes_max`, and no faster than a
+  server may read them. A longer line ends the program.
+- Of its standard error, the last words are kept. When the guard ends it writes there why, with these words.
+- Nothing survives. The guard adopts whatever the program leaves behind, however that detached itself. When it gets
+  SIGTERM, or the server is dead, everything gets SIGTERM, and SIGKILL after `grace_s`; so does what a program leaves.
 
 Run by its path, without our packages and without site-packages, so it imports the standard library only.
 
@@ -22,70 +27,111 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
+LOOK_S = 0.5  # between two looks whether the server is there
 END_S = 2.0  # for killed processes to be gone
+UNITS_PER_S = 500  # a line costs one unit, and one more for each PIECE_BYTES of it
+PIECE_BYTES = 64 * 1024
+TAIL_BYTES = 4096  # of standard error, where the last words are looked for
+WORDS_CHARS_MAX = 300
 CANNOT_START = 127
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_AWAITED = {signal.SIGCHLD, signal.SIGTERM}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the plan's command; returns its exit code, or 128 and the signal that ended it."""
-    plan = json.loads(arguments[0])
+    """Run the plan's command until it ends or has to; returns its exit code, or 128 and the signal that ended it."""
+    plan, server = json.loads(arguments[0]), os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     _prctl(libc, _PR_SET_CHILD_SUBREAPER, 1)
-    waker, woken = os.pipe()
-    os.set_blocking(woken, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(woken)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    (output, program_output), (errors, program_errors) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        signal.set_wakeup_fd(-1)
-        os._exit(_become(libc, plan))
-    # The conversation ends when the program ends, not when this process does.
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    code = _until_over(child, int(plan["lifeline"]), waker, float(plan["grace_s"]))
+        os._exit(_become(libc, plan, program_output, program_errors))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the conversation is the program's
+    os.close(program_output)
+    os.close(program_errors)
+    told: list[str] = []
+    tail = bytearray()
+    threads = (
+        Thread(target=_hand_on, args=(output, int(plan["line_bytes_max"]), told), daemon=True),
+        Thread(target=_keep_tail, args=(errors, tail), daemon=True),
+    )
+    for thread in threads:
+        thread.start()
+    code, was_stopped = _until_over(child, server, float(plan["grace_s"]))
     _end_the_rest(child)
+    for thread in threads:
+        thread.join(END_S)
+    if told or not was_stopped:
+        lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
+        reason = told[0] if told else "its program ended"
+        os.write(2, "; its last words: ".join([reason, *lines[-1:]])[:WORDS_CHARS_MAX].encode())
     return code
 
 
-def _become(libc: ctypes.CDLL, plan: Mapping[str, object]) -> int:
+def _become(libc: ctypes.CDLL, plan: Mapping[str, Any], output: int, errors: int) -> int:
     command = plan["command"]
-    assert isinstance(command, list)
-    os.close(int(str(plan["lifeline"])))
     os.setsid()
     _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)
-    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     try:
+        for name in plan["hidden"]:
+            os.unsetenv(name)
         os.execvp(command[0], command)
     except OSError as error:
         os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
     return CANNOT_START
 
 
-def _until_over(child: int, lifeline: int, waker: int, grace_s: float) -> int:
-    watched = select.poll()
-    watched.register(lifeline, select.POLLIN | select.POLLHUP)
-    watched.register(waker, select.POLLIN)
+def _hand_on(source: int, line_bytes_max: int, told: list[str]) -> None:
+    """Write whole messages to standard output, where nothing else writes; what is no message is left out."""
+    waiting = bytearray()
+    with suppress(BrokenPipeError):
+        while len(waiting) <= line_bytes_max and (piece := os.read(source, PIECE_BYTES)):
+            waiting += piece
+            end = waiting.rfind(b"\n", len(waiting) - len(piece)) + 1
+            lines = [line for line in bytes(waiting[:end]).split(b"\n") if line.lstrip().startswith(b"{")]
+            del waiting[:end]
+            if lines:
+                sys.stdout.buffer.write(b"\n".join(lines) + b"\n")
+                sys.stdout.buffer.flush()
+            _pause((len(lines) + sum(map(len, lines)) // PIECE_BYTES) / UNITS_PER_S)
+    if len(waiting) > line_bytes_max:
+        told.append("it sent a message that is too long")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _keep_tail(source: int, tail: bytearray) -> None:
+    while piece := os.read(source, PIECE_BYTES):
+        tail += piece
+        del tail[:-TAIL_BYTES]
+        _pause(1 / UNITS_PER_S)
+
+
+def _until_over(child: int, server: int, grace_s: float) -> tuple[int, bool]:
+    """Return the program's exit code, and whether it was stopped."""
     kill_at: float | None = None
     while (code := _reaped(child)) is None:
-        wait_s = None if kill_at is None else max(kill_at - time.monotonic(), 0) + 0.05
-        events = dict(watched.poll(None if wait_s is None else wait_s * 1000))
-        if waker in events:
-            os.read(waker, 4096)
-        if lifeline in events:
-            watched.unregister(lifeline)
+        found = signal.sigtimedwait(_AWAITED, LOOK_S)
+        is_due = os.getppid() != server or (found is not None and found.si_signo == signal.SIGTERM)
+        if is_due and kill_at is None:
             kill_at = time.monotonic() + grace_s
             _signal_all(child, signal.SIGTERM)
         if kill_at is not None and time.monotonic() >= kill_at:
             _signal_all(child, signal.SIGKILL)
-    return code
+    return code, kill_at is not None
 
 
 def _reaped(child: int) -> int | None:
-    """The program's exit code once it has ended; takes note of all that ended."""
+    """Return the program's exit code once it has ended; takes note of all that ended."""
     code = None
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -104,7 +150,7 @@ def _end_the_rest(child: int) -> None:
                 pass
         except ChildProcessError:
             return
-        select.poll().poll(5)
+        _pause(0.005)
 
 
 def _signal_all(child: int, number: int) -> None:
@@ -116,7 +162,7 @@ def _signal_all(child: int, number: int) -> None:
 
 
 def _below(pid: int) -> Iterator[int]:
-    """All that a process started, and what that started, however long the chain."""
+    """Yield all that a process started, and what that started, however long the chain."""
     waiting = [pid]
     while waiting:
         tasks = Path(f"/proc/{waiting.pop()}/task")
@@ -127,10 +173,14 @@ def _below(pid: int) -> Iterator[int]:
                 waiting += found
 
 
+def _pause(seconds: float) -> None:
+    select.poll().poll(seconds * 1000)  # this process has no event loop to wait in
+
+
 def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:
     if hasattr(libc, "prctl"):
         libc.prctl(option, value, 0, 0, 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    os._exit(main(sys.argv[1:]))  # a thread may wait for somebody who reads no more

@@ -23,7 +23,9 @@ WORDS_CHARS_MAX = 300
 # Of a property whose details are left out.
 _OUTLINE = ("type", "description", "enum", "items")
 _WITHOUT = ("$schema", "$id", "$defs", "definitions", "$comment", "$anchor", "$ref", "$dynamicRef")
-_UNUSED = ("pattern", "patternProperties", "format", "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef")
+# To know which properties are additional ones, the library computes the patterns, also where they are not checked.
+_PATTERNED = ("patternProperties", "additionalProperties")
+_UNUSED = ("pattern", "format", "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef")
 
 
 def arguments_of_schema(schema: Mapping[str, object]) -> Arguments:
@@ -81,7 +83,7 @@ class _Inliner:
             if key == "properties" and isinstance(value, Mapping)
             else self.inlined(value, inside, depth + 1)
             for key, value in node.items()
-            if key not in _WITHOUT
+            if key not in _WITHOUT and not ("patternProperties" in node and key in _PATTERNED)
         }
         reference = node.get("$ref")
         if not isinstance(reference, str):
@@ -134,36 +136,17 @@ def _checker(schema: Mapping[str, object]) -> Callable[[Mapping[str, object]], S
 
         kinds = {name: check for name, check in Draft202012Validator.VALIDATORS.items() if name not in _UNUSED}
         made = create(meta_schema=Draft202012Validator.META_SCHEMA, validators=kinds)
-        checked = cast("Any", _without_patterns(schema))
         try:
-            Draft202012Validator.check_schema(checked)
+            Draft202012Validator.check_schema(cast("Any", schema))
         except SchemaError:
             return None  # the server knows what it means by it
-        return made(checked)
+        return made(schema)
 
     def misfits(arguments: Mapping[str, object]) -> list[str]:
         check = validator()
         return [] if check is None else [_words(error) for error in check.iter_errors(dict(arguments))]
 
     return misfits
-
-
-def _without_patterns(node: object) -> object:
-    """The schema without patterns for names, and without the bans on what they do not match: to know which properties
-    are additional ones, the library computes these patterns, also where they are not checked themselves.
-    """
-    if isinstance(node, list):
-        return [_without_patterns(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    has_patterns = "patternProperties" in node
-    return {
-        key: {name: _without_patterns(item) for name, item in value.items()}
-        if key == "properties" and isinstance(value, dict)
-        else _without_patterns(value)
-        for key, value in node.items()
-        if not (has_patterns and key in ("patternProperties", "additionalProperties"))
-    }
 
 
 def _words(error: Any) -> str:  # Any: the library's error

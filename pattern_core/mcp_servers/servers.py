@@ -1,22 +1,67 @@
-"""The MCP servers of one constellation: their tasks, how many run at once, and what is to be seen of them."""
+"""The MCP servers of one constellation, each owned by one task: it starts the server, lists its tools, and ends it.
+
+Only in that task is a connection entered and left. Callers call over it from their own tasks, and may leave at any
+time: the library tells the server, and nobody waits for that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Literal
 
+import outcome
 import trio
 
-from pattern_core.errors import NotFound
-from pattern_core.mcp_servers.server import McpServer, State
+from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
+from pattern_core.mcp_servers.connection import CLOSED, McpConnection, McpLink, connected, load_library
 from pattern_core.mcp_servers.settings import McpSettings
-from pattern_core.mcp_servers.tools import enables, server_of
+from pattern_core.mcp_servers.tools import OfferedTool, enables, may_have_happened, server_of, tools_of
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
+from pattern_db.enums import EffectClass
 
 RUNNING_MAX = 16  # servers of one constellation at once; who is needed least makes room for the next
 READY_WAIT_S = 20.0  # of a turn, for servers that are about to say what they offer
+WAITING_MAX = 64  # calls that wait for one server
+HANGS_MAX = 3  # calls in a row without an answer, before the connection is given up
+RELIST_S = 1.0  # between two looks at a list that changes and changes
+BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # after so many connections in a row that were of no use
+END_S = 5.0  # for a connection to be left
+REASON_CHARS_MAX = 500
+NOT_SENT = "The call did not happen."
+KEY = "pattern/idempotency-key"  # in the `_meta` of calls that may come again
+
+State = Literal["resting", "starting", "ready", "failed", "stopped"]
+"""`resting` until somebody needs it; `failed` until it is tried again; `stopped` with its constellation."""
+
+_log = logging.getLogger(__name__)
+
+
+def own(error: BaseException) -> Exception:
+    """Return the error, if it is one; cancellation goes on.
+
+    Raises:
+        BaseException: `error` is a cancellation, or holds one.
+    """
+    if isinstance(error, Exception):
+        return error
+    rest = error.split(Exception)[1] if isinstance(error, BaseExceptionGroup) else error
+    assert rest is not None  # or it were an Exception
+    raise rest
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what went wrong, for people: of a group the first that says something."""
+    if isinstance(error, BaseExceptionGroup):
+        return reason_of(error.exceptions[0])
+    if isinstance(error, PatternError):
+        return error.message
+    words = str(error).strip().partition("\n")[0]
+    return words or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +73,282 @@ class ServerView:
     state: State
     last_error: str | None
     tools: Sequence[Tool] | None
+
+
+class McpServer:
+    """A configured server of one constellation. Its tools are in `registry` as they were when it was last asked.
+
+    `room` is entered while it runs: it bounds how many do. `tools` is None until they are known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpSettings,
+        registry: ToolRegistry,
+        room: Callable[[McpServer], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.state: State = "resting" if settings.lazy else "starting"
+        self.last_error: str | None = None
+        self.last_used = -math.inf  # trio's time
+        self.tools: Sequence[Tool] | None = None
+        self._registry = registry
+        self._room = room
+        self._calls = 0  # waiting or under way
+        self._slots = trio.Semaphore(settings.calls_max)
+        self._connection: McpConnection | None = None
+        self._link = McpLink()  # of the connection, or the last one
+        self._hangs = 0  # in a row
+        self._is_useful = False  # the connection answered a call
+        self._useless = 0  # connections in a row that did not
+        self._shall_rest = False
+        self._retry_at = -math.inf
+        self._moved = trio.Event()  # set, and replaced, when the state changes or a call ends
+        registry.expect(name)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it runs and nobody waits for it."""
+        return self.state == "ready" and not self._calls
+
+    @property
+    def view(self) -> ServerView:
+        """What people see of it."""
+        place = self.settings.place
+        return ServerView(name=self.name, place=place, state=self.state, last_error=self.last_error, tools=self.tools)
+
+    def rest(self) -> None:
+        """Let it end as soon as no call is under way; the next call starts it again."""
+        self._shall_rest = True
+        self._move(self.state)
+
+    async def known(self) -> None:
+        """Wait until it is known what it offers, or that this cannot be known now; starts it if need be."""
+        if self.tools is None and self._want():
+            await self._settled()
+
+    async def tried(self) -> None:
+        """Start it if it does not run, also where it was to be left alone for a while, and wait how that goes."""
+        self._retry_at = -math.inf
+        if self._want():
+            await self._settled()
+
+    async def call(self, tool: Tool, name: str, arguments: Mapping[str, object], key: str) -> str:
+        """Call its tool `name`; returns the result's text. `key` is sent with calls that may come again.
+
+        Raises:
+            InvalidInput: the server refused the call, or the tool failed.
+            Overloaded: too many calls wait for it.
+            Unavailable: it cannot be reached, went away, or took too long; the message says which.
+        """
+        if not self._want():
+            raise Unavailable(self._not_now())
+        if self._calls >= WAITING_MAX + self.settings.calls_max:
+            raise Overloaded(f"{WAITING_MAX} calls wait for the MCP server {self.name}; try again later")
+        start_s = 0.0 if self.state == "ready" else self.settings.start_timeout_s
+        seconds = self.settings.call_timeout_s
+        sent: McpLink | None = None  # over which the call went
+        self._calls += 1
+        try:
+            with trio.move_on_after(start_s + seconds) as patience:
+                async with self._slots:
+                    connection = await self._connected()
+                    sent = self._link
+                    patience.deadline = trio.current_time() + seconds
+                    return await self._answer(connection, sent, tool, name, arguments, key)
+        finally:
+            self._calls -= 1
+            self.last_used = trio.current_time()
+            self._move(self.state)
+        if sent is not None:
+            self._hangs += 1
+            if self._hangs >= HANGS_MAX:
+                sent.lose(f"it did not answer {HANGS_MAX} calls in a row")
+        outlook = may_have_happened(tool) if sent is not None else NOT_SENT
+        raise Unavailable(f"the MCP server {self.name} did not answer within {seconds:g} s. {outlook}")
+
+    async def _connected(self) -> McpConnection:
+        if self._link.lost.is_set():  # too late for this connection, and just in time for the next
+            await self._link.over.wait()
+        if self._want():
+            await self._settled()
+        if self._connection is None:
+            raise Unavailable(self._unusable(self.last_error or "its constellation stops", NOT_SENT))
+        return self._connection
+
+    async def _answer(
+        self, connection: McpConnection, link: McpLink, tool: Tool, name: str, arguments: Mapping[str, object], key: str
+    ) -> str:
+        try:
+            answer = await connection.call(name, arguments, {KEY: key} if tool.effect is EffectClass.IDEMPOTENT else {})
+        except InvalidInput as error:
+            raise InvalidInput(f"the MCP server {self.name} refused the call: {error.message}") from error
+        except Unavailable as error:
+            if link.lost.is_set():
+                await link.over.wait()
+            reason = link.reason if link.lost.is_set() else error.message
+            raise Unavailable(self._unusable(reason, may_have_happened(tool))) from error
+        self._is_useful = True
+        self._hangs = 0
+        if answer.is_error:
+            raise InvalidInput(f"the tool failed, as the MCP server {self.name} says: {answer.text}")
+        return answer.text
+
+    def _unusable(self, reason: str, outlook: str) -> str:
+        return f"the MCP server {self.name} cannot be used ({reason}). {outlook}"
+
+    def _want(self) -> bool:
+        """Have it started unless it runs; False if it is to be left alone for now."""
+        if self.state == "stopped" or (self.state == "failed" and trio.current_time() < self._retry_at):
+            return False
+        if self.state in ("resting", "failed"):
+            self._move("starting")
+        return True
+
+    def _not_now(self) -> str:
+        if self.state == "stopped":
+            return f"the MCP server {self.name} is stopped, as its constellation is; try again in a while"
+        wait_s = max(math.ceil(self._retry_at - trio.current_time()), 1)
+        return (
+            f"the MCP server {self.name} cannot be used ({self.last_error}). It is tried again in {wait_s} s; go on"
+            " without it, or tell somebody who can look at it with `pattern mcp list`"
+        )
+
+    def _move(self, state: State) -> None:
+        self.state = state
+        self._moved.set()
+        self._moved = trio.Event()
+
+    async def _settled(self) -> None:
+        while self.state == "starting":
+            await self._moved.wait()
+
+    async def run(self) -> None:
+        """Own the server until cancelled."""
+        try:
+            while True:
+                await self._until_wanted()
+                served = await outcome.acapture(self._serve)
+                if isinstance(served, outcome.Error):
+                    self._failed(own(served.error))
+        finally:
+            self._move("stopped")
+
+    async def _until_wanted(self) -> None:
+        while self.state != "starting":
+            is_due = self.state == "failed" and not self.settings.lazy
+            with trio.move_on_at(self._retry_at if is_due else math.inf) as waiting:
+                await self._moved.wait()
+            if waiting.cancelled_caught:
+                self._move("starting")
+
+    def _failed(self, error: Exception) -> None:
+        self.last_error = reason_of(error)[:REASON_CHARS_MAX]
+        _log.warning("MCP server %s: %s", self.name, self.last_error)
+        wait_s = 0.0 if self._is_useful else BACKOFF_S[min(self._useless, len(BACKOFF_S) - 1)]
+        self._useless = 0 if self._is_useful else self._useless + 1
+        self._retry_at = trio.current_time() + wait_s
+        self._move("failed")
+
+    async def _serve(self) -> None:
+        """Run the server once, from its start to its end.
+
+        Raises:
+            Exception: it could not be started, or was lost.
+        """
+        link = self._link = McpLink()
+        self._is_useful = self._shall_rest = False
+        self._hangs = 0
+        try:
+            with trio.move_on_after(self.settings.start_timeout_s) as scope:
+                served = await outcome.acapture(self._connect, link, scope)
+                error = own(served.error) if isinstance(served, outcome.Error) else None
+        finally:
+            was_started = self._connection is not None
+            self._connection = None
+            link.over.set()
+        if was_started and self.state != "ready":
+            return  # it rests
+        if scope.cancelled_caught and not was_started:
+            raise Unavailable(f"it did not start within {self.settings.start_timeout_s:g} s")
+        raise error if error is not None and reason_of(error) != CLOSED else Unavailable(link.reason)
+
+    async def _connect(self, link: McpLink, scope: trio.CancelScope) -> None:
+        if self.settings.missing:
+            raise Unavailable(f"not set in the server's environment: {', '.join(self.settings.missing)}")
+        has_changed = _Flag()
+        async with self._room(self):
+            await load_library()
+            async with connected(self.settings, link, has_changed.set) as connection:
+                self._take(await connection.tools())
+                scope.deadline = math.inf
+                self._connection = connection
+                self.last_error = None
+                self.last_used = trio.current_time()
+                self._move("ready")
+                try:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._keep_listed, connection, has_changed)
+                        nursery.start_soon(_hear, connection, has_changed)
+                        nursery.start_soon(_until_lost, link)
+                        await self._until_unneeded()
+                        nursery.cancel_scope.cancel()
+                finally:
+                    # Leaving may hang too, where it is a request to a server that does not answer.
+                    scope.deadline = trio.current_time() + END_S
+
+    async def _until_unneeded(self) -> None:
+        while True:
+            rest_at = math.inf
+            if not self._calls and (self._shall_rest or self.settings.lazy):
+                rest_at = self.last_used + (0 if self._shall_rest else self.settings.idle_s)
+            if trio.current_time() >= rest_at:
+                break
+            with trio.move_on_at(rest_at):
+                await self._moved.wait()
+        self._move("resting")
+
+    async def _keep_listed(self, connection: McpConnection, has_changed: _Flag) -> None:
+        while True:
+            await has_changed.wait()
+            with trio.move_on_after(self.settings.call_timeout_s):
+                listed = await outcome.acapture(connection.tools)
+                if isinstance(listed, outcome.Value):
+                    self._take(listed.value)
+                else:
+                    _log.warning("the tools of an MCP server cannot be listed again: %s", own(listed.error))
+            await trio.sleep(RELIST_S)
+
+    def _take(self, offered: Sequence[OfferedTool]) -> None:
+        self.tools = tools_of(self.name, self.settings, offered, self.call)
+        self._registry.replace(self.name, self.tools)
+
+
+class _Flag:
+    """A signal for one task, which it resets by waiting."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+        self._event = trio.Event()
+
+
+async def _hear(connection: McpConnection, has_changed: _Flag) -> None:
+    heard = await outcome.acapture(connection.listen, has_changed.set)
+    if isinstance(heard, outcome.Error):
+        _log.debug("changes of an MCP server's tools are not told: %s", own(heard.error))
+
+
+async def _until_lost(link: McpLink) -> None:
+    await link.lost.wait()
+    raise Unavailable(link.reason)
 
 
 class McpServers:
@@ -64,7 +385,7 @@ class McpServers:
 
     def views(self) -> list[ServerView]:
         """All servers, by name."""
-        return [_view(server) for server in self._servers.values()]
+        return [server.view for server in self._servers.values()]
 
     async def tried(self, name: str) -> ServerView:
         """Start a server now, unless it runs, and tell how that went.
@@ -76,7 +397,7 @@ class McpServers:
         if server is None:
             raise NotFound(f"there is no MCP server {name!r}; it needs a section [mcp.{name}] in the configuration")
         await server.tried()
-        return _view(server)
+        return server.view
 
     @asynccontextmanager
     async def _room(self, server: McpServer) -> AsyncIterator[None]:
@@ -93,13 +414,3 @@ def missing(view: ServerView, enabled: Iterable[str]) -> list[str]:
     offered = {tool.name for tool in view.tools or ()}
     mine = {name for name in enabled if server_of(name) == view.name and not name.endswith("*")}
     return [] if view.tools is None else sorted(mine - offered)
-
-
-def _view(server: McpServer) -> ServerView:
-    return ServerView(
-        name=server.name,
-        place=server.settings.place,
-        state=server.state,
-        last_error=server.last_error,
-        tools=server.tools,
-    )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated
 
-from pattern_core.calculator import units
-from pattern_core.calculator.evaluate import Value, evaluate, needs_units
+from pattern_core.calculator import calculate
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import now_text
 from pattern_core.tools.tool import ToolContext, done, tool
@@ -23,7 +20,7 @@ async def calculator(
     context: ToolContext,
     expression: Annotated[
         str | None,
-        "Such as `2^10 / 3`, `3 ft + 20 cm to m`, `20 degC to degF`, `200 + 10%`, `sqrt(2) * sin(30 degree)`."
+        "Such as `2^10 / 3`, `3 ft + 20 cm to m`, `20 degC to degF`, `200 * 1.1`, `sqrt(2) * sin(30 degree)`."
         " `x = 5 kg` keeps x for later; `;` parts several.",
     ] = None,
     reset: Annotated[bool, "Forget all variables first."] = False,
@@ -36,30 +33,11 @@ async def calculator(
         context.work.store(tool_state.clear, context.agent_id, NAME)
     if expression is None:
         return done("Forgot all variables")
-    variables = {name: _from_json(value) for name, value in known.items()}
-    if needs_units(expression, variables):
-        await units.load()
-    outcome = evaluate(expression, variables)
-    if len({*variables, *outcome.variables}) > VARIABLES_MAX:
+    found = await calculate(expression, known)
+    if len({*known, *found.variables}) > VARIABLES_MAX:
         raise InvalidInput(f"you keep {VARIABLES_MAX} variables already; use a name again, or begin with reset=true")
     now = now_text(context.clock)
-    for name, value in outcome.variables.items():
-        context.work.store(
-            tool_state.put, context.agent_id, NAME, name, _to_json(value), now=now, names_max=VARIABLES_MAX
-        )
-    about = "about " if outcome.is_approximate else ""
-    return done(
-        f"{expression.strip()} = {about}{outcome.text}", result=outcome.text, is_approximate=outcome.is_approximate
-    )
-
-
-def _to_json(value: Value) -> dict[str, object]:
-    """`{"number": "3/4" or hexadecimal digits of a float, "exact": bool, "units": {name: "1"}}`."""
-    exact = isinstance(value.number, Fraction)
-    number = str(value.number) if isinstance(value.number, Fraction) else value.number.hex()
-    return {"number": number, "exact": exact, "units": {name: str(power) for name, power in value.units.items()}}
-
-
-def _from_json(stored: Mapping[str, Any]) -> Value:  # Any: what `_to_json` made
-    number = Fraction(stored["number"]) if stored["exact"] else float.fromhex(stored["number"])
-    return Value(number=number, units={name: Fraction(power) for name, power in stored["units"].items()})
+    for name, value in found.variables.items():
+        context.work.store(tool_state.put, context.agent_id, NAME, name, value, now=now, names_max=VARIABLES_MAX)
+    about = "about " if found.is_approximate else ""
+    return done(f"{expression.strip()} = {about}{found.text}", result=found.text, is_approximate=found.is_approximate)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pattern_core.mcp_servers.server import State
-from pattern_core.mcp_servers.servers import ServerView, missing
+from pattern_core.mcp_servers.servers import ServerView, State, missing
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 from pattern_server.http.bodies import Told

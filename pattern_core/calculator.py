@@ -1,0 +1,379 @@
+"""Expressions calculated exactly, with units: rewritten as Python, parsed by `ast`, computed by a list of operations.
+
+Numbers are fractions while they are exact, and floats from the first operation on that has no exact result. Quantities
+are pint's. Nothing is executed: what the list does not name is refused. Length, size of numbers and powers are bounded.
+
+A number and a name side by side bind more tightly than a slash: 60 mile / 2 h is a speed; but 1/2 ft is half a foot.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, partial, reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import trio
+
+from pattern_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pint
+
+EXPRESSION_CHARS_MAX = 1_000
+NAME_CHARS_MAX = 40
+EXPONENT_MAX = 400  # of a number written as 1e400
+BITS_MAX = 4_096  # of an exact number's parts: 1,233 digits
+FACTORIAL_MAX = 500
+UNITS_MAX = 12  # different ones in one value
+UNIT_POWER_MAX = 20
+DECIMALS_MAX = 20  # shown of an exact number; others have 15 digits
+
+Number: TypeAlias = Fraction | float
+Value: TypeAlias = Any  # a Number, or pint's Quantity of one
+
+# A number, with what follows it directly: a name or a bracket that it multiplies, or the sign of a factorial.
+_NUMBER = re.compile(
+    r"(?<![\w.])(0[xX][\da-fA-F]+|0[bB][01]+|0[oO][0-7]+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?(\d+)(?![\w.]))?)"
+    r"(?:(?P<factorial>!)|(?P<beside>\s*(?!(?:to|as|in|of|per|mod)\b)(?=[^\W\d]|\()))?"
+)
+_BASES = ("0x", "0b", "0o")
+_STRANGE = re.compile(r"%|\bpercent\b|(?<!\d)!|[^\w\s+\-*/^(),;=.>!]")
+# Where a unit is due, `in` is an inch: behind a number, or behind another word of this kind.
+_INCH = re.compile(r"((?:\d|\b(?:to|in|as|per)|->)\s*)in\b(?!\s*(?!(?:to|in|as)\b)[\w(])")
+# What people type, as it is read. The degree sign comes after those that contain it.
+_TYPED = {"°C": " degC ", "°F": " degF ", "°": " degree ", "℃": " degC ", "℉": " degF ", "√": " sqrt "}
+_TYPED |= {"µ": "u", "μ": "u", "×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-", "→": "->"}
+_TYPED |= {sign: f"^{power}" for power, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+_PYTHON = {"^": "**", "->": " in ", "to": " in ", "as": " in ", "in": " in ", "per": "/", "of": "*", "mod": "%"}
+_MEANT = {"Celsius": "degC", "Fahrenheit": "degF", "kmh": "kph"}  # names that pint does not know
+_UNREADABLE = (
+    "the expression cannot be read: close each bracket, put a sign between values (2 * x, 5 ft + 3 in), write functions"
+    " as sqrt(x), factorials as factorial(x), variables as x = 3, large numbers without commas"
+)
+_FAILURES = (SyntaxError, RecursionError, MemoryError, ArithmeticError, ValueError, TypeError, AttributeError)
+_REASONS = {  # errors of Python and of pint, in words that say what to do
+    "SyntaxError": _UNREADABLE,
+    "RecursionError": "the expression is nested too deeply; calculate it in parts",
+    "MemoryError": "the expression is nested too deeply; calculate it in parts",
+    "ZeroDivisionError": "a division by zero has no result",
+    "OverflowError": "the result is too large; numbers may reach about 1.8e308",
+    "OffsetUnitCalculusError": "°C and °F are points on a scale: convert them to K to calculate, or write a difference"
+    " as delta_degC",
+    "%": "percentages are not read: ten percent more is `* 1.1`, ten percent of it `* 0.1`; a remainder is `mod`",
+    "percent": "percentages are not read: ten percent more is `* 1.1`, ten percent of it `* 0.1`",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calculated:
+    """The result as people write it (`30.48 cm`), and the variables that were set, in their stored form."""
+
+    text: str
+    is_approximate: bool
+    variables: Mapping[str, Mapping[str, Any]]
+
+
+async def calculate(expression: str, variables: Mapping[str, Mapping[str, Any]]) -> Calculated:
+    """Calculate an expression, in which `variables` may be named; statements are separated by `;`.
+
+    A variable is `{"number": "3/4" or the hexadecimal digits of a float, "exact": bool, "units": {pint's name: "1"}}`.
+
+    Raises:
+        InvalidInput: it cannot be read or has no result; the message says why.
+    """
+    run = _Run(expression, variables)
+    # The first unit loads pint, which takes a second.
+    is_quick = _registry.cache_info().currsize or not re.search(r"[^\W\d]", expression)
+    return run.result() if is_quick else await trio.to_thread.run_sync(run.result)
+
+
+class _Run:
+    """One calculation; `_made` holds the variables that it set, `_numbers` the numbers that stand in it."""
+
+    def __init__(self, expression: str, stored: Mapping[str, Mapping[str, Any]]) -> None:
+        self._made: dict[str, Mapping[str, Any]] = {}
+        self._stored = stored
+        self._numbers: list[Number] = []
+        self._python = self._rewritten(expression)
+
+    def _rewritten(self, text: str) -> str:
+        """Return the expression in Python's signs, with indices of `_numbers` in the places of numbers."""
+        if len(text) > EXPRESSION_CHARS_MAX:
+            raise InvalidInput(f"an expression has at most {EXPRESSION_CHARS_MAX} characters; calculate it in parts")
+        for typed, meant in _TYPED.items():
+            text = text.replace(typed, meant)
+        if strange := _STRANGE.search(text):
+            raise InvalidInput(_REASONS.get(strange[0], f"{strange[0]!r} has no meaning there; {_UNREADABLE}"))
+        text = _NUMBER.sub(self._index, _INCH.sub(r"\1inch", text))
+        text = re.sub(r"\^|->|\b(?:to|as|in|per|of|mod)\b", lambda found: _PYTHON[found[0]], text)
+        statements = (" ".join(statement.split()) for statement in re.split(r"[;\r\n]", text))
+        python = "\n".join(filter(None, statements))
+        if not python:
+            raise InvalidInput("there is nothing to calculate: `expression` is empty")
+        return python
+
+    def _index(self, found: re.Match[str]) -> str:
+        digits, exponent = found[1].replace("_", ""), found[2] or "0"
+        if len(exponent) > 4 or int(exponent) > EXPONENT_MAX:  # it could fill the memory
+            raise InvalidInput(f"{found[1]} is too large or too small; exponents go to {EXPONENT_MAX}")
+        self._numbers.append(_bounded(Fraction(int(digits, 0) if digits[:2].lower() in _BASES else digits.rstrip("."))))
+        index = str(len(self._numbers) - 1)
+        return f"factorial({index})" if found["factorial"] else index if found["beside"] is None else f"{index}@"
+
+    def result(self) -> Calculated:
+        """Calculate all statements; the result is that of the last."""
+        try:
+            *_, value = [self._value(statement) for statement in ast.parse(self._python).body]
+            number, is_approximate = _digits(value if isinstance(value, Number) else value.magnitude)
+            text = number if isinstance(value, Number) else f"{number} {_symbols(value)}"
+            return Calculated(text=text, is_approximate=is_approximate, variables=self._made)
+        except _FAILURES as error:
+            raise InvalidInput(_reason(error)) from None
+
+    def _value(self, node: ast.AST) -> Value:
+        match node:
+            case ast.Expr(value=expression):
+                return self._value(expression)
+            case ast.Assign(targets=[ast.Name(id=name)], value=expression):
+                if name in _CONSTANTS or name in _FUNCTIONS or len(name) > NAME_CHARS_MAX:
+                    raise InvalidInput(f"{name} has a meaning already, or is too long; choose another name")
+                value = self._value(expression)
+                self._made[name] = _to_json(value)
+                return value
+            case ast.Constant(value=index) if type(index) is int:
+                return self._numbers[index]
+            case ast.Name(id=name):
+                return self._named(name)
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+                value = self._value(operand)
+                return -value if isinstance(sign, ast.USub) else value
+            case ast.BinOp(op=ast.MatMult(), left=ast.BinOp(op=ast.Mult() | ast.Div() | ast.Mod() as op) as left):
+                # The unit belongs to what is right of the sign, but for 1/2 ft.
+                first, second, unit = self._value(left.left), self._value(left.right), self._value(node.right)
+                if not (isinstance(op, ast.Div) and isinstance(first, Number)):
+                    return _bounded(_OPERATORS[type(op)](first, _times(second, unit)))
+                if isinstance(left.left, ast.Constant):
+                    return _bounded(_times(first / second, unit))
+                raise InvalidInput("a / 2 m has two meanings: write (a / 2) * m or a / (2 m)")
+            case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
+                return _bounded(_OPERATORS[type(op)](self._value(left), self._value(right)))
+            case ast.Compare(left=left, ops=ops, comparators=targets) if all(isinstance(op, ast.In) for op in ops):
+                return reduce(_converted, map(self._value, targets), self._value(left))
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+                values = [self._value(argument) for argument in arguments]
+                try:
+                    return _bounded(_FUNCTIONS[name](*values))
+                except (ValueError, TypeError) as error:
+                    raise InvalidInput(f"{name} does not take these values: {_reason(error)}") from None
+        raise InvalidInput(_UNREADABLE)
+
+    def _named(self, name: str) -> Value:
+        if stored := self._made.get(name, self._stored.get(name)):
+            return _from_json(stored)
+        if name in _CONSTANTS:
+            return _CONSTANTS[name]
+        try:
+            unit = _registry().Quantity(Fraction(1), _registry().parse_units(_MEANT.get(name, name)))
+            unit.to_root_units()  # what is a logarithm, such as dB, has no factor that leads there
+        except (AttributeError, TypeError, ValueError):
+            known = f"{name} is a function: write {name}(…)" if name in _FUNCTIONS else f"{name} is not known"
+            raise InvalidInput(
+                f"{known}; no variable or unit (logarithms such as dB are none) has that name. Set one by {name} = 5"
+            ) from None
+        return unit
+
+
+def _plain(value: Value) -> Number:
+    """Return the number of a value that has no unit, or one such as `degree` that is only a factor."""
+    number: Number = value if isinstance(value, Number) else _bounded(value.to("").magnitude)
+    return number
+
+
+def _on_number(change: Callable[[Number], Number], value: Value) -> Value:
+    """Change the number and leave the units."""
+    return change(value) if isinstance(value, Number) else _registry().Quantity(change(value.magnitude), value.units)
+
+
+def _bounded(value: Value) -> Value:
+    """Return the value, its number a float if the exact form is too long, and without units that cancelled out.
+
+    Raises:
+        InvalidInput: it has too many units.
+        OverflowError: it is too large for a float.
+    """
+    if not isinstance(value, Number):
+        powers = dict(value.unit_items()).values()
+        if len(powers) > UNITS_MAX or any(abs(power) > UNIT_POWER_MAX for power in powers):
+            raise InvalidInput(f"a value has at most {UNITS_MAX} units, and none to a power above {UNIT_POWER_MAX}")
+        return _on_number(_bounded, value) if powers else _bounded(value.magnitude)
+    if isinstance(value, Fraction) and max(map(int.bit_length, value.as_integer_ratio())) > BITS_MAX:
+        value = float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise OverflowError
+    return value
+
+
+def _times(left: Value, right: Value) -> Value:
+    if isinstance(left, Number) and not isinstance(right, Number) and right.magnitude == 1:
+        return _registry().Quantity(left, right.units)  # so 20 °C is made; pint multiplies no temperatures on a scale
+    return _merged(left * right)
+
+
+def _merged(value: Value) -> Value:
+    """Bring units of one kind together: km·min/h becomes km, m/km a plain number."""
+    if isinstance(value, Number):
+        return value
+    merged: dict[str, Fraction] = {}
+    kind_of = _registry().get_dimensionality
+    for name, power in value.unit_items():
+        twin = next((other for other in merged if kind_of(name) and kind_of(other) == kind_of(name)), name)
+        merged[twin] = merged.get(twin, Fraction(0)) + power
+    return value.to(_registry().UnitsContainer({name: power for name, power in merged.items() if power}))
+
+
+def _converted(value: Value, target: Value) -> Value:
+    if isinstance(target, Number) or target.magnitude != 1:
+        raise InvalidInput("after `to` stands a unit, such as cm or km/h")
+    return _bounded(_registry().Quantity(value).to(target.units))
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    power = _plain(exponent)
+    if not isinstance(base, Number):
+        if isinstance(power, float):
+            raise InvalidInput("a value with a unit can only be raised to an exact power")
+        units = (_registry().Quantity(Fraction(1), base.units) ** power).units
+        return _registry().Quantity(_power(base.magnitude, power), units)
+    if isinstance(power, Fraction) and base < 0 and power.denominator % 2 and power.denominator > 1:
+        return (-1) ** (power.numerator % 2) * _power(-base, power)
+    if isinstance(base, Fraction) and isinstance(power, Fraction):
+        root = _root(base, power.denominator)
+        bits = 0 if root in (0, 1, -1, None) else max(map(int.bit_length, root.as_integer_ratio()))
+        # Looked at before: the number itself could fill the memory.
+        if root is not None and bits * abs(power.numerator) <= BITS_MAX:
+            return root**power.numerator
+    result = float(base) ** float(power)
+    if isinstance(result, complex):
+        raise InvalidInput("a negative number has no real root")
+    return result
+
+
+def _root(value: Fraction, degree: int) -> Fraction | None:
+    """Return the exact root of a number; None if it has none, or only one with more digits than floats have."""
+    if degree == 1 or value < 0:
+        return value if degree == 1 else None
+    parts = (math.isqrt(part) if degree == 2 else round(part ** (1 / degree)) for part in value.as_integer_ratio())
+    root = Fraction(*parts)
+    return root if root**degree == value else None
+
+
+def _rounded(value: Value, places: Value = Fraction(0)) -> Value:
+    """Round to so many decimals (to tens, if negative), halves away from zero."""
+    scale = Fraction(10) ** _whole(places, -30, 30)
+    return _on_number(
+        lambda number: int(Fraction(number) * scale + Fraction(1 if number > 0 else -1, 2)) / scale, value
+    )
+
+
+def _real(function: Callable[[float], float], value: Value, *, base: int = 0) -> Number:
+    """Calculate a function of floats; logarithms of powers of `base`, and what is whole at 0, stay exact."""
+    exact = _plain(value)
+    result = function(float(exact))
+    whole = Fraction(round(result))
+    is_exact = result in (0, 1) if exact == 0 else base and _power(Fraction(base), whole) == exact
+    return whole if isinstance(exact, Fraction) and is_exact else result
+
+
+def _whole(value: Value, least: float = -math.inf, most: float = math.inf) -> int:
+    number = _plain(value)
+    if number != int(number) or not least <= number <= most:
+        raise InvalidInput("a whole number is needed" + (f", from {least} to {most}" if most < math.inf else ""))
+    return int(number)
+
+
+_OPERATORS: Mapping[type, Callable[[Value, Value], Value]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: _times,
+    ast.MatMult: _times,
+    ast.Div: lambda left, right: _merged(left / right),
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+_CONSTANTS = {"pi": math.pi, "π": math.pi, "tau": math.tau, "e": math.e, "phi": (1 + math.sqrt(5)) / 2}
+_REAL = ("exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
+_FUNCTIONS: Mapping[str, Callable[..., Value]] = {
+    **{name: partial(_real, getattr(math, name)) for name in _REAL},
+    **dict.fromkeys(("log", "log10"), partial(_real, math.log10, base=10)),
+    **dict.fromkeys(("mean", "avg"), lambda first, *others: sum(others, start=first) / (len(others) + 1)),
+    "log2": partial(_real, math.log2, base=2),
+    "ln": partial(_real, math.log),
+    "sqrt": lambda value: _power(value, Fraction(1, 2)),
+    "cbrt": lambda value: _power(value, Fraction(1, 3)),
+    "abs": abs,
+    "floor": lambda value: _on_number(lambda number: Fraction(math.floor(number)), value),
+    "ceil": lambda value: _on_number(lambda number: Fraction(math.ceil(number)), value),
+    "round": _rounded,
+    "factorial": lambda value: Fraction(math.factorial(_whole(value, 0, FACTORIAL_MAX))),
+    "min": lambda *values: min(values),
+    "max": lambda *values: max(values),
+    "sum": lambda first, *others: sum(others, start=first),
+    "gcd": lambda *values: Fraction(math.gcd(*map(_whole, values))),
+    "lcm": lambda *values: Fraction(math.lcm(*map(_whole, values))),
+}
+
+
+@cache
+def _registry() -> pint.UnitRegistry[Any]:
+    import pint  # heavy, and needed for expressions with units only
+
+    return pint.UnitRegistry(non_int_type=Fraction)
+
+
+def _to_json(value: Value) -> dict[str, object]:
+    number, units = (value, ()) if isinstance(value, Number) else (value.magnitude, value.unit_items())
+    digits = str(number) if isinstance(number, Fraction) else number.hex()
+    powers = {name: str(power) for name, power in units}
+    return {"number": digits, "exact": isinstance(number, Fraction), "units": powers}
+
+
+def _from_json(stored: Mapping[str, Any]) -> Value:
+    number = Fraction(stored["number"]) if stored["exact"] else float.fromhex(stored["number"])
+    units = {name: Fraction(power) for name, power in stored["units"].items()}
+    return _registry().Quantity(number, _registry().UnitsContainer(units)) if units else number
+
+
+def _digits(value: Number) -> tuple[str, bool]:
+    """Return the number as people write it, and whether that is not exact."""
+    exact = Fraction(value)
+    places = next((n for n in range(DECIMALS_MAX + 1) if (exact * 10**n).denominator == 1), None)
+    if isinstance(value, float) or places is None:
+        is_large = exact.numerator.bit_length() - exact.denominator.bit_length() > 1_000  # near the end of floats
+        return str(int(exact)) if is_large else f"{float(value) or 0.0:.15g}", True
+    whole, rest = divmod(abs(int(exact * 10**places)), 10**places)
+    return f"{'-' if value < 0 else ''}{whole}" + (f".{rest:0{places}}" if places else ""), False
+
+
+def _symbols(quantity: Any) -> str:  # Any: pint's Quantity, whose own format writes no fractions
+    """Return the units by their symbols: `km/h`, `kg·m^2`."""
+
+    def symbol(name: str, power: Fraction) -> str:
+        exponent = "" if power == 1 else f"^{power}" if power.denominator == 1 else f"^({power})"
+        return f"{_registry().get_symbol(name)}{exponent}"
+
+    above = "·".join(symbol(name, power) for name, power in quantity.unit_items() if power > 0)
+    below = "".join(f"/{symbol(name, -power)}" for name, power in quantity.unit_items() if power < 0)
+    return f"{above or 1}{below}" if below else above
+
+
+def _reason(error: Any) -> str:  # Any: an error, also one of pint's that names two units
+    if type(error).__name__ == "DimensionalityError":
+        ends = [_symbols(_registry().Quantity(1, units)) or "a plain number" for units in (error.units1, error.units2)]
+        return f"{ends[0]} cannot be converted to {ends[1]}"
+    return _REASONS.get(type(error).__name__, f"this has no result ({error})")
