@@ -24,7 +24,6 @@ from pattern_core.embeddings.providers import make_embedder
 from pattern_core.mcp_servers.settings import Stdio
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.providers import make_provider
-from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.child import confinement
 from pattern_db.connection import open_connection, open_in_memory
 from pattern_db.errors import DatabaseError, translated
@@ -35,15 +34,15 @@ from pattern_server.cli.client import RunningServer, ServerUnreachable, connecti
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import Target, targets
 from pattern_server.cli.output import DONE, FAILED, Output
-from pattern_server.config import (
-    Config,
-    EmbeddingsConfig,
+from pattern_server.config import Config, unknown_variables
+from pattern_server.sections import EmbeddingsConfig
+from pattern_server.settings import (
+    catalogue_of,
     configured_mcp,
     embedder_settings,
+    provider_settings,
     shell_settings,
-    unknown_variables,
 )
-from pattern_server.providers import catalogue_of
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
 DISK_BYTES_EASY = 1024 * 1024 * 1024
@@ -215,12 +214,8 @@ def _models(config: Config) -> Iterator[Finding]:
         advice = "only the embedded rules; for a language model set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see README"
         yield Finding(check="models", state="note", message=advice)
     for name, entry in sorted(config.providers.items()):
-        key = None if entry.api_key is None else Secret(entry.api_key.get_secret_value())
-        settings = ProviderSettings(
-            kind=entry.kind, base_url=entry.base_url, api_key=key, omit=entry.omit, api=entry.api
-        )
         try:
-            make_provider(name, settings)
+            make_provider(name, provider_settings(entry))
         except ModelNotConfigured as error:
             yield Finding(check="models", state="problem", message=error.message)
     for name in unknown_variables():

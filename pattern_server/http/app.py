@@ -24,28 +24,17 @@ from pattern_server.http.routing import ApiRoute, ServerState
 # The whole API: one module per resource, each with its `router`.
 RESOURCES = (
     "pattern_server.http.routes.constellations",
-    "pattern_server.http.routes.halts",
     "pattern_server.http.routes.agents",
-    "pattern_server.http.routes.models",
     "pattern_server.http.routes.messages",
-    "pattern_server.http.routes.images",
     "pattern_server.http.routes.turns",
-    "pattern_server.http.routes.prompts",
     "pattern_server.http.routes.memory",
-    "pattern_server.http.routes.memory_history",
-    "pattern_server.http.routes.memory_sharing",
     "pattern_server.http.routes.folders",
     "pattern_server.http.routes.mcp",
     "pattern_server.http.routes.approvals",
-    "pattern_server.http.routes.consent_grants",
     "pattern_server.http.routes.archival",
-    "pattern_server.http.routes.history",
-    "pattern_server.http.routes.summaries",
     "pattern_server.http.routes.search",
     "pattern_server.http.routes.embeddings",
     "pattern_server.http.routes.usage",
-    "pattern_server.http.routes.budgets",
-    "pattern_server.http.routes.backup",
 )
 
 
