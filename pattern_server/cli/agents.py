@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pattern_core.budgets.amounts import dollars
-from pattern_server.cli.client import Json
+from pattern_server.cli.client import Json, json_or_words
 from pattern_server.cli.command import Home, in_constellation, yes_option
 from pattern_server.cli.output import Output
 
@@ -290,7 +290,7 @@ def _put(place: Json, steps: list[str], text: str) -> None:
     name, *rest = steps
     if not rest:
         if text:
-            place[name] = _value(text)
+            place[name] = json_or_words(text)
         else:
             place.pop(name, None)
         return
@@ -300,13 +300,6 @@ def _put(place: Json, steps: list[str], text: str) -> None:
     _put(inner, rest, text)
     if not inner:
         del place[name]
-
-
-def _value(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:

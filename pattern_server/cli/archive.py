@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 import trio
@@ -35,8 +36,7 @@ def archive() -> None:
 @in_constellation
 async def add(home: Home, output: Output, content: str | None, agent: str, tags: tuple[str, ...], force: bool) -> None:
     """Store CONTENT, or what is piped in, as an entry."""
-    body = {"content": await _given(content), "tags": list(tags), "force": force}
-    entry = await home.call("POST", "agents", agent, "archival", body=body)
+    entry = await _store(home, agent, content=content, tags=tags, force=force)
     output.result(entry, f"Stored as {entry['id']}." if entry["is_new"] else f"It is there already, as {entry['id']}.")
 
 
@@ -97,18 +97,9 @@ async def history(home: Home, output: Output, entry_id: str, agent: str) -> None
 @tags_option
 @force_option
 @in_constellation
-async def supersede(
-    home: Home,
-    output: Output,
-    entry_id: str,
-    content: str | None,
-    agent: str,
-    tags: tuple[str, ...],
-    force: bool,
-) -> None:
+async def supersede(home: Home, output: Output, entry_id: str, agent: str, **given: Any) -> None:
     """Store CONTENT, or what is piped in, in the place of the entry ID, which is kept as something once true."""
-    body = {"content": await _given(content), "tags": list(tags), "force": force}
-    entry = await home.call("POST", "agents", agent, "archival", entry_id, "supersede", body=body)
+    entry = await _store(home, agent, entry_id, "supersede", **given)
     output.result(entry, f"{entry['id']} takes the place of {entry_id}.")
 
 
@@ -138,17 +129,19 @@ async def delete(home: Home, output: Output, entry_id: str, agent: str, yes: boo
     output.result({"deleted": entry["id"]}, f"Deleted {entry['id']}.")
 
 
-async def _given(content: str | None) -> str:
-    """The text of the command line, or what is piped in.
+async def _store(home: Home, agent: str, *below: str, content: str | None, tags: tuple[str, ...], force: bool) -> Json:
+    """Store the text of the command line, or what is piped in.
 
     Raises:
         click.UsageError: neither was given.
     """
-    if content is not None:
-        return content
-    if sys.stdin.isatty():
-        raise click.UsageError("Give the text to store, or pipe it in.")
-    return await trio.to_thread.run_sync(sys.stdin.read)
+    if content is None:
+        if sys.stdin.isatty():
+            raise click.UsageError("Give the text to store, or pipe it in.")
+        content = await trio.to_thread.run_sync(sys.stdin.read)
+    body = {"content": content, "tags": list(tags), "force": force}
+    stored: Json = await home.call("POST", "agents", agent, "archival", *below, body=body)
+    return stored
 
 
 def _row(entry: Json) -> Json:

@@ -89,6 +89,14 @@ def running_server(data_dir: Path) -> RunningServer | None:
     return found if is_held else None
 
 
+def json_or_words(text: str) -> Any:
+    """What somebody typed: JSON where it is that, else just words."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def path(*parts: str) -> str:
     """A path of the API from its parts, each escaped: `path("constellations", "home")`."""
     return API + "".join("/" + quote(part, safe=":@") for part in parts)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_server.cli.client import Api, Json, ServerFailed
+from pattern_server.cli.client import Api, Json, ServerFailed, json_or_words
 
 CHANGED_MEANWHILE = 412
 TEXT_TYPES = ("Text", "Timestamp")  # types of fields whose value is never read as JSON
@@ -92,7 +92,7 @@ def with_more(block: Json, *, text: str) -> Json:
             line = before if not before or before.endswith("\n") else before + "\n"
             return {"content": f"{line}{text}\n"}
         case "List":
-            return {"value": [*block["value"], _json_or_words(text)]}
+            return {"value": [*block["value"], json_or_words(text)]}
         case "Log":
             raise InvalidInput(f"{block['label']} is a log, which is kept by the system; agents and sources write it")
     raise InvalidInput(f"{block['label']} is no text and no list; `pattern memory set` changes its fields")
@@ -118,7 +118,7 @@ def with_field(block: Json, *, field: str, value: str) -> Json:
 
 def _typed(block: Json, field: str, value: str) -> object:
     """The value as JSON, unless the schema says that the field is words."""
-    return value if _field_type(block.get("schema"), field) in TEXT_TYPES else _json_or_words(value)
+    return value if _field_type(block.get("schema"), field) in TEXT_TYPES else json_or_words(value)
 
 
 def _field_type(schema: object, field: str) -> str | None:
@@ -133,10 +133,3 @@ def _field_type(schema: object, field: str) -> str | None:
             found = next((one.get("schema") for one in sections if one.get("name") == name), None)
             return _field_type(found, inner)
     return None
-
-
-def _json_or_words(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

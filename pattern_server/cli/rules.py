@@ -13,7 +13,7 @@ from pattern_core.rules.rule import fields_of
 from pattern_core.rules.ruleset import OTHER_NAMES, RuleSet
 from pattern_db.columns import Json as Value
 from pattern_server.cli.agents import note_warnings
-from pattern_server.cli.client import Json
+from pattern_server.cli.client import Json, json_or_words
 from pattern_server.cli.command import Home, agent_option, in_constellation
 from pattern_server.cli.output import Output
 
@@ -115,10 +115,7 @@ def _value(field: RuleField | None, text: str) -> Value:
         return [part.strip() for part in text.split(",")]
     if field is not None and field.form in ("name", "text"):
         return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return json_or_words(text)
 
 
 @rule.command("remove")

@@ -46,10 +46,7 @@ def _usage_row(line: Json, by: str) -> Json:
     return {
         by: line["name"] or line["key"],
         "calls": f"{line['calls']:,}",
-        "input": f"{line['input_tokens']:,}",
-        "cached": f"{line['cached_tokens']:,}",
-        "output": f"{line['output_tokens']:,}",
-        "reasoning": f"{line['reasoning_tokens']:,}",
+        **{kind: f"{line[f'{kind}_tokens']:,}" for kind in ("input", "cached", "output", "reasoning")},
         "cost": cost,
     }
 

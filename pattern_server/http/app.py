@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any
 
@@ -77,10 +78,10 @@ def build_app(server: ServerState) -> Application:
         redirect_slashes=False,
         openapi_url=None,  # routes/health.py has it, so that making it delays nobody
         exception_handlers={
-            RequestValidationError: _on_validation,
-            HTTPException: _on_framework,
-            PatternError: _on_error,
-            DatabaseError: _on_error,
+            RequestValidationError: _handler(of_validation),
+            HTTPException: _handler(of_framework),
+            PatternError: _handler(of_error),
+            DatabaseError: _handler(of_error),
         },
     )
     app.state.server = server
@@ -94,13 +95,8 @@ def api_routes() -> list[ApiRoute]:
     return [route for name in RESOURCES for route in import_module(name).router.routes]
 
 
-async def _on_validation(_request: Request, error: Any) -> Response:
-    return of_validation(error)
+def _handler(answer: Callable[[Any], Response]) -> Callable[[Request, Any], Awaitable[Response]]:
+    async def handle(_request: Request, error: Any) -> Response:
+        return answer(error)
 
-
-async def _on_framework(_request: Request, error: Any) -> Response:
-    return of_framework(error)
-
-
-async def _on_error(_request: Request, error: Any) -> Response:
-    return of_error(error)
+    return handle

@@ -46,15 +46,19 @@ class Items(BaseModel, Generic[T]):
     items: list[T]
 
 
-def answer_of(source: type, names: str, /, **other: Any) -> type[BaseModel]:
+def answer_of(source: type, names: str, title: str = "", /, **other: Any) -> type[BaseModel]:
     """Return the model of an answer that is made from a `source`: its attributes `names`, in that order.
 
-    What is not named stays inside. `other` are fields that are not those of the source, with their types.
+    What is not named stays inside. `other` are fields that are not those of the source, with their types. The model is
+    called after the source, or `title` where there are two of one.
     """
     types = {**get_type_hints(source), **other}
     fields: dict[str, Any] = {name: (types[name], ...) for name in (*names.split(), *other)}
     return create_model(
-        f"{source.__name__}Response", __config__=ConfigDict(from_attributes=True), __doc__=source.__doc__, **fields
+        f"{title or source.__name__.removesuffix('Row').removesuffix('View')}Response",
+        __config__=ConfigDict(from_attributes=True),
+        __doc__=source.__doc__,
+        **fields,
     )
 
 

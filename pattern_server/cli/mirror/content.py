@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from pattern_core.memory.merging import merge_texts, merge_values
+from pattern_server.cli.memory_edits import schema_name
 
 FILE_BYTES_MAX = 8 * 1024 * 1024  # twice what the largest block may need in UTF-8
 _BOM = "\ufeff"
@@ -39,9 +40,7 @@ class Unreadable(ValueError):
 
 def form_of(block: Mapping[str, Any]) -> Form:
     """The form of a block as the API shows it: by its schema, `"Text"` or an object with one key such as `Map`."""
-    schema = block.get("schema") or "Text"
-    name = schema if isinstance(schema, str) else next(iter(schema), "Text")
-    return {"Text": Form.TEXT, "Log": Form.LOG}.get(name, Form.VALUE)
+    return {"Text": Form.TEXT, "Log": Form.LOG}.get(schema_name(dict(block)), Form.VALUE)
 
 
 def text_of(block: Mapping[str, Any]) -> str:

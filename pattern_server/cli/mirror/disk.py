@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pattern_core.errors import Conflict
+from pattern_db import files as durable
 from pattern_server.cli.mirror.content import FILE_BYTES_MAX, Form, Unreadable, read, to_bytes
 from pattern_server.cli.mirror.plan import Known, Local, Sent
 
@@ -258,14 +259,11 @@ class States:
             return
         target = self._file(known.block_id)
         fresh = target.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(asdict(known), file, ensure_ascii=False)
-            file.flush()
-            if is_durable:
-                os.fsync(file.fileno())
-        fresh.replace(target)
+        fresh.write_text(json.dumps(asdict(known), ensure_ascii=False), encoding="utf-8")
         if is_durable:
-            _flush_folder(self._folder)
+            durable.replace(fresh, target)
+        else:
+            fresh.replace(target)
 
     def forget(self, block_id: str) -> None:
         """Remember nothing of a block any more; again it does nothing."""
@@ -302,11 +300,3 @@ def _known(stored: Any) -> Known:
         sent=None if sent is None else Sent(text=sent["text"], version=int(sent["version"]), local=sent["local"]),
         incoming=None if incoming is None else (int(incoming[0]), str(incoming[1])),
     )
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

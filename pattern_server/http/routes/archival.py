@@ -27,7 +27,7 @@ router = Router(prefix="/constellations/{c}/agents/{a}/archival", tags=["archive
 _FIELDS = "id agent_id content tags metadata workspace source valid_from valid_to superseded_by chunks created_at"
 ENTRY = answer_of(ArchiveEntry, _FIELDS)
 # `is_new` is false if the archive held it already, word for word.
-STORED = answer_of(ArchiveEntry, _FIELDS, is_new=bool)
+STORED = answer_of(ArchiveEntry, _FIELDS, "StoredEntry", is_new=bool)
 
 
 class EntryRequest(RequestModel):

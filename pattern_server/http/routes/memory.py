@@ -43,7 +43,7 @@ router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
 
 REVISED = answer_of(Revised, "block note undo_remaining redo_remaining", block=BLOCK)
 # Not `is_exact`: its last changes may be lost.
-REPAIRED = answer_of(Revised, "block note is_exact", block=BLOCK, is_exact=bool)
+REPAIRED = answer_of(Revised, "block note is_exact", "Repaired", block=BLOCK, is_exact=bool)
 
 
 class DiffResponse(BaseModel):
