@@ -25,7 +25,6 @@ from pattern_server.supervisor import Supervisor
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
-HASHED_AT_ONCE = 1024 * 1024  # bytes
 REACHED_MAX = 10_000  # names and ids whose meaning is remembered
 
 
@@ -207,8 +206,5 @@ async def _copied(report: backup.Report) -> Copy:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(HASHED_AT_ONCE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

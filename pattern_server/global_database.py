@@ -41,12 +41,8 @@ class GlobalDatabase:
         Raises:
             DatabaseError: storage refused; after `StorageFailed` the next call opens the file anew.
         """
-        database = await self._opened()
-        try:
+        async with self._reopened_after_trouble() as database:
             return await database.read(fn, *args, **kwargs)
-        except StorageFailed as error:
-            await self._give_up(database, error)
-            raise
 
     async def write(self, fn: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` in a transaction; what it did is on disk when this returns.
@@ -54,12 +50,8 @@ class GlobalDatabase:
         Raises:
             DatabaseError: storage refused; after `StorageFailed` the next call opens the file anew.
         """
-        database = await self._opened()
-        try:
+        async with self._reopened_after_trouble() as database:
             return await database.write(fn, *args, **kwargs)
-        except StorageFailed as error:
-            await self._give_up(database, error)
-            raise
 
     async def check(self) -> None:
         """Open the file if it is not open, and read its schema's version.
@@ -101,11 +93,17 @@ class GlobalDatabase:
             raise
         return database
 
-    async def _give_up(self, database: Database, error: StorageFailed) -> None:
-        if self._database is database:
-            self._database = None
-            _log.error("the global database failed and will be opened anew", {"reason": error.message})
-        await database.aclose()
+    @asynccontextmanager
+    async def _reopened_after_trouble(self) -> AsyncIterator[Database]:
+        database = await self._opened()
+        try:
+            yield database
+        except StorageFailed as error:
+            if self._database is database:
+                self._database = None
+                _log.error("the global database failed and will be opened anew", {"reason": error.message})
+            await database.aclose()
+            raise
 
 
 @asynccontextmanager

@@ -13,47 +13,56 @@ import logging
 import os
 import secrets
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import trio
 
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.errors import Unavailable
 from pattern_core.ids import now_text
+from pattern_core.limits import Limits
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
 from pattern_core.models.providers import make_provider
-from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
+from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
 from pattern_db import files as durable
-from pattern_db.database import DatabaseThreads
-from pattern_db.errors import translated
+from pattern_db.database import Database, DatabaseThreads
+from pattern_db.errors import DatabaseError, translated
 from pattern_db.ownership import DataDirLock
 from pattern_db.tables import constellations
-from pattern_server import logs
 from pattern_server.accounts import Accounts, Unauthorized
-from pattern_server.budgets import configured_budgets
-from pattern_server.config import Config, configured_mcp, raise_descriptor_limit, shell_settings, unknown_variables
+from pattern_server.config import Config, unknown_variables
 from pattern_server.constellations import Constellations
-from pattern_server.embedders import embedder_shelf
 from pattern_server.files import ConstellationFiles
-from pattern_server.global_database import open_global
+from pattern_server.global_database import GlobalDatabase, open_global
 from pattern_server.http.app import Application, build_app
 from pattern_server.http.routing import ServerState
 from pattern_server.listener import listen
 from pattern_server.metrics import Metrics
-from pattern_server.providers import accounts_of, catalogue_of
+from pattern_server.sections import raise_descriptor_limit
+from pattern_server.settings import (
+    accounts_of,
+    catalogue_of,
+    configured_budgets,
+    configured_mcp,
+    embedder_shelf,
+    provider_settings,
+    shell_settings,
+    web_settings,
+)
 from pattern_server.supervisor import Supervisor
-from pattern_server.web_config import web_settings
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
@@ -62,6 +71,7 @@ SERVER_FILE = "server.json"
 HALTS_LOG = "halts.log"
 WAKES_AT_ONCE = 4  # constellations that go on with their work after a start
 COLD_QUESTION_S = 30.0  # for the vector of a question where the model is not loaded yet
+OURS = "pattern"  # the logger that ours are below
 GRACE_S = 2.0  # for answers under way, after all constellations have stopped
 
 _log = logging.getLogger("pattern.serve")
@@ -106,7 +116,7 @@ async def serve(
         DatabaseError: the files cannot be opened.
     """
     began = trio.current_time()
-    logs.configure(config.log_level, config.log_format)
+    configure_logs(config.log_level, config.log_format)
     raise_descriptor_limit()
     async with assembled(config, providers or {}) as parts, trio.open_nursery() as beside:
         token = await _bootstrapped(parts, config)
@@ -142,7 +152,7 @@ async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
         OwnedElsewhere: a server works on the data directory; the message names its process.
         DatabaseError: the files cannot be opened.
     """
-    logs.configure("error", config.log_format)
+    configure_logs("error", config.log_format)
     # A command loads the model anew and its one search is what somebody waits for: it may take as long as that takes.
     limits = replace(config.limits, question_timeout_s=max(config.limits.question_timeout_s, COLD_QUESTION_S))
     async with assembled(config.model_copy(update={"limits": limits}), {}) as parts:
@@ -225,12 +235,8 @@ async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider
     """The configured providers behind one client; those that cannot be made are logged and left out."""
     made: dict[str, Provider] = {}
     for name, entry in config.providers.items():
-        key = None if entry.api_key is None else Secret(entry.api_key.get_secret_value())
-        settings = ProviderSettings(
-            kind=entry.kind, base_url=entry.base_url, api_key=key, omit=entry.omit, api=entry.api
-        )
         try:
-            made[name] = make_provider(name, settings)
+            made[name] = make_provider(name, provider_settings(entry))
         except ModelNotConfigured as error:
             _log.warning("provider left out", {"provider": name, "reason": error.message})
     try:
@@ -258,11 +264,42 @@ async def _given_back(embedders: EmbedderShelf) -> AsyncIterator[None]:
             await embedders.aclose()
 
 
-async def _run_constellation(constellation_id: str, started: Callable[[Constellation], None], **parts: object) -> None:
-    """One life of a constellation, see `pattern_server.life`. The supervisor runs this."""
+async def _run_constellation(
+    constellation_id: str,
+    started: Callable[[Constellation], None],
+    *,
+    registry: GlobalDatabase,
+    open_database: Callable[[str], AbstractAsyncContextManager[Database]],
+    models: ModelClient,
+    runtime: Runtime,
+    limits: Limits,
+) -> None:
+    """Open the constellation, call `started` once it is recovered, and run it until it is cancelled. The supervisor
+    runs this.
+
+    Raises:
+        DatabaseError: its file cannot be opened.
+    """
     # Half of all code, which is needed with the first constellation: imported in a thread; no request waits.
-    life = await trio.to_thread.run_sync(import_module, "pattern_server.life")
-    await life.run(constellation_id, started, **parts)
+    core = await trio.to_thread.run_sync(import_module, "pattern_core.constellation")
+    builtin = await trio.to_thread.run_sync(import_module, "pattern_core.tools.builtin")
+    row = await registry.read(constellations.find, constellation_id)
+    async with open_database(row.id) as database:
+        constellation: Constellation = core.Constellation(
+            id=row.id,
+            name=row.name,
+            database=database,
+            models=models,
+            tools=ToolRegistry(builtin.BUILTIN, runtime.tools),
+            runtime=runtime,
+            limits=limits,
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(constellation.run)
+            started(constellation)
+            # Later than that, because no request waits for it, and a full disk here is no reason to stop.
+            with suppress(DatabaseError):
+                await registry.write(constellations.touch, row.id, now_text(runtime.clock))
 
 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
@@ -337,3 +374,59 @@ def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:
 
 def _since(began: float) -> float:
     return round(trio.current_time() - began, 3)
+
+
+def configure_logs(level: str, form: Literal["auto", "json", "text"]) -> None:
+    """Log one structured line per event, ours and our libraries' alike: an event with fields is
+    `log.info("ready", {"url": url})`, a mapping as the only argument.
+
+    Everything from `level` (such as "info") on goes to standard error, as lines of JSON or text for people; of
+    libraries at least warnings. Tracebacks never show the values of variables: those may be secrets. A standard error
+    that cannot be written to, because of a full disk or a reader that left, does not end the server.
+    """
+    is_text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    handler = _StandardError()
+    handler.setFormatter(_Lines(is_text=is_text))
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.getLogger().handlers = [handler]
+    logging.getLogger().setLevel(max(logging.WARNING, number))
+    logging.getLogger(OURS).setLevel(number)
+
+
+class _Lines(logging.Formatter):
+    """One line per event, as JSON or as words."""
+
+    def __init__(self, *, is_text: bool) -> None:
+        super().__init__()
+        self._is_text = is_text
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line. Called by the handler."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        fields: dict[str, Any] = dict(record.args) if isinstance(record.args, Mapping) else {}
+        if not record.name.startswith(f"{OURS}."):
+            fields["logger"] = record.name
+        traceback = self.formatException(record.exc_info) if record.exc_info else None
+        level = record.levelname.lower()
+        if self._is_text:
+            words = " ".join(f"{name}={value!r}" for name, value in fields.items())
+            line = f"{time} [{level:8}] {record.getMessage()} {words}".rstrip()
+            return line if traceback is None else f"{line}\n{traceback}"
+        fields |= {"event": record.getMessage(), "level": level, "time": time}
+        if traceback is not None:
+            fields["exception"] = traceback
+        return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Write to whatever standard error is at the moment, and give up silently where that fails."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]  # an attribute in the base, looked up anew here
+        return sys.stderr
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the base's name
+        """Called by the base; there is nowhere left to complain."""

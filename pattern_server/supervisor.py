@@ -20,7 +20,7 @@ import trio
 
 from pattern_core.errors import PatternError, Unavailable
 from pattern_db.errors import DatabaseError, StorageFailed
-from pattern_server.config import SupervisorConfig
+from pattern_server.sections import SupervisorConfig
 
 RESTART_BASE_S = 0.5
 STORAGE_RETRY_MAX_S = 60.0

@@ -47,7 +47,6 @@ EXTENSIONS: Mapping[str, str | None] = {
     "pattern_core/embeddings/providers": "pattern_core/embeddings/providers/__init__.py",
     "pattern_server/http/routes": "pattern_server/http/app.py",
     "pattern_server/cli": "pattern_server/cli/__init__.py",
-    "pattern_server/cli/memory": "pattern_server/cli/memory/__init__.py",
     "pattern_db/tables": None,
     "pattern_db/journal": None,
 }

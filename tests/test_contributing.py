@@ -104,7 +104,7 @@ def make_dummy(settings: EmbedderSettings) -> AbsentEmbedder:
     proof="""
 from pathlib import Path
 from pattern_server.config import load
-from pattern_server.embedders import embedder_shelf
+from pattern_server.settings import embedder_shelf
 config = load(data_dir=Path("data"), embeddings={"provider": "dummy"})
 assert config.embeddings.provider == "dummy"
 embedder_shelf(config)

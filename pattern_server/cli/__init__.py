@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "rule": Entry("pattern_server.cli.rules", "rule", "What an agent may call when: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "chat", "Talk to an agent."),
         "turn": Entry("pattern_server.cli.turns", "turn", "One turn: show, cancel."),
-        "why": Entry("pattern_server.cli.why", "why", "What a turn's model was shown, and why."),
+        "why": Entry("pattern_server.cli.turns", "why", "What a turn's model was shown, and why."),
         "memory": Entry("pattern_server.cli.memory", "memory", "What an agent keeps in mind: list, show, edit …"),
         "folder": Entry("pattern_server.cli.folders", "folder", "Files that agents may read: create, add, attach …"),
         "approvals": Entry("pattern_server.cli.approvals", "approvals", "What agents ask people's consent for."),

@@ -1,30 +1,53 @@
-"""`pattern agent …`: the agents of a constellation."""
+"""`pattern agent …`: the agents of a constellation; their options, their config as KEY=VALUE, and their models."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from pattern_server.cli.agent_fields import (
-    body_of,
-    changed_config,
-    changed_tools,
-    fields,
-    model_lines,
-    settings_in,
-    trouble,
-)
-from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, connected, constellation_option
+from pattern_core.budgets.amounts import dollars
+from pattern_server.cli.client import Json, json_or_words
+from pattern_server.cli.command import Home, in_constellation, yes_option
 from pattern_server.cli.output import Output
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 COLUMNS = ("name", "status", "model_provider", "model_name", "description", "id")
+CONFIG_HELP = (
+    "A setting, such as limits.steps=20, context_window=32000 or compaction.type=truncate: KEY with dots for what lies"
+    " within, VALUE as JSON or plain words; KEY= takes it away. Repeatable. REFERENCE.md lists them."
+)
+RULES_HELP = "Its tool rules: a JSON list, or a file with one; '[]' for none. See also `pattern rule add`."
 
 
 @click.group()
 def agent() -> None:
     """Agents: instructions, a model, tools and memory."""
+
+
+def fields(function: F) -> F:
+    """The options that describe an agent, as `create` and `edit` take them."""
+    for option in (
+        click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
+        click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
+        click.option(
+            "--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use, and no others; repeatable."
+        ),
+        click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+        click.option("--instructions", metavar="TEXT", help="Its instructions (the system prompt)."),
+        click.option("--model", metavar="NAME", help="The model's name at its provider."),
+        click.option(
+            "--provider", metavar="NAME", help="anthropic, openai, google, embedded, or one of pattern.toml's."
+        ),
+        click.option("--description", metavar="TEXT", help="What it is for, in a sentence."),
+    ):
+        function = option(function)
+    return function
 
 
 def block_of(text: str) -> Json:
@@ -41,96 +64,84 @@ def block_of(text: str) -> Json:
 
 @agent.command("create")
 @click.argument("name")
-@constellation_option
 @fields
 @click.option("--memory", multiple=True, metavar="LABEL=TEXT", help="A memory block to begin with; repeatable.")
-@connected
+@in_constellation
 async def create(
-    api: Api,
-    output: Output,
-    name: str,
-    constellation: str,
-    memory: tuple[str, ...],
-    settings: tuple[str, ...],
-    **given: Any,
-) -> ExitCode:
+    home: Home, output: Output, name: str, memory: tuple[str, ...], settings: tuple[str, ...], **given: Any
+) -> None:
     """Make an agent called NAME."""
     body = {"name": name, **body_of(**given)}
     if settings:
         body["config"] = changed_config({}, settings)
     if memory:
         body["memory"] = [block_of(text) for text in memory]
-    made = await api.call("POST", path("constellations", constellation, "agents"), body=body)
-    output.data(made)
-    output.say(f"Created the agent {made['name']} ({made['model_provider']}/{made['model_name']}).")
-    output.say(f"Next: pattern chat -c {constellation} --agent {made['name']}")
-    await _warn(api, output, constellation, made)
-    return None
+    made = await home.call("POST", "agents", body=body)
+    output.result(
+        made,
+        f"Created the agent {made['name']} ({made['model_provider']}/{made['model_name']}).",
+        f"Next: pattern chat -c {home.name} --agent {made['name']}",
+    )
+    await _warn(home, output, made)
 
 
-async def _warn(api: Api, output: Output, constellation: str, agent: Json) -> None:
+async def _warn(home: Home, output: Output, agent: Json) -> None:
     """Say what in an agent's rules contradicts itself or its tools, and what is wrong with its model."""
-    for warning in agent["rule_warnings"]:
-        output.note(f"Note: {warning}.")
-    facts = await api.get(path("constellations", constellation, "agents", agent["id"], "model"))
-    for sentence in trouble(facts):
+    note_warnings(output, agent)
+    for sentence in trouble(await home.get("agents", agent["id"], "model")):
         output.note(f"Note: {sentence}")
 
 
+def note_warnings(output: Output, agent: Json) -> None:
+    """Say what in an agent's rules contradicts itself or its tools."""
+    for warning in agent["rule_warnings"]:
+        output.note(f"Note: {warning}.")
+
+
 @agent.command("list")
-@constellation_option
-@connected
-async def list_all(api: Api, output: Output, constellation: str) -> ExitCode:
+@in_constellation
+async def list_all(home: Home, output: Output) -> None:
     """List the agents of a constellation."""
-    rows = await api.pages(path("constellations", constellation, "agents"))
-    output.table(COLUMNS, rows, empty=f"There is no agent yet: pattern agent create NAME -c {constellation}")
-    return None
+    rows = await home.pages("agents")
+    output.table(COLUMNS, rows, empty=f"There is no agent yet: pattern agent create NAME -c {home.name}")
 
 
 @agent.command("show")
 @click.argument("name")
-@constellation_option
-@connected
-async def show(api: Api, output: Output, name: str, constellation: str) -> ExitCode:
+@in_constellation
+async def show(home: Home, output: Output, name: str) -> None:
     """Show one agent, by name or id: what it is, its settings, and what is known of its model."""
-    where = path("constellations", constellation, "agents", name)
-    found, facts = await api.get(where), await api.get(f"{where}/model")
+    found, facts = await home.get("agents", name), await home.get("agents", name, "model")
     if output.is_json:
         output.data({**found, "model": facts})
-        return None
-    rules = found["tool_rules"]
+        return
+    rules, config = found["tool_rules"], "\n".join(settings_in(found["config"]))
     shown = {
-        "config": "\n".join(settings_in(found["config"]))
-        if found["config"]
-        else "the defaults; pattern agent edit --config changes them",
+        "config": config or "the defaults; pattern agent edit --config changes them",
         "tool_rules": f"{len(rules)}; pattern rule list shows them" if rules else None,
+        "model": "\n".join(model_lines(facts)),
     }
-    warnings = found.pop("rule_warnings")
-    output.record({**found, **shown, "model": "\n".join(model_lines(facts))})
-    for warning in warnings:
-        output.note(f"Note: {warning}.")
-    return None
+    output.record({**{name: value for name, value in found.items() if name != "rule_warnings"}, **shown})
+    note_warnings(output, found)
 
 
 @agent.command("edit")
 @click.argument("name")
-@constellation_option
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
 @click.option("--add-tool", "added", multiple=True, metavar="NAME", help="One tool more; repeatable.")
 @click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="One tool less; repeatable.")
 @fields
-@connected
+@in_constellation
 async def edit(
-    api: Api,
+    home: Home,
     output: Output,
     name: str,
-    constellation: str,
     new_name: str | None,
     added: tuple[str, ...],
     dropped: tuple[str, ...],
     settings: tuple[str, ...],
     **given: Any,
-) -> ExitCode:
+) -> None:
     """Change an agent; what is not given stays as it is."""
     body = body_of(**given)
     if "enabled_tools" in body and (added or dropped):
@@ -147,57 +158,196 @@ async def edit(
             body["enabled_tools"] = changed_tools(found["enabled_tools"], added, dropped)
         return body
 
-    changed = await api.change(path("constellations", constellation, "agents", name), changes)
-    output.data(changed)
-    output.say(f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body)}.")
-    await _warn(api, output, constellation, changed)
-    return None
+    changed = await home.api.change(home.at("agents", name), changes)
+    output.result(changed, f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body)}.")
+    await _warn(home, output, changed)
 
 
 @agent.command("archive")
 @click.argument("name")
-@constellation_option
-@connected
-async def archive(api: Api, output: Output, name: str, constellation: str) -> ExitCode:
+@in_constellation
+async def archive(home: Home, output: Output, name: str) -> None:
     """Let an agent rest: it keeps everything and answers no more."""
-    where = path("constellations", constellation, "agents", name)
-    changed = await api.call("PATCH", where, body={"status": "archived"})
-    output.data(changed)
-    output.say(f"Archived {changed['name']}.")
-    return None
+    changed = await home.call("PATCH", "agents", name, body={"status": "archived"})
+    output.result(changed, f"Archived {changed['name']}.")
 
 
 @agent.command("compact")
 @click.argument("name")
-@constellation_option
-@connected
-async def compact(api: Api, output: Output, name: str, constellation: str) -> ExitCode:
+@in_constellation
+async def compact(home: Home, output: Output, name: str) -> None:
     """Take the older part of an agent's conversation out of its prompt, leaving a summary. Nothing is deleted."""
-    made = await api.call("POST", path("constellations", constellation, "agents", name, "compact"))
-    output.data(made)
+    made = await home.call("POST", "agents", name, "compact")
     if made["messages"]:
-        output.say(
+        said = (
             f"Archived {made['messages']} messages of {name}: {made['tokens_before']} tokens became"
-            f" {made['tokens_after']}. pattern history summaries -c {constellation} -a {name} shows what is kept."
+            f" {made['tokens_after']}. pattern history summaries -c {home.name} -a {name} shows what is kept."
         )
     else:
-        output.say(f"There is nothing in the conversation of {name} that could leave.")
+        said = f"There is nothing in the conversation of {name} that could leave."
+    output.result(made, said)
     if made["trouble"]:
         output.note(f"There is no summary: {made['trouble']}.")
-    return None
 
 
 @agent.command("delete")
 @click.argument("name")
-@constellation_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@connected
-async def delete(api: Api, output: Output, name: str, constellation: str, yes: bool) -> ExitCode:
+@yes_option
+@in_constellation
+async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete an agent with its messages and its memory."""
-    found = await api.get(path("constellations", constellation, "agents", name))
+    found = await home.get("agents", name)
     if not yes:
         output.confirm(f"Delete {found['name']} with everything that it remembers?", flag="--yes")
-    await api.call("DELETE", path("constellations", constellation, "agents", found["id"]))
-    output.data({"deleted": found["id"]})
-    output.say(f"Deleted {found['name']}.")
-    return None
+    await home.call("DELETE", "agents", found["id"])
+    output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")
+
+
+def body_of(
+    *,
+    description: str | None,
+    provider: str | None,
+    model: str | None,
+    instructions: str | None,
+    instructions_file: Path | None,
+    tools: tuple[str, ...],
+    rules: str | None,
+) -> Json:
+    """The fields that were given, under the API's names; all but the config.
+
+    Raises:
+        click.UsageError: the instructions were given twice, or the rules cannot be read.
+    """
+    if instructions is not None and instructions_file is not None:
+        raise click.UsageError("Give --instructions or --instructions-file, not both.")
+    if instructions_file is not None:
+        instructions = instructions_file.read_text(encoding="utf-8")
+    given = {
+        "description": description,
+        "model_provider": provider,
+        "model_name": model,
+        "system_prompt": instructions,
+        "enabled_tools": list(tools) or None,
+        "tool_rules": None if rules is None else rules_of(rules),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def rules_of(text: str) -> object:
+    """The rules in a JSON text, or in the file that it names.
+
+    Raises:
+        click.UsageError: there is no such file, or it holds no JSON.
+    """
+    is_json = text.lstrip().startswith(("[", "{"))
+    if not is_json:
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except OSError as error:
+            message = f"--rules takes a JSON list or a file with one; {text}: {error.strerror or error}."
+            raise click.UsageError(message) from None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        where = "What was given" if is_json else "The file"
+        raise click.UsageError(f"--rules: {where} is no JSON: {error}.") from None
+
+
+def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json:
+    """The config with what was written as KEY=VALUE: `limits.steps=20` sets `{"limits": {"steps": 20}}` and leaves the
+    other limits; `limits.steps=` takes the key away, and the object with its last key.
+
+    Raises:
+        click.UsageError: one has no `=`, or goes into what is no object; or no agent knows its key.
+    """
+    changed: Json = json.loads(json.dumps(config))
+    # Imported now and not above: the rooms whose settings they are come with it, and few commands need them.
+    keys = import_module("pattern_core.agent_settings").KEYS
+    for setting in settings:
+        key, sign, text = setting.partition("=")
+        steps = key.strip().split(".")
+        if not sign or not all(steps):
+            raise click.UsageError(f"--config takes KEY=VALUE, such as limits.steps=20; got {setting!r}.")
+        if steps[0] not in keys:
+            raise click.UsageError(f"--config: there is no setting {steps[0]!r}; there are {', '.join(keys)}.")
+        _put(changed, steps, text)
+    return changed
+
+
+def changed_tools(enabled: Sequence[str], added: Sequence[str], dropped: Sequence[str]) -> list[str]:
+    """The tools that an agent has, with some more and without others.
+
+    Raises:
+        click.UsageError: it does not have one that is to be taken away.
+    """
+    absent = [name for name in dropped if name not in enabled]
+    if absent:
+        raise click.UsageError(f"--drop-tool: it has no {', '.join(absent)}; it has {', '.join(enabled) or 'none'}.")
+    return [name for name in dict.fromkeys((*enabled, *added)) if name not in dropped]
+
+
+def _put(place: Json, steps: list[str], text: str) -> None:
+    name, *rest = steps
+    if not rest:
+        if text:
+            place[name] = json_or_words(text)
+        else:
+            place.pop(name, None)
+        return
+    inner = place.setdefault(name, {})
+    if not isinstance(inner, dict):
+        raise click.UsageError(f"--config: {name} is {json.dumps(inner)} and has nothing within; set it anew as JSON.")
+    _put(inner, rest, text)
+    if not inner:
+        del place[name]
+
+
+def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """The settings of a config, each as it would be written for `--config`."""
+    for name, value in config.items():
+        if isinstance(value, dict) and value and name != "response_schema":
+            yield from settings_in(value, f"{before}{name}.")
+        else:
+            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield f"{before}{name}={shown}"
+
+
+def model_lines(facts: Json) -> Iterator[str]:
+    """What is known of an agent's model, in lines: its window, its prices, and what is missing."""
+    window = f"{facts['window']:,} tokens"
+    if facts["prompt_window"] < facts["window"]:
+        window += f", of which this agent uses {facts['prompt_window']:,}"
+    yield f"window {window}; answers up to {facts['output_max']:,}"
+    yield f"price {_price(facts)}"
+    able = [name for name in ("tools", "images", "reasoning") if facts[name]]
+    yield f"can {', '.join(able)}" if able else "can only answer in words"
+    yield from trouble(facts)
+
+
+def trouble(facts: Json) -> Iterator[str]:
+    """What somebody should know before talking to an agent with this model: each a sentence that says what to do."""
+    provider, model = facts["provider"], facts["model"]
+    section = f'[providers.{provider}.models."{model}"]'
+    if not facts["is_configured"]:
+        yield (
+            f"The provider {provider} is not configured: set its key in the environment, or write a section"
+            f" [providers.{provider}] in pattern.toml, and start the server again."
+        )
+    if not facts["is_known"]:
+        yield (
+            f"Nothing is known of the model {model}: {facts['window']:,} tokens are assumed. If it has more, write"
+            f" window = … below {section} in pattern.toml."
+        )
+    elif facts["trained_window"] and facts["trained_window"] > facts["window"]:
+        yield (
+            f"The model was made for {facts['trained_window']:,} tokens; its server decides how many there are, and"
+            f" {facts['window']:,} are assumed. If there are more, write window = … below {section} in pattern.toml."
+        )
+
+
+def _price(facts: Json) -> str:
+    if facts["input_price"] is None or facts["output_price"] is None:
+        return "not known; calls are counted in tokens only"
+    cached = "" if facts["cache_read_price"] is None else f" ({dollars(facts['cache_read_price'])} cached)"
+    told = f"{dollars(facts['input_price'])} in{cached}, {dollars(facts['output_price'])} out per million tokens"
+    return told + (f", as of {facts['as_of']}" if facts["as_of"] else "")

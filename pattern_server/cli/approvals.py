@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import click
 
-from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, connected, constellation_option
-from pattern_server.cli.output import Output
+from pattern_server.cli.client import Json
+from pattern_server.cli.command import Home, in_constellation
+from pattern_server.cli.output import Output, cut, in_line, when
 
 COLUMNS = ("id", "status", "audience", "what", "asked", "expires")
 GRANT_COLUMNS = ("id", "agent", "subject", "arguments", "until", "granted_by")
@@ -27,69 +27,55 @@ def approvals() -> None:
 
 
 @approvals.command("list")
-@constellation_option
 @click.option("--all", "is_all", is_flag=True, help="Also what was answered or has expired.")
-@connected
-async def list_all(api: Api, output: Output, constellation: str, is_all: bool) -> ExitCode:
+@in_constellation
+async def list_all(home: Home, output: Output, is_all: bool) -> None:
     """List what waits for an answer, newest first."""
-    status = "all" if is_all else "pending"
-    found = await api.pages(path("constellations", constellation, "approvals"), status=status)
-    rows = found if output.is_json else [_row(one) for one in found]
-    output.table(COLUMNS, rows, empty="Nothing waits for an answer." if not is_all else "Nothing was ever asked.")
-    if found and not output.is_json and any(one["status"] == "pending" for one in found):
-        output.say(f"Answer with: pattern approvals approve ID -c {constellation}, or deny.")
-    return None
+    found = await home.pages("approvals", status="all" if is_all else "pending")
+    empty = "Nothing waits for an answer." if not is_all else "Nothing was ever asked."
+    output.table(COLUMNS, found, empty=empty, shown=_row)
+    if any(one["status"] == "pending" for one in found):
+        output.say(f"Answer with: pattern approvals approve ID -c {home.name}, or deny.")
 
 
 def _row(one: Json) -> Json:
-    return {
-        **one,
-        "what": what_is_asked(one["request"]),
-        "asked": str(one["created_at"])[:16].replace("T", " "),
-        "expires": str(one.get("expires_at") or "")[:16].replace("T", " ") or None,
-    }
+    asked, expires = when(one["created_at"]), when(one.get("expires_at")) or None
+    return {**one, "what": what_is_asked(one["request"]), "asked": asked, "expires": expires}
 
 
 def what_is_asked(request: Json) -> str:
     """A request in one line: its own words if it has some, else its fields."""
     words = request.get("summary") or request.get("question") or request.get("note")
     if isinstance(words, str) and words.strip():
-        return " ".join(words.split())
+        return in_line(words)
     if "tool" in request:
-        told = ", ".join(f"{name}: {_short(value)}" for name, value in request["arguments"].items())
-        return _cut(f"{request['agent']} wants to run {request['tool']}({told}): {request.get('reason', '')}")
-    text = ", ".join(f"{name}: {_short(value)}" for name, value in request.items() if value not in (None, "", {}, []))
-    return _cut(text)
+        told = ", ".join(f"{name}: {in_line(value)}" for name, value in request["arguments"].items())
+        text = f"{request['agent']} wants to run {request['tool']}({told}): {request.get('reason', '')}"
+    else:
+        text = ", ".join(f"{name}: {in_line(value)}" for name, value in request.items() if _is_told(value))
+    return cut(text, REQUEST_CHARS_MAX)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= REQUEST_CHARS_MAX else text[: REQUEST_CHARS_MAX - 1] + "…"
-
-
-def _short(value: object) -> str:
-    return " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
+def _is_told(value: object) -> bool:
+    return value not in (None, "", {}, [])
 
 
 @approvals.command("show")
 @click.argument("id_", metavar="ID")
-@constellation_option
-@connected
-async def show(api: Api, output: Output, id_: str, constellation: str) -> ExitCode:
+@in_constellation
+async def show(home: Home, output: Output, id_: str) -> None:
     """Show one question with all that would be done."""
-    found = await api.get(path("constellations", constellation, "approvals", id_))
-    if output.is_json:
-        output.data(found)
-        return None
-    request = found.pop("request")
-    output.record({**found, "request": "\n".join(_request_lines(request))})
-    return None
+    found = await home.get("approvals", id_)
+    if not output.is_json:
+        found["request"] = "\n".join(_request_lines(found.pop("request")))
+    output.record(found)
 
 
 def _request_lines(request: Json) -> Iterator[str]:
     """All that a request says, a line for each thing; the arguments of a call whole, and what only programs want not
     at all."""
     for name, value in request.items():
-        if name in PROGRAMS_WORDS or value in (None, "", {}, []):
+        if name in PROGRAMS_WORDS or not _is_told(value):
             continue
         if name == "arguments" and isinstance(value, dict):
             yield "arguments:"
@@ -117,22 +103,14 @@ class Duration(click.ParamType[float]):
 
 @approvals.command("approve")
 @click.argument("id_", metavar="ID")
-@constellation_option
 @click.option("--same", is_flag=True, help="From now on also without asking, for the same arguments.")
 @click.option("--always", is_flag=True, help="From now on also without asking, whatever the arguments.")
 @click.option("--for", "seconds", type=Duration(), help="… only for this long: 90s, 30m, 2h, 7d.")
 @click.option("--arguments", help="Run it with these arguments instead, a JSON object.")
-@connected
+@in_constellation
 async def approve(
-    api: Api,
-    output: Output,
-    id_: str,
-    constellation: str,
-    same: bool,
-    always: bool,
-    seconds: float | None,
-    arguments: str | None,
-) -> ExitCode:
+    home: Home, output: Output, id_: str, same: bool, always: bool, seconds: float | None, arguments: str | None
+) -> None:
     """Agree: what was asked for is done now. Without an option, this once."""
     if same and always:
         raise click.UsageError("--same and --always exclude each other")
@@ -142,7 +120,7 @@ async def approve(
         body["seconds"] = seconds
     if arguments is not None:
         body["arguments"] = _object(arguments)
-    return await _answer(api, output, path("constellations", constellation, "approvals", id_), body)
+    await _answer(home, output, id_, body)
 
 
 def _object(text: str) -> Json:
@@ -157,57 +135,43 @@ def _object(text: str) -> Json:
 
 @approvals.command("deny")
 @click.argument("id_", metavar="ID")
-@constellation_option
 @click.option("--reason", help="Why; the agent is told.")
-@connected
-async def deny(api: Api, output: Output, id_: str, constellation: str, reason: str | None) -> ExitCode:
+@in_constellation
+async def deny(home: Home, output: Output, id_: str, reason: str | None) -> None:
     """Refuse: nothing is done."""
-    body: Json = {"decision": "deny", **({"reason": reason} if reason else {})}
-    return await _answer(api, output, path("constellations", constellation, "approvals", id_), body)
+    await _answer(home, output, id_, {"decision": "deny", **({"reason": reason} if reason else {})})
 
 
-async def _answer(api: Api, output: Output, where: str, body: Json) -> ExitCode:
-    answered = await api.call("POST", where, body=body)
-    output.data(answered)
+async def _answer(home: Home, output: Output, id_: str, body: Json) -> None:
+    answered = await home.call("POST", "approvals", id_, body=body)
     note = (answered.get("decision") or {}).get("note")
     done = "Approved" if body["decision"] == "approve" else "Denied"
     told = str(note or what_is_asked(answered["request"]))
-    output.say(told if told.startswith(done) else f"{done}: {told}")
-    return None
+    output.result(answered, told if told.startswith(done) else f"{done}: {told}")
 
 
 @approvals.command("grants")
-@constellation_option
-@connected
-async def grants(api: Api, output: Output, constellation: str) -> ExitCode:
+@in_constellation
+async def grants(home: Home, output: Output) -> None:
     """List what agents may do without asking again."""
-    found = await api.pages(path("constellations", constellation, "grants"))
-    if output.is_json or not found:
-        rows = found
-    else:
-        agents = await api.pages(path("constellations", constellation, "agents"))
-        rows = [_grant_row(one, {agent["id"]: agent["name"] for agent in agents}) for one in found]
-    output.table(GRANT_COLUMNS, rows, empty="Nothing: every question is asked.")
-    return None
+    found = await home.pages("grants")
+    names = {} if output.is_json or not found else await home.agent_names()
 
+    def row(one: Json) -> Json:
+        return {
+            **one,
+            "agent": names.get(one["agent_id"], one["agent_id"]),
+            "arguments": "the same" if one["same_arguments"] else "any",
+            "until": when(one["expires_at"]) or "revoked",
+        }
 
-def _grant_row(one: Json, names: Mapping[str, str]) -> Json:
-    until = str(one["expires_at"] or "")[:16].replace("T", " ")
-    agent = names.get(one["agent_id"], one["agent_id"])
-    return {
-        **one,
-        "agent": agent,
-        "arguments": "the same" if one["same_arguments"] else "any",
-        "until": until or "revoked",
-    }
+    output.table(GRANT_COLUMNS, found, empty="Nothing: every question is asked.", shown=row)
 
 
 @approvals.command("revoke")
 @click.argument("id_", metavar="ID")
-@constellation_option
-@connected
-async def revoke(api: Api, output: Output, id_: str, constellation: str) -> ExitCode:
+@in_constellation
+async def revoke(home: Home, output: Output, id_: str) -> None:
     """Revoke a consent that holds: the agent asks again."""
-    await api.call("DELETE", path("constellations", constellation, "grants", id_))
+    await home.call("DELETE", "grants", id_)
     output.say("Revoked; the agent asks again.")
-    return None

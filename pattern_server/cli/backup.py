@@ -16,8 +16,6 @@ from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, connected
 from pattern_server.cli.output import DONE, SKIPPED, Output
 
-COPY_BYTES = 1024 * 1024  # read and hashed at once
-
 
 class CopyDamaged(PatternError):
     """The copy is not what the server wrote."""
@@ -32,9 +30,7 @@ async def back_up(api: Api, constellation: str, target: Path, *, overwrite: bool
         Conflict: `target` exists and `overwrite` is not set.
         CopyDamaged: what arrived is not what the server wrote.
     """
-    if target.exists() and not overwrite:
-        raise Conflict(f"{target} exists already: choose another name, or add --overwrite")
-    taken = await _taken(api, path("constellations", constellation, "backup"), target)
+    taken = await _taken(api, path("constellations", constellation, "backup"), target, overwrite=overwrite)
     return {"constellation": constellation, **taken}
 
 
@@ -46,12 +42,12 @@ async def back_up_registry(api: Api, target: Path, *, overwrite: bool = False) -
         ServerFailed: the caller is no administrator.
         CopyDamaged: what arrived is not what the server wrote.
     """
+    return await _taken(api, path("backup"), target, overwrite=overwrite)
+
+
+async def _taken(api: Api, route: str, target: Path, *, overwrite: bool) -> dict[str, object]:
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already: choose another name, or add --overwrite")
-    return await _taken(api, path("backup"), target)
-
-
-async def _taken(api: Api, route: str, target: Path) -> dict[str, object]:
     made = await api.call("POST", route)
     await trio.to_thread.run_sync(partial(_take, Path(made["path"]), target, str(made["sha256"])))
     return {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
@@ -73,11 +69,8 @@ def digest_of(file: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    digest = hashlib.sha256()
     with file.open("rb") as opened:
-        while piece := opened.read(COPY_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 async def restore_file(api: Api, file: Path, name: str | None) -> Json:
@@ -113,8 +106,8 @@ async def backup(
         if target.is_dir():
             raise InvalidInput(f"{target} is a folder: name a file in it, such as {target / constellation}.db")
         made = await back_up(api, constellation, target, overwrite=overwrite)
-        output.data(made)
-        output.say(f"Copied {constellation} to {target} ({made['bytes'] // 1024} KiB, sha256 {made['sha256'][:12]}…).")
+        size, digest = made["bytes"] // 1024, made["sha256"][:12]
+        output.result(made, f"Copied {constellation} to {target} ({size} KiB, sha256 {digest}…).")
         return DONE
     return await _all(api, output, target, overwrite=overwrite)
 
@@ -141,10 +134,10 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
                 output.error(f"{row['name']}: {error.message}")
                 skipped.append({"constellation": row["id"], "error": error.message})
             advance()
-    output.data({"copied": made, "skipped": skipped})
     copied = sum("constellation" in one for one in made)
     also = ", and the users and tokens," if copied < len(made) else ""
-    output.say(f"Copied {copied} of {len(rows)} constellations{also} to {folder}.")
+    said = f"Copied {copied} of {len(rows)} constellations{also} to {folder}."
+    output.result({"copied": made, "skipped": skipped}, said)
     return SKIPPED if skipped else DONE
 
 
@@ -152,9 +145,7 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the file's name]")
 @connected
-async def restore(api: Api, output: Output, file: Path, name: str | None) -> ExitCode:
+async def restore(api: Api, output: Output, file: Path, name: str | None) -> None:
     """Make a new constellation from FILE, a copy made by `pattern backup`. Nothing that exists is touched."""
     made = await restore_file(api, file, name)
-    output.data(made)
-    output.say(f"Restored {file} as {made['name']} ({made['id']}).")
-    return DONE
+    output.result(made, f"Restored {file} as {made['name']} ({made['id']}).")

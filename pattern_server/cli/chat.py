@@ -1,8 +1,10 @@
-"""`pattern chat`: one message, or a conversation."""
+"""`pattern chat`: one message, or a conversation; and what an agent asks a person in the middle of it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import get_args
 
@@ -13,10 +15,79 @@ from pattern_core.agent_settings import MessagePolicy
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
-from pattern_server.cli.chat_questions import Questions
-from pattern_server.cli.client import Api, Json, ServerEvent, path
-from pattern_server.cli.command import ExitCode, connected, constellation_option
-from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
+from pattern_server.cli.approvals import what_is_asked
+from pattern_server.cli.client import Json, ServerEvent, ServerFailed
+from pattern_server.cli.command import ExitCode, Home, in_constellation
+from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output, cut, in_line
+
+PROMPT = "Agree? [y]es, [n]o (a reason may follow), [a]lways, [l]ater: "
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The open questions of turns in one constellation; asked at the terminal if `is_live`, else only told."""
+
+    home: Home
+    output: Output
+    is_live: bool
+
+    async def of_turn(self, turn_id: str) -> list[str]:
+        """The ids of the open questions that a turn asked, oldest first."""
+        rows = await self.home.pages("approvals", status="pending")
+        return [one["id"] for one in reversed(rows) if turn_of(one["request"]) == turn_id]
+
+    async def put(self, ids: Iterable[str]) -> bool:
+        """Put questions to the person, or say how to answer them; whether all of them are answered now."""
+        answers = [await self._put_one(one) for one in ids]
+        return all(answers)
+
+    async def _put_one(self, approval_id: str) -> bool:
+        approval = await self.home.get("approvals", approval_id)
+        if approval["status"] != "pending":  # answered from elsewhere in this moment
+            return True
+        self.output.note(f"? {what_is_asked(approval['request'])}")
+        if self.is_live:
+            for _ in range(TRIES):
+                line = await trio.to_thread.run_sync(partial(self.output.ask, PROMPT), abandon_on_cancel=True)
+                body = None if line is None else answer_of(line)
+                if body is None:
+                    break
+                if body and await self._answer(approval_id, body):
+                    return True
+        self.output.note(f"Answer with: pattern approvals approve {approval_id} -c {self.home.name}, or deny.")
+        return False
+
+    async def _answer(self, approval_id: str, body: Json) -> bool:
+        try:
+            await self.home.call("POST", "approvals", approval_id, body=body)
+        except ServerFailed as error:
+            self.output.error(error.message)
+            return False
+        return True
+
+
+def turn_of(request: Json) -> str | None:
+    """The turn in which something was asked; a question about memory has it in its cause."""
+    found = request.get("turn_id") or (request.get("cause") or {}).get("turn")
+    return None if found is None else str(found)
+
+
+def answer_of(line: str) -> Json | None:
+    """The decision that a typed line stands for: the body of the API's answer, {} if it is none, None for later."""
+    word, _, rest = line.strip().partition(" ")
+    match word.lower():
+        case "y" | "yes":
+            return {"decision": "approve"}
+        case "a" | "always":
+            return {"decision": "approve", "scope": "always"}
+        case "n" | "no":
+            return {"decision": "deny", **({"reason": rest.strip()} if rest.strip() else {})}
+        case "" | "l" | "later":
+            return None
+        case _:
+            return {}
+
 
 FAREWELLS = {"/quit", "/exit", "/q"}
 TROUBLES = {"error", "timeout", "denied", "in_doubt"}  # of tool calls
@@ -32,7 +103,6 @@ WORDS_SHOWN = 160  # characters of what a call in trouble says
 
 
 @click.command()
-@constellation_option
 @click.option("-a", "--agent", metavar="NAME", help="The agent; may be left out if there is only one.")
 @click.option(
     "--policy",
@@ -41,19 +111,16 @@ WORDS_SHOWN = 160  # characters of what a call in trouble says
     " that out of the conversation (rollback), or join it (steer).  [default: the agent's own]",
 )
 @click.argument("message", required=False)
-@connected
-async def chat(
-    api: Api, output: Output, constellation: str, agent: str | None, policy: str | None, message: str | None
-) -> ExitCode:
+@in_constellation
+async def chat(home: Home, output: Output, agent: str | None, policy: str | None, message: str | None) -> ExitCode:
     """Say MESSAGE to an agent and show its answer; without MESSAGE, have a conversation.
 
     What is piped in is one message: `pattern chat -c home < letter.txt`. Where the agent needs your consent, you are
     asked at the terminal; without one, you are told how to give it, and the exit code is 3.
     """
     is_live = sys.stdin.isatty() and not output.is_json
-    name = agent or await _only_agent(api, constellation)
-    questions = Questions(api, output, constellation, is_live=is_live)
-    talk = Talk(api, output, constellation, name, policy=policy, questions=questions)
+    name = agent or await _only_agent(home)
+    talk = Talk(home, output, name, policy, Questions(home, output, is_live))
     if message is None and not sys.stdin.isatty():
         message = await trio.to_thread.run_sync(sys.stdin.read)
     if message is not None:
@@ -61,18 +128,18 @@ async def chat(
             raise InvalidInput("The message is empty: give some words to say.")
         return await talk.say(message)
     # An unknown name is told before the first line.
-    await api.get(path("constellations", constellation, "agents", name))
+    await home.get("agents", name)
     return await _converse(output, talk, name)
 
 
-async def _only_agent(api: Api, constellation: str) -> str:
-    agents = await api.pages(path("constellations", constellation, "agents"))
+async def _only_agent(home: Home) -> str:
+    agents = await home.pages("agents")
     awake = [agent["name"] for agent in agents if agent["status"] != "archived"]
     if len(awake) == 1:
         return str(awake[0])
     if not awake:
-        raise InvalidInput(f"{constellation} has no agent yet: pattern agent create NAME -c {constellation}")
-    raise InvalidInput(f"{constellation} has several agents; name one with --agent: {', '.join(sorted(awake))}")
+        raise InvalidInput(f"{home.name} has no agent yet: pattern agent create NAME -c {home.name}")
+    raise InvalidInput(f"{home.name} has several agents; name one with --agent: {', '.join(sorted(awake))}")
 
 
 async def _converse(output: Output, talk: Talk, name: str) -> ExitCode:
@@ -87,49 +154,49 @@ async def _converse(output: Output, talk: Talk, name: str) -> ExitCode:
             output.error(error.message)
 
 
+@dataclass(frozen=True, slots=True)
 class Talk:
     """Messages to one agent: each is sent once, and what comes of it is shown until its turn rests."""
 
-    def __init__(
-        self, api: Api, output: Output, constellation: str, agent: str, *, policy: str | None, questions: Questions
-    ) -> None:
-        self._api = api
-        self._output = output
-        self._constellation = constellation
-        self._where = path("constellations", constellation, "agents", agent, "messages")
-        self._history = f"pattern history show -c {constellation} -a {agent}"
-        self._policy = policy
-        self._questions = questions
+    home: Home
+    output: Output
+    agent: str
+    policy: str | None
+    questions: Questions
+
+    @property
+    def _history(self) -> str:
+        return f"pattern history show -c {self.home.name} -a {self.agent}"
 
     async def say(self, message: str) -> ExitCode:
         """Send one message and show what comes; a turn that did not complete is told on the standard error."""
-        body: Json = {"content": message, **({"policy": self._policy} if self._policy else {})}
+        body: Json = {"content": message, **({"policy": self.policy} if self.policy else {})}
         # A repeated request (a lost connection, an impatient proxy) must not become a second message.
         key = Ids(SystemClock(), system_randomness()).new("key")
-        if not self._api.streams or self._output.is_json:
+        if not self.home.api.streams or self.output.is_json:
             return await self._await(body, key)
-        screen = Screen(self._output)
+        screen = Screen(self.output)
         try:
             return await self._listen(body, key, screen)
         except KeyboardInterrupt:
             if screen.turn_id:
-                stop = f"pattern turn cancel {screen.turn_id} -c {self._constellation}"
-                self._output.note(f"\nThe turn goes on. To stop it: {stop}")
+                stop = f"pattern turn cancel {screen.turn_id} -c {self.home.name}"
+                self.output.note(f"\nThe turn goes on. To stop it: {stop}")
             raise
 
     async def _listen(self, body: Json, key: str, screen: Screen) -> ExitCode:
         has_asked = False
-        async with self._api.events(self._where, body=body, key=key) as events:
+        async with self.home.api.events(self.home.at("agents", self.agent, "messages"), body=body, key=key) as events:
             async for event in events:
                 screen.show(event)
                 has_asked = has_asked or event.name == "approval.requested"
-                if event.name == "turn.waiting" and not await self._questions.put(event.data["approvals"]):
+                if event.name == "turn.waiting" and not await self.questions.put(event.data["approvals"]):
                     return self._waits()
                 if event.name in TERMINAL:
                     if has_asked:
-                        await self._questions.put(await self._questions.of_turn(str(event.data["turn_id"])))
+                        await self.questions.put(await self.questions.of_turn(str(event.data["turn_id"])))
                     return self._verdict(event.name.removeprefix("turn."), event.data.get("error"))
-        self._output.note(
+        self.output.note(
             "The server ended the stream before the turn was over; the turn goes on, its answer will be in the history:"
             f" {self._history}"
         )
@@ -137,23 +204,24 @@ class Talk:
 
     async def _await(self, body: Json, key: str) -> ExitCode:
         shown: set[str] = set()
+        where, headers = self.home.at("agents", self.agent, "messages"), {"Idempotency-Key": key}
         while True:
-            turn = await self._api.call("POST", self._where, body=body, headers={"Idempotency-Key": key})
+            turn = await self.home.api.call("POST", where, body=body, headers=headers)
             for said in turn["messages"]:
                 if said["role"] == "assistant" and said["content"] and said["id"] not in shown:
-                    self._output.say(said["content"])
+                    self.output.say(said["content"])
                     shown.add(said["id"])
             if turn["status"] != "waiting":
                 break
-            if not await self._questions.put(turn["approvals"]):
-                self._output.data(turn)
+            if not await self.questions.put(turn["approvals"]):
+                self.output.data(turn)
                 return self._waits()
-        self._output.data(turn)
-        await self._questions.put(await self._questions.of_turn(turn["turn_id"]))
+        self.output.data(turn)
+        await self.questions.put(await self.questions.of_turn(turn["turn_id"]))
         return self._verdict(turn["status"], turn.get("error"))
 
     def _waits(self) -> ExitCode:
-        self._output.note(
+        self.output.note(
             "The turn waits for that, and goes on when it is answered; its answer will be in the history:"
             f" {self._history}"
         )
@@ -162,7 +230,7 @@ class Talk:
     def _verdict(self, status: str, error: Json | None) -> ExitCode:
         if status == "completed":
             return DONE
-        self._output.error(ended(status, error), code=str((error or {}).get("code", status)))
+        self.output.error(ended(status, error), code=str((error or {}).get("code", status)))
         return FAILED
 
 
@@ -198,8 +266,7 @@ class Screen:
                 self._end_line()
                 self._output.note(f"· {event.data.get('tool')}")
             case "tool.result" if event.data.get("status") in TROUBLES:
-                words = " ".join(str(event.data.get("content") or "").split())
-                short = words if len(words) <= WORDS_SHOWN else words[: WORDS_SHOWN - 1] + "…"
+                short = cut(in_line(event.data.get("content") or ""), WORDS_SHOWN)
                 self._output.note(f"  {event.data.get('tool')}: {short or event.data['status']}")
             case "model.retry":
                 self._end_line()

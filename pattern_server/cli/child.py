@@ -21,7 +21,7 @@ POLL_S = 0.02
 LOG_LINES_SHOWN = 12
 
 
-class Child:
+class ServerProcess:
     """A server on `data_dir` in a process of its own; its log is the file `server.log` there."""
 
     def __init__(self, data_dir: Path) -> None:

@@ -89,6 +89,14 @@ def running_server(data_dir: Path) -> RunningServer | None:
     return found if is_held else None
 
 
+def json_or_words(text: str) -> Any:
+    """What somebody typed: JSON where it is that, else just words."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def path(*parts: str) -> str:
     """A path of the API from its parts, each escaped: `path("constellations", "home")`."""
     return API + "".join("/" + quote(part, safe=":@") for part in parts)
@@ -142,16 +150,16 @@ class Api:
         answer = await self._send("GET", where)
         return answer.json(), answer.headers.get("etag", "")
 
-    async def change(self, where: str, change: Callable[[Json], Json]) -> Json:
+    async def change(self, where: str, change: Callable[[Json], Json], *, method: str = "PATCH") -> Json:
         """Change the thing at a path by what `change` makes of it as it is; anew if others changed it meanwhile.
 
-        `change` gives the body of the PATCH, and raises what shall end this.
+        `change` gives the body of the request, and raises what shall end this.
         """
         tries = 0
         while True:
             found, tag = await self.tagged(where)
             try:
-                changed: Json = await self.call("PATCH", where, body=change(found), headers={"If-Match": tag})
+                changed: Json = await self.call(method, where, body=change(found), headers={"If-Match": tag})
                 return changed
             except ServerFailed as error:
                 tries += 1
@@ -310,15 +318,14 @@ async def _connect(stack: AsyncExitStack, config: Config) -> Api:
             return Api(await stack.enter_async_context(connection(server)), streams=True)
         try:
             # Imported now and not above: it takes a second, and a command that finds a server needs none of it.
-            in_process = import_module("pattern_server.cli.in_process")
-            transport, token = await stack.enter_async_context(in_process.open_in_process(config))
+            app, token = await stack.enter_async_context(import_module("pattern_server.serve").open_app(config))
         except OwnedElsewhere:
             if trio.current_time() > deadline:
                 raise
             await trio.sleep(LOCK_RETRY_S)
             continue
         # The address is never looked up: the transport calls the application.
-        http = _client("http://pattern.local", token, transport)
+        http = _client("http://pattern.local", token, httpx2.ASGITransport(app))
         return Api(await stack.enter_async_context(http), streams=False)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,7 +14,7 @@ import trio
 
 from pattern_core.errors import PatternError
 from pattern_db.errors import DatabaseError
-from pattern_server.cli.client import Api, ServerFailed, open_api
+from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path
 from pattern_server.cli.output import DONE, FAILED, Output
 from pattern_server.config import Config, load
 
@@ -29,6 +31,57 @@ _JSON = click.option("--json", "is_json", is_flag=True, help="Print data as JSON
 constellation_option = click.option(
     "-c", "--constellation", required=True, metavar="NAME", help="The constellation, by name or id."
 )
+
+
+agent_option = click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+class PlainGroup(click.Group):
+    """A group whose help tells of each command the first paragraph of its docstring, uncut."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help text. Called by click."""
+        helps = {name: (command.help or "").partition("\n\n")[0] for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which they were added."""
+        return list(self.commands)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One constellation through the API: its name or id as it was typed, and what lies below it, part by part.
+
+    Raises (all methods): as those of `Api`.
+    """
+
+    api: Api
+    name: str
+
+    def at(self, *below: str) -> str:
+        """The path of what lies below it."""
+        return path("constellations", self.name, *below)
+
+    async def get(self, *below: str, **params: object) -> Any:
+        """The thing at a path."""
+        return await self.api.get(self.at(*below), **params)
+
+    async def pages(self, *below: str, most: int | None = None, **params: object) -> list[Json]:
+        """All rows of a list, or the first `most`."""
+        return await self.api.pages(self.at(*below), most=most, **params)
+
+    async def call(
+        self, method: str, *below: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Send a request; the answer's JSON, or None where it has no body."""
+        return await self.api.call(method, self.at(*below), body=body, headers=headers)
+
+    async def agent_names(self) -> dict[str, str]:
+        """The names of the agents, by id."""
+        return {agent["id"]: agent["name"] for agent in await self.pages("agents")}
 
 
 def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
@@ -56,18 +109,34 @@ def connected(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., Non
     return command
 
 
+def in_constellation(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., None]:
+    """A command about one constellation: called with its `Home`, the `Output`, and click's other parameters."""
+
+    @constellation_option
+    @connected
+    @wraps(function)
+    async def command(api: Api, output: Output, constellation: str, **given: Any) -> ExitCode:
+        return await function(Home(api, constellation), output, **given)
+
+    return command
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Let the only error of the block out as it is: nurseries within would wrap it in groups."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        errors = list(_leaves(group))
+        if len(errors) == 1:
+            raise errors[0] from errors[0].__cause__
+        raise
+
+
 async def _with_api(config: Config, call: Callable[[Api], Awaitable[ExitCode]]) -> ExitCode:
-    failed: Exception | None = None
-    code: ExitCode = DONE
-    async with open_api(config) as api:
-        # Carried out of the context by hand: nurseries inside it would wrap it in a group.
-        try:
-            code = await call(api)
-        except (PatternError, DatabaseError, click.ClickException, click.Abort) as error:
-            failed = error
-    if failed is not None:
-        raise failed
-    return code
+    with unwrapped():
+        async with open_api(config) as api:
+            return await call(api)
 
 
 def reported(output: Output, call: Callable[[], ExitCode]) -> int:

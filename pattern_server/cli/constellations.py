@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, connected
+from pattern_server.cli.command import connected, yes_option
 from pattern_server.cli.output import Output
 
 COLUMNS = ("name", "id", "created_at")
@@ -19,33 +19,32 @@ def constellation() -> None:
 @constellation.command("create")
 @click.argument("name")
 @connected
-async def create(api: Api, output: Output, name: str) -> ExitCode:
+async def create(api: Api, output: Output, name: str) -> None:
     """Make an empty constellation called NAME."""
     made = await api.call("POST", path("constellations"), body={"name": name})
-    output.data(made)
-    output.say(f"Created the constellation {made['name']} ({made['id']}).")
-    output.say(f"Next: pattern agent create NAME -c {made['name']}")
-    return None
+    output.result(
+        made,
+        f"Created the constellation {made['name']} ({made['id']}).",
+        f"Next: pattern agent create NAME -c {made['name']}",
+    )
 
 
 @constellation.command("list")
 @connected
-async def list_all(api: Api, output: Output) -> ExitCode:
+async def list_all(api: Api, output: Output) -> None:
     """List the constellations."""
     rows = await api.pages(path("constellations"))
     output.table(COLUMNS, rows, empty="There is no constellation yet: pattern constellation create NAME")
-    return None
 
 
 @constellation.command("show")
 @click.argument("name")
 @connected
-async def show(api: Api, output: Output, name: str) -> ExitCode:
+async def show(api: Api, output: Output, name: str) -> None:
     """Show one constellation, by name or id."""
     output.record(await api.get(path("constellations", name)))
     for line in halt_lines(name, await api.get(path("constellations", name, "halt"))):
         output.note(line)
-    return None
 
 
 def halt_lines(name: str, halt: Json) -> list[str]:
@@ -62,36 +61,30 @@ def halt_lines(name: str, halt: Json) -> list[str]:
 @click.argument("name")
 @click.argument("new_name")
 @connected
-async def rename(api: Api, output: Output, name: str, new_name: str) -> ExitCode:
+async def rename(api: Api, output: Output, name: str, new_name: str) -> None:
     """Call the constellation NAME from now on NEW_NAME."""
     changed = await api.call("PATCH", path("constellations", name), body={"name": new_name})
-    output.data(changed)
-    output.say(f"{name} is called {changed['name']} now.")
-    return None
+    output.result(changed, f"{name} is called {changed['name']} now.")
 
 
 @constellation.command("resume")
 @click.argument("name")
 @connected
-async def resume(api: Api, output: Output, name: str) -> ExitCode:
+async def resume(api: Api, output: Output, name: str) -> None:
     """Let the constellation NAME go on, which one of its agents halted."""
     ended = await api.call("POST", path("constellations", name, "resume"))
-    output.data(ended)
-    output.say(f"{name} goes on. {ended['agent_name']} had halted it at {ended['at']}: {ended['reason']}")
-    return None
+    output.result(ended, f"{name} goes on. {ended['agent_name']} had halted it at {ended['at']}: {ended['reason']}")
 
 
 @constellation.command("delete")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @connected
-async def delete(api: Api, output: Output, name: str, yes: bool) -> ExitCode:
+async def delete(api: Api, output: Output, name: str, yes: bool) -> None:
     """Delete the constellation NAME with all its agents and everything that they remember."""
     found = await api.get(path("constellations", name))
     if not yes:
         output.note(f"To keep a copy: pattern backup -c {found['name']} -o {found['name']}.db")
         output.confirm(f"Delete {found['name']} ({found['id']}) for ever?", flag="--yes")
     await api.call("DELETE", path("constellations", found["id"]))
-    output.data({"deleted": found["id"]})
-    output.say(f"Deleted {found['name']}.")
-    return None
+    output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")

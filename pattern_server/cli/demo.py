@@ -8,22 +8,337 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import click
 import trio
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, PatternError
+from pattern_server.cli.approvals import what_is_asked
 from pattern_server.cli.backup import back_up, restore_file
-from pattern_server.cli.child import Child
-from pattern_server.cli.client import path
+from pattern_server.cli.child import ServerProcess
+from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, reported
 from pattern_server.cli.demo_kill import kill_in_mid_work
-from pattern_server.cli.demo_memory import consent, explain, find
-from pattern_server.cli.demo_months import ask_for_consent, consent_at_last, keep_limits, outgrow_a_window
-from pattern_server.cli.demo_tour import Tour, answer_of, claim, exchange, say
 from pattern_server.cli.output import DONE, Output
+from pattern_server.cli.turns import headline, part_row
+
+
+class ClaimFailed(PatternError):
+    """Something that the tour promised did not hold."""
+
+    code = "claim_failed"
+
+
+def claim(holds: object, what: str) -> None:
+    """Check a promise.
+
+    Raises:
+        ClaimFailed: it does not hold.
+    """
+    if not holds:
+        raise ClaimFailed(f"The tour stops, because this did not hold: {what}. Please report it.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tour:
+    """What the stations of the tour share."""
+
+    folder: Path
+    child: ServerProcess
+    output: Output
+
+    def title(self, text: str) -> None:
+        """Begin a station."""
+        self.output.say()
+        self.output.heading(text)
+
+    def say(self, text: str) -> None:
+        """A line of a station, indented."""
+        self.output.say(f"   {text}")
+
+
+async def say(api: Api, agent: str, content: str, *, constellation: str = "home", key: str | None = None) -> Json:
+    """Send a message and wait for the turn to complete; the turn.
+
+    Raises:
+        ClaimFailed: the turn ended otherwise.
+    """
+    where = path("constellations", constellation, "agents", agent, "messages")
+    headers = {} if key is None else {"Idempotency-Key": key}
+    turn: Json = await api.call("POST", where, body={"content": content}, headers=headers)
+    claim(turn["status"] == "completed", f"the turn of {content!r} completes (it ended as {turn['status']})")
+    return turn
+
+
+def answer_of(turn: Json) -> str:
+    """The agent's words in a turn."""
+    return "\n".join(said["content"] for said in turn["messages"] if said["role"] == "assistant" and said["content"])
+
+
+async def exchange(tour: Tour, api: Api, text: str, *, agent: str = "ada") -> str:
+    """Say something to an agent in view of the audience; its answer.
+
+    Raises:
+        ClaimFailed: there is none.
+    """
+    answer = answer_of(await say(api, agent, text))
+    tour.say(f"you> {text}")
+    tour.say(f"{agent}> " + f"\n   {' ' * (len(agent) + 2)}".join(answer.splitlines()))
+    claim(answer.strip(), f"there is an answer to {text!r}")
+    return answer
+
+
+VECTORS_WAIT_S = 20.0  # a model that is installed is loaded meanwhile, on a slow machine too
+LOOK_EVERY_S = 0.1
+SHOWN_CHARS = 74
+HITS = 2
+
+YOURS = "The spare key is under the third flower pot."
+HERS = "Remember that the cat is called Fig."
+RULE = "Remember that the children may stay up until nine."
+KEPT = "Winter 2024: a frozen pipe burst in the cellar; the plumber Ines Duarte mended it within an hour."
+FILE = "boiler.md"
+MANUAL = """# The boiler
+
+The pressure should be between 1.0 and 1.5 bar. If it drops, open the blue valve slowly.
+
+Once a year the burner is cleaned.
+"""
+# The first shares words with what it is to find, the second none.
+BY_WORDS, BY_MEANING = "frozen pipe", "flooded basement"
+
+_AGENT = path("constellations", "home", "agents", "ada")
+_HUMAN = f"{_AGENT}/memory/human"
+_SEARCH = path("constellations", "home", "search")
+_FOLDERS = path("constellations", "home", "folders")
+
+
+async def explain(tour: Tour) -> None:
+    """Two authors change one block, and one of them changes their mind."""
+    tour.title("3. Every change has an author and a cause, and can be taken back alone")
+    async with tour.child.api() as api:
+        before = await api.get(_HUMAN)
+        written = {"content": f"{before['content']}{YOURS}\n", "base_version": before["version"]}
+        await api.call("PUT", _HUMAN, body=written)
+        tour.say(f"you write into the block:  {YOURS}")
+        await exchange(tour, api, HERS)
+        undone = await api.call("POST", f"{_HUMAN}/undo", body={})
+        tour.say("pattern memory undo human -c home -a ada: your line goes, what ada wrote after it stays")
+        content = undone["block"]["content"]
+        claim(YOURS not in content, "an undone line is gone")
+        claim("Fig" in content, "undoing one author's change leaves the other's")
+        versions = (await api.get(f"{_HUMAN}/history", limit=3))["items"]
+        lines = (await api.get(f"{_HUMAN}/blame"))["lines"]
+    for one in versions:
+        author = str(one["author"]).partition(":")[0]
+        tour.say(f"│ version {one['version']}  by {author:<5}  {str(one['summary'])[:50]}")
+    claim([one["kind"] for one in versions] == ["undo", "edit", "edit"], "the undo is a new version; nothing is erased")
+    (line,) = [one for one in lines if "Fig" in one["text"]]
+    claim(line["author"].startswith("agent:") and line["cause"].get("turn"), "a line names its author and its turn")
+    tour.say(f"the line about Fig is ada's, version {line['version']}, from the turn {line['cause']['turn']}")
+
+
+async def consent(tour: Tour) -> None:
+    """An agent that may change a block only if a person agrees."""
+    tour.title("4. What an agent may not do alone, it asks for")
+    async with tour.child.api() as api:
+        block = {"label": "rules", "content": "", "permission": "human", "description": "The rules of this house."}
+        body = {"name": "bob", "model_provider": "embedded", "memory": [block]}
+        await api.call("POST", path("constellations", "home", "agents"), body=body)
+        rules = path("constellations", "home", "agents", "bob", "memory", "rules")
+        await exchange(tour, api, RULE, agent="bob")
+        claim((await api.get(rules))["content"] == "", "nothing changes before a person agreed")
+        (asked,) = (await api.get(_APPROVALS, status="pending"))["items"]
+        wish = f"bob wants to {asked['request']['operation']} in the block {asked['request']['label']}"
+        tour.say(f"pattern approvals list -c home: {wish}")
+        await api.call("POST", f"{_APPROVALS}/{asked['id']}", body={"decision": "approve"})
+        changed = await api.get(rules)
+        claim(changed["content"].count("until nine") == 1, "what was agreed to is done, once")
+        waiting = (await api.get(_APPROVALS, status="pending"))["items"]
+        claim(not waiting, "an answered question is not asked again")
+    tour.say("pattern approvals approve …: done, exactly once, with your name in the block's history")
+    tour.say(f"│ {changed['content'].strip()}")
+
+
+async def find(tour: Tour) -> None:
+    """Archive, a file, and one search over everything, by meaning where there is a model for it."""
+    tour.title("5. It finds what was said, kept and filed")
+    async with tour.child.api() as api:
+        await api.call("POST", f"{_AGENT}/archival", body={"content": KEPT, "tags": ["house"]})
+        await api.call("POST", _FOLDERS, body={"name": "manuals", "description": "How things in the house work."})
+        await api.put_bytes(f"{_FOLDERS}/manuals/files/{FILE}", MANUAL.encode())
+        await api.call("POST", f"{_FOLDERS}/manuals/attachments", body={"agent": "ada"})
+        tour.say(f"put into ada's archive: a note about a pipe; into a folder that she may read: {FILE}")
+        answer = await exchange(tour, api, "What should the pressure of the boiler be?")
+        claim("1.5 bar" in answer, "the agent answers from the file")
+        hits = (await _search(tour, api, "walnuts"))["hits"]
+        claim(any("allergic to walnuts" in hit["content"] for hit in hits), "the search finds the walnuts")
+        hits = (await _search(tour, api, BY_WORDS))["hits"]
+        claim("Ines Duarte" in hits[0]["content"], "the search finds what was archived")
+        await _find_by_meaning(tour, api)
+
+
+async def _find_by_meaning(tour: Tour, api: Api) -> None:
+    state = await _embedded(api)
+    if state["state"] == "unavailable":
+        tour.say(f"by words alone, since there is no model for meaning here: {state['reason']}")
+        return
+    tour.say(f"and by meaning ({state['model']}), with no word in common:")
+    answer = await _search(tour, api, BY_MEANING)
+    if answer["notice"]:
+        tour.say(answer["notice"])
+        return
+    claim("Ines Duarte" in answer["hits"][0]["content"], f"{BY_MEANING!r} finds the burst pipe")
+
+
+async def _search(tour: Tour, api: Api, query: str) -> Json:
+    answer: Json = await api.call("POST", _SEARCH, body={"query": query, "limit": HITS})
+    tour.say(f"pattern search -c home {query!r}")
+    for hit in answer["hits"]:
+        text = " ".join(str(hit["content"]).split())
+        tour.say(f"{hit['score']:5.2f}  {hit['kind']:<9} {text[:SHOWN_CHARS]}")
+    return answer
+
+
+async def _embedded(api: Api) -> Json:
+    """How far texts have become vectors, once all have or it is known that they will not soon."""
+    where = path("constellations", "home", "embeddings")
+    state: Json = await api.get(where)
+    with trio.move_on_after(VECTORS_WAIT_S):
+        while state["state"] != "unavailable" and state["done"] < state["total"]:
+            await trio.sleep(LOOK_EVERY_S)
+            state = await api.get(where)
+    return state
+
+
+CODE = "the code of the garden gate is 4711."
+WINDOW = 4_000
+DAYS = 60
+FIRST_DAY = "On the first day we planted a quince behind the greenhouse."
+QUESTION = "What did we plant behind the greenhouse?"
+BUDGET_TOKENS = 500
+WAIT_S = 20.0
+PARTS_SHOWN = 5
+
+_HOME = path("constellations", "home")
+_AGENTS = path("constellations", "home", "agents")
+_APPROVALS = path("constellations", "home", "approvals")
+
+
+async def ask_for_consent(tour: Tour) -> None:
+    """A call waits for a person; nobody answers yet."""
+    tour.title("6. A call that waits for your consent")
+    rule = {"tool": "block_edit", "type": "requires_consent"}
+    agent = {"name": "cleo", "model_provider": "embedded", "memory": [{"label": "human", "content": ""}]}
+    async with tour.child.api() as api:
+        await api.call("POST", _AGENTS, body={**agent, "tool_rules": [rule]})
+        body = {"content": f"Remember that {CODE}"}
+        turn = await api.call("POST", f"{_AGENTS}/cleo/messages", body=body)
+    claim(turn["status"] == "waiting", f"the turn waits for a person (it is {turn['status']})")
+    tour.say(f"you> {body['content']}")
+    tour.say("cleo wants to call block_edit, for which a rule wants your consent. Her turn waits, as rows on the disk")
+
+
+async def consent_at_last(tour: Tour) -> None:
+    """What was asked before the server died is agreed to now, and done once."""
+    async with tour.child.api() as api:
+        (question,) = (await api.get(_APPROVALS, status="pending"))["items"]
+        tour.say(f"✓ what cleo asked is still open: {what_is_asked(question['request'])}")
+        await api.call("POST", f"{_APPROVALS}/{question['id']}", body={"decision": "approve"})
+        await _until(api, question["request"]["turn_id"], "completed")
+        content = (await api.get(f"{_AGENTS}/cleo/memory/human"))["content"]
+    claim(content.lower().count(CODE) == 1, f"what was agreed to after the kill is done once (memory: {content!r})")
+    tour.say("pattern approvals approve …: the call ran, once, and her turn went on to its end")
+
+
+async def keep_limits(tour: Tour) -> None:
+    """A budget is kept before anything is spent, and every prompt can be explained."""
+    tour.title("8. A budget that is kept beforehand, and a prompt that explains itself")
+    async with tour.child.api() as api:
+        budget = {"scope": "agent", "agent": "cleo", "period": "day", "unit": "tokens"}
+        spent = (await _usage(api, "cleo"))["input_tokens"]
+        made = await api.call("PUT", f"{_HOME}/budgets", body={**budget, "amount": spent + BUDGET_TOKENS})
+        tour.say(f"pattern budget set -c home --agent cleo --per day --tokens {made['amount']}")
+        turn = await api.call("POST", f"{_AGENTS}/cleo/messages", body={"content": "What is the code of the gate?"})
+        claim(turn["status"] == "limit", f"a call that might pass a budget is not made (it ended as {turn['status']})")
+        claim((await _usage(api, "cleo"))["input_tokens"] == spent, "a call that was not made costs nothing")
+        tour.say(f"cleo's next turn ends as {turn['status']}: {turn['error']['message']}")
+        await api.call("DELETE", f"{_HOME}/budgets/{made['id']}")
+        turn = await api.call("POST", f"{_AGENTS}/cleo/messages", body={"content": "What is the code of the gate?"})
+        claim(turn["status"] == "completed", "without the budget the turn completes")
+        (step, *_) = (await api.get(f"{_HOME}/turns/{turn['turn_id']}/prompt"))["steps"]
+    tour.say(f"without it she answers, and pattern why {turn['turn_id']} -c home tells what she was shown:")
+    tour.say(headline(step))
+    for part in map(part_row, step["parts"][:PARTS_SHOWN]):
+        tour.say(f"│ {part['part']:<22} {part['tokens'] or 0:>5} tokens  {part['why']}")
+    claim(any(part["name"] == "human" for part in step["parts"]), "a prompt's explanation names the blocks in it")
+
+
+async def outgrow_a_window(tour: Tour) -> None:
+    """A conversation that no longer fits leaves the prompt and stays in the history and in search."""
+    tour.title(f"9. A long conversation in a window of {WINDOW:,} tokens")
+    agent = {
+        "name": "dora",
+        "model_provider": "embedded",
+        "enabled_tools": ["search"],
+        "memory": [],
+        "config": {"context_window": WINDOW, "max_output_tokens": 500},
+    }
+    days = [
+        FIRST_DAY,
+        *(f"On day {day} we weeded, watered and wrote down {day + 100} seedlings." for day in range(2, DAYS + 1)),
+    ]
+    said = [
+        {"role": role, "content": words, "created_at": f"2024-03-{1 + day // 24:02d}T{day % 24:02d}:00:0{second}.000Z"}
+        for day, text in enumerate(days)
+        for second, (role, words) in enumerate((("user", f"Diary: {text}"), ("assistant", "Noted. " * 10 + text)))
+    ]
+    async with tour.child.api() as api:
+        await api.call("POST", _AGENTS, body=agent)
+        await api.call("POST", f"{_AGENTS}/dora/history", body={"messages": said})
+        tour.say(f"pattern history import -c home -a dora: {len(said)} messages of a diary, more than fits")
+        answer = await exchange(tour, api, QUESTION, agent="dora")
+        claim("quince" in answer, "what left the prompt is still found")
+        kept = (await api.get(f"{_AGENTS}/dora/summaries"))["items"]
+        claim(kept, "what left the prompt is noted in a summary")
+        (turn,) = (await api.get(f"{_HOME}/usage", by="turn", agent="dora"))["items"]
+        steps = (await api.get(f"{_HOME}/turns/{turn['key']}/prompt"))["steps"]
+        largest = max(step["tokens"] for step in steps)
+        claim(largest <= WINDOW, f"no prompt is longer than the window (one had {largest} tokens)")
+        history = await api.pages(f"{_AGENTS}/dora/messages")
+        asked = {"query": "quince greenhouse", "kinds": ["message"], "agents": ["dora"]}
+        hits = (await api.call("POST", f"{_HOME}/search", body=asked))["hits"]
+    here = {message["content"] for message in history}
+    claim(any(hit["content"] == said[0]["content"] for hit in hits), "what was archived is found by search")
+    claim(all(message["content"] in here for message in said), "no message is lost")
+    archived = sum(one["message_count"] for one in kept)
+    tour.say(
+        f"{archived} messages left her prompt, which had at most {largest:,} tokens; all are in the history and found"
+    )
+
+
+async def _until(api: Api, turn_id: str, status: str) -> Json:
+    """The turn once it has this status.
+
+    Raises:
+        ClaimFailed: it has not within `WAIT_S`.
+    """
+    turn: Json = {"status": "unknown"}
+    with trio.move_on_after(WAIT_S):
+        while turn["status"] != status:
+            turn = await api.get(f"{_HOME}/turns/{turn_id}")
+            await trio.sleep(LOOK_EVERY_S)
+    claim(turn["status"] == status, f"the turn becomes {status} (it is {turn['status']})")
+    return turn
+
+
+async def _usage(api: Api, agent: str) -> Json:
+    total: Json = (await api.get(f"{_HOME}/usage", agent=agent))["total"]
+    return total
+
 
 TIME_MAX_S = 180.0  # far beyond the minute that it may take: better a failure than a tour that hangs
 
@@ -58,7 +373,7 @@ async def _demo(data_dir: Path | None, output: Output) -> ExitCode:
         raise InvalidInput(f"{data_dir} is not empty: name a new folder, or none for a temporary one")
     async with AsyncExitStack() as stack:
         folder = data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pattern-demo-")))
-        child = Child(folder.resolve() / "data")
+        child = ServerProcess(folder.resolve() / "data")
         stack.push_async_callback(child.kill)
         began = trio.current_time()
         with trio.move_on_after(TIME_MAX_S) as limit:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import trio
 
 from pattern_core.events import TERMINAL
-from pattern_server.cli.child import Child
+from pattern_server.cli.child import ServerProcess
 from pattern_server.cli.client import Api, Json, ServerEvent, ServerUnreachable, path
 from pattern_server.cli.output import Output
 
@@ -48,7 +48,7 @@ class Watch:
         """The turns whose end was seen, one entry per terminal event."""
         return [str(event.data["turn_id"]) for event in self.seen if event.name in TERMINAL]
 
-    async def follow(self, child: Child) -> None:
+    async def follow(self, child: ServerProcess) -> None:
         """Read events for ever; after a lost connection go on after the last one seen (`Last-Event-ID`)."""
         while True:
             try:
@@ -60,7 +60,7 @@ class Watch:
             await trio.sleep(RECONNECT_S)
 
 
-async def kill_in_mid_work(child: Child, output: Output, claim: Claim) -> None:
+async def kill_in_mid_work(child: ServerProcess, output: Output, claim: Claim) -> None:
     """Send messages, kill the server between them, start it again, and check everything that was promised."""
     watch = Watch()
     async with trio.open_nursery() as nursery:
@@ -86,7 +86,7 @@ async def kill_in_mid_work(child: Child, output: Output, claim: Claim) -> None:
         await _check(api, output, watch, claim)
 
 
-async def _send_until_killed(child: Child, accepted: dict[int, str], count: int) -> None:
+async def _send_until_killed(child: ServerProcess, accepted: dict[int, str], count: int) -> None:
     """Send notes until `count` are accepted, and kill the server; `accepted` gets the turn of each day."""
 
     async def send(api: Api, day: int) -> None:
@@ -110,7 +110,7 @@ async def _send(api: Api, day: int) -> Json:
     return answer
 
 
-async def _send_again(child: Child, accepted: dict[int, str], claim: Claim) -> list[str]:
+async def _send_again(child: ServerProcess, accepted: dict[int, str], claim: Claim) -> list[str]:
     async with child.api() as api:
         turns = [(await _send(api, day))["turn_id"] for day in range(1, DAYS + 1)]
     claim(len(set(turns)) == DAYS, "each note is one turn")

@@ -28,7 +28,7 @@ def embeddings() -> None:
 @_one_or_all
 @_wait
 @connected
-async def status(api: Api, output: Output, constellation: str | None, wait: bool) -> ExitCode:
+async def status(api: Api, output: Output, constellation: str | None, wait: bool) -> None:
     """How many texts have vectors, of which model, and what holds it up.
 
     A text's vector tells what it means; search compares it with the question's. Texts get theirs in the background.
@@ -39,21 +39,11 @@ async def status(api: Api, output: Output, constellation: str | None, wait: bool
         rows.append({"constellation": name, **told})
     if output.is_json:
         output.data(rows if constellation is None else rows[0])
-        return None
-    shown = [
-        {
-            "constellation": row["constellation"],
-            "state": _state(row),
-            "texts": f"{row['done']} of {row['total']}",
-            "model": _model(row["active"]),
-            "next_model": _model(row["building"]),
-        }
-        for row in rows
-    ]
-    output.table(("constellation", "state", "texts", "model", "next_model"), shown, empty="There is no constellation.")
+        return
+    columns = ("constellation", "state", "texts", "model", "next_model")
+    output.table(columns, rows, empty="There is no constellation.", shown=_row)
     for row in rows:
         _explain(output, row)
-    return None
 
 
 @embeddings.command()
@@ -80,11 +70,20 @@ async def rebuild(api: Api, output: Output, constellation: str | None, is_all: b
     return await _act(api, output, constellation, is_all=is_all, act=("POST", "rebuild", "begun"), wait=wait)
 
 
-def _state(row: Json) -> str:
-    """The state in words for people."""
-    if row["state"] == "idle":
-        return "up to date" if row["total"] else "no text yet"
-    return {"working": "embedding", "waiting": "waiting for the model", "unavailable": "stopped"}[row["state"]]
+def _row(row: Json) -> Json:
+    states = {
+        "idle": "up to date" if row["total"] else "no text yet",
+        "working": "embedding",
+        "waiting": "waiting for the model",
+        "unavailable": "stopped",
+    }
+    return {
+        "constellation": row["constellation"],
+        "state": states[row["state"]],
+        "texts": f"{row['done']} of {row['total']}",
+        "model": _model(row["active"]),
+        "next_model": _model(row["building"]),
+    }
 
 
 def _model(told: Json | None) -> str:

@@ -13,9 +13,9 @@ import click
 import trio
 
 from pattern_core.errors import InvalidInput
-from pattern_server.cli.client import Api, Json, ServerFailed, path
-from pattern_server.cli.command import ExitCode, connected, constellation_option
-from pattern_server.cli.output import SKIPPED, Output
+from pattern_server.cli.client import Json, ServerFailed
+from pattern_server.cli.command import ExitCode, Home, agent_option, in_constellation
+from pattern_server.cli.output import DONE, SKIPPED, Output, cut, when
 
 BATCH_MESSAGES = 1_000  # sent at once …
 BATCH_CHARS = 4_000_000  # … unless they are longer than this
@@ -31,20 +31,14 @@ def history() -> None:
 
 
 @history.command("show")
-@constellation_option
-@click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
+@agent_option
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest messages.")
-@connected
-async def show(api: Api, output: Output, constellation: str, agent: str, limit: int) -> ExitCode:
+@in_constellation
+async def show(home: Home, output: Output, agent: str, limit: int) -> None:
     """Show the newest messages of an agent, oldest of them first; those that left its prompt too."""
-    rows = await api.pages(path("constellations", constellation, "agents", agent, "messages"), most=limit)
-    rows.reverse()
-    output.data(rows)
-    if not rows:
-        output.say(f"{agent} has said and heard nothing yet: pattern chat -c {constellation} -a {agent}")
-    for message in rows:
-        output.say(said(message))
-    return None
+    rows = (await home.pages("agents", agent, "messages", most=limit))[::-1]
+    empty = f"{agent} has said and heard nothing yet: pattern chat -c {home.name} -a {agent}"
+    output.result(rows, *(map(said, rows) if rows else [empty]))
 
 
 def said(message: Json) -> str:
@@ -53,28 +47,24 @@ def said(message: Json) -> str:
     told = [message["content"] or ""] + [_part(part) for part in parts if part.get("type") in ("tool_call", "image")]
     who = message["role"]
     if who == "tool":
-        who, told = f"tool {message['tool_name']}", [_cut(message["content"] or "")]
+        who, told = f"tool {message['tool_name']}", [cut(message["content"] or "", TOOL_CHARS_MAX)]
     lines = "\n".join(filter(None, told)).splitlines() or ["(nothing)"]
-    return f"{message['created_at'][:16].replace('T', ' ')}  {who}: " + "\n    ".join(lines)
+    return f"{when(message['created_at'])}  {who}: " + "\n    ".join(lines)
 
 
 def _part(part: Json) -> str:
     if part["type"] == "image":
         return f"[an image: {part.get('url') or part.get('digest')}]"
-    return f"· {part['tool']} {_cut(json.dumps(part['arguments'], ensure_ascii=False))}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= TOOL_CHARS_MAX else text[: TOOL_CHARS_MAX - 1] + "…"
+    arguments = json.dumps(part["arguments"], ensure_ascii=False)
+    return f"· {part['tool']} {cut(arguments, TOOL_CHARS_MAX)}"
 
 
 @history.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@constellation_option
-@click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
+@agent_option
 @click.option("--skip", is_flag=True, help="Leave out lines that are no messages, and end with 3.")
-@connected
-async def import_file(api: Api, output: Output, file: Path, constellation: str, agent: str, skip: bool) -> ExitCode:
+@in_constellation
+async def import_file(home: Home, output: Output, file: Path, agent: str, skip: bool) -> ExitCode:
     """Add the past messages of FILE (- is the standard input) to an agent's conversation. No turn runs.
 
     FILE has one JSON object a line: role (user, assistant, system or tool) and content, and if known created_at (such
@@ -86,38 +76,30 @@ async def import_file(api: Api, output: Output, file: Path, constellation: str, 
         raise InvalidInput(f"nothing was imported: {_listed(unreadable)}. --skip leaves such lines out")
     if not messages:
         raise InvalidInput(f"there is no message in {file}")
-    ids = await send(api, output, path("constellations", constellation, "agents", agent, "history"), messages)
-    output.data({"imported": len(ids), "skipped": len(unreadable), "ids": ids})
-    output.say(f"Imported {len(ids)} messages into the conversation of {agent}.")
+    ids = await send(home, output, agent, messages)
+    data = {"imported": len(ids), "skipped": len(unreadable), "ids": ids}
+    output.result(data, f"Imported {len(ids)} messages into the conversation of {agent}.")
     if unreadable:
         output.note(f"Left out: {_listed(unreadable)}.")
-    return SKIPPED if unreadable else None
+    return SKIPPED if unreadable else DONE
 
 
 @history.command("summaries")
-@constellation_option
-@click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
+@agent_option
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
-@connected
-async def summaries(api: Api, output: Output, constellation: str, agent: str, limit: int) -> ExitCode:
+@in_constellation
+async def summaries(home: Home, output: Output, agent: str, limit: int) -> None:
     """What is kept of the messages that left an agent's prompt, newest first. The messages are in search."""
-    rows = await api.pages(path("constellations", constellation, "agents", agent, "summaries"), most=limit)
-    shown = [
-        {
-            **row,
-            "from": row["started_at"][:16].replace("T", " "),
-            "to": row["ended_at"][:16].replace("T", " "),
-            "messages": row["message_count"],
-        }
-        for row in rows
-    ]
-    output.data(rows)
-    if not output.is_json:
-        output.table(SUMMARY_COLUMNS, shown, empty=f"Nothing of the conversation of {agent} was archived yet.")
-    return None
+    rows = await home.pages("agents", agent, "summaries", most=limit)
+    empty = f"Nothing of the conversation of {agent} was archived yet."
+    output.table(SUMMARY_COLUMNS, rows, empty=empty, shown=_summary_row)
 
 
-async def send(api: Api, output: Output, where: str, messages: list[Json]) -> list[str]:
+def _summary_row(row: Json) -> Json:
+    return {**row, "from": when(row["started_at"]), "to": when(row["ended_at"]), "messages": row["message_count"]}
+
+
+async def send(home: Home, output: Output, agent: str, messages: list[Json]) -> list[str]:
     """Send the messages in batches, each under a key made of its words, so that sending them again adds nothing.
 
     Raises:
@@ -130,7 +112,7 @@ async def send(api: Api, output: Output, where: str, messages: list[Json]) -> li
             digest = hashlib.sha256(json.dumps(batch).encode()).hexdigest()[:40]
             key = {"Idempotency-Key": f"import-{number}-{digest}"}
             try:
-                answer = await api.call("POST", where, body={"messages": batch}, headers=key)
+                answer = await home.call("POST", "agents", agent, "history", body={"messages": batch}, headers=key)
             except ServerFailed as error:
                 if error.problem_code != "invalid_input":
                     raise

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 from rich.console import Console
@@ -26,11 +26,27 @@ _PIPE_COLUMNS = 100_000
 _VISIBLE = {code: 0x2400 + code for code in range(32) if code not in (9, 10)} | dict.fromkeys(range(127, 160), 65533)
 
 Advance: TypeAlias = Callable[[], None]
+Row: TypeAlias = Mapping[str, Any]
 
 
 def plain(text: object) -> str:
     """The text without control characters other than tab and line feed, which are shown as signs."""
     return str(text).translate(_VISIBLE)
+
+
+def when(stamp: object) -> str:
+    """A time as tables show it: to the minute, in UTC; empty for none."""
+    return str(stamp or "")[:16].replace("T", " ")
+
+
+def in_line(value: object) -> str:
+    """A text, or JSON, in one line."""
+    return " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
+
+
+def cut(text: str, chars: int) -> str:
+    """At most so many characters of a text; the last one says that there are more."""
+    return text if len(text) <= chars else text[: chars - 1] + "…"
 
 
 class Output:
@@ -59,8 +75,19 @@ class Output:
         if self.is_json:
             self._write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
-    def table(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, empty: str) -> None:
-        """Rows as a table of the given columns, or the sentence `empty`; in JSON mode all of every row."""
+    def result(self, value: object, *lines: str) -> None:
+        """What a command came to: lines for a person, or the value as JSON."""
+        self.data(value)
+        for line in lines:
+            self.say(line)
+
+    def table(
+        self, columns: Sequence[str], rows: Sequence[Row], *, empty: str, shown: Callable[[Any], Row] = dict
+    ) -> None:
+        """Rows as a table of the given columns, or the sentence `empty`; in JSON mode all of every row.
+
+        `shown` makes what a person is shown of a row.
+        """
         if self.is_json:
             self.data([dict(row) for row in rows])
         elif not rows:
@@ -69,7 +96,7 @@ class Output:
             table = Table(box=None, pad_edge=False, header_style="bold")
             for column in columns:
                 table.add_column(column.replace("_", " "), overflow="fold")
-            for row in rows:
+            for row in map(shown, rows):
                 table.add_row(*(Text(_cell(row.get(column))) for column in columns))
             _console(sys.stdout).print(table)
 

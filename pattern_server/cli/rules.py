@@ -12,13 +12,12 @@ from pattern_core.rules.kinds import KINDS
 from pattern_core.rules.rule import fields_of
 from pattern_core.rules.ruleset import OTHER_NAMES, RuleSet
 from pattern_db.columns import Json as Value
-from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, connected, constellation_option
+from pattern_server.cli.agents import note_warnings
+from pattern_server.cli.client import Json, json_or_words
+from pattern_server.cli.command import Home, agent_option, in_constellation
 from pattern_server.cli.output import Output
 
 COLUMNS = ("number", "tool", "type", "rest", "means")
-
-agent_option = click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
 
 
 @click.group()
@@ -27,21 +26,19 @@ def rule() -> None:
 
 
 @rule.command("list")
-@constellation_option
 @agent_option
-@connected
-async def list_all(api: Api, output: Output, constellation: str, agent: str) -> ExitCode:
+@in_constellation
+async def list_all(home: Home, output: Output, agent: str) -> None:
     """List an agent's rules, numbered, with what each one means."""
-    found = await api.get(path("constellations", constellation, "agents", agent))
+    found = await home.get("agents", agent)
     rules = RuleSet.of(found["tool_rules"])
     stored = rules.to_json()
     if output.is_json:
         output.data(stored)
-        return None
-    hint = f"There is no rule: pattern rule add TOOL TYPE -c {constellation} -a {agent}"
+        return
+    hint = f"There is no rule: pattern rule add TOOL TYPE -c {home.name} -a {agent}"
     output.table(COLUMNS, [_row(number, one) for number, one in enumerate(stored, 1)], empty=hint)
-    _warn(output, found)
-    return None
+    note_warnings(output, found)
 
 
 def _row(number: int, stored: Json) -> Json:
@@ -56,20 +53,18 @@ def _row(number: int, stored: Json) -> Json:
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
 @click.option("--priority", type=int, metavar="N", help="0 to 255; the highest is judged first.  [default: 5]")
 @click.option("--message", metavar="TEXT", help="Words of yours that the agent is told with the rule.")
-@constellation_option
 @agent_option
-@connected
+@in_constellation
 async def add(
-    api: Api,
+    home: Home,
     output: Output,
     tool: str,
     type_: str,
     fields: tuple[str, ...],
     priority: int | None,
     message: str | None,
-    constellation: str,
     agent: str,
-) -> ExitCode:
+) -> None:
     """Add a rule about TOOL, a name or a pattern such as 'web_*'.
 
     \b
@@ -91,12 +86,11 @@ async def add(
     def added(found: Json) -> Json:
         return {"tool_rules": RuleSet.of([*RuleSet.of(found["tool_rules"]).to_json(), given]).to_json()}
 
-    changed = await api.change(path("constellations", constellation, "agents", agent), added)
+    changed = await home.api.change(home.at("agents", agent), added)
     rules = RuleSet.of(changed["tool_rules"])
-    output.data(rules.to_json()[-1])
-    output.say(f"Added rule {len(rules.rules)} of {changed['name']}: {RuleSet(rules.rules[-1:]).lines[0]}")
-    _warn(output, changed)
-    return None
+    words = f"Added rule {len(rules.rules)} of {changed['name']}: {RuleSet(rules.rules[-1:]).lines[0]}"
+    output.result(rules.to_json()[-1], words)
+    note_warnings(output, changed)
 
 
 def field_values(kind: str, fields: tuple[str, ...]) -> Json:
@@ -121,18 +115,14 @@ def _value(field: RuleField | None, text: str) -> Value:
         return [part.strip() for part in text.split(",")]
     if field is not None and field.form in ("name", "text"):
         return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return json_or_words(text)
 
 
 @rule.command("remove")
 @click.argument("number", type=click.IntRange(min=1))
-@constellation_option
 @agent_option
-@connected
-async def remove(api: Api, output: Output, number: int, constellation: str, agent: str) -> ExitCode:
+@in_constellation
+async def remove(home: Home, output: Output, number: int, agent: str) -> None:
     """Remove the rule with this NUMBER in `pattern rule list`."""
     meant: list[Json] = []
 
@@ -148,13 +138,6 @@ async def remove(api: Api, output: Output, number: int, constellation: str, agen
         meant[:] = [gone]
         return {"tool_rules": stored or None}
 
-    changed = await api.change(path("constellations", constellation, "agents", agent), without)
+    changed = await home.api.change(home.at("agents", agent), without)
     left = len(RuleSet.of(changed["tool_rules"]).rules)
-    output.data(meant[0])
-    output.say(f"Removed the rule {meant[0]['type']} about {meant[0]['tool']}; {left} left.")
-    return None
-
-
-def _warn(output: Output, agent: Json) -> None:
-    for warning in agent["rule_warnings"]:
-        output.note(f"Note: {warning}.")
+    output.result(meant[0], f"Removed the rule {meant[0]['type']} about {meant[0]['tool']}; {left} left.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, connected, constellation_option
-from pattern_server.cli.output import Output
+from pattern_server.cli.client import Json
+from pattern_server.cli.command import Home, in_constellation
+from pattern_server.cli.output import Output, in_line, when
 
 KINDS = ("message", "block", "archival", "file", "summary")
 LIMIT_MAX = 100
@@ -14,7 +16,6 @@ LIMIT_MAX = 100
 
 @click.command()
 @click.argument("query", nargs=-1, required=True)
-@constellation_option
 @click.option("-a", "--agent", "agents", multiple=True, metavar="NAME", help="Only what this agent knows; repeatable.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this kind; repeatable.")
 @click.option(
@@ -31,53 +32,26 @@ LIMIT_MAX = 100
 @click.option("--by-session", is_flag=True, help="Rank whole conversations, each by its best message.")
 @click.option("-v", "--explain", is_flag=True, help="Say for each hit why it was found.")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=10, show_default=True)
-@connected
+@in_constellation
 async def search(
-    api: Api,
-    output: Output,
-    query: tuple[str, ...],
-    constellation: str,
-    agents: tuple[str, ...],
-    kinds: tuple[str, ...],
-    mode: str | None,
-    since: str | None,
-    until: str | None,
-    tags: tuple[str, ...],
-    workspace: str | None,
-    sessions: tuple[str, ...],
-    superseded: bool,
-    by_session: bool,
-    explain: bool,
-    limit: int,
-) -> ExitCode:
+    home: Home, output: Output, query: tuple[str, ...], superseded: bool, by_session: bool, explain: bool, **given: Any
+) -> None:
     """Find QUERY, best first. "A phrase" in quotes, -word to leave out, word* for what begins so."""
-    asked: Json = {
-        "mode": mode,
-        "agents": list(agents) or None,
-        "kinds": list(kinds) or None,
-        "since": since,
-        "until": until,
-        "tags": list(tags) or None,
-        "workspace": workspace,
-        "sessions": list(sessions) or None,
-        "include_superseded": superseded or None,
-        "group_by": "session" if by_session else None,
-    }
-    body: Json = {"query": " ".join(query), "limit": limit}
-    body |= {name: value for name, value in asked.items() if value is not None}
-    answer = await api.call("POST", path("constellations", constellation, "search"), body=body)
-    output.data(answer)
-    if answer.get("notice") and mode is not None:  # who did not choose a mode need not hear that another one was used
+    body: Json = {"query": " ".join(query), **{name: value for name, value in given.items() if value not in (None, ())}}
+    if superseded:
+        body["include_superseded"] = True
+    if by_session:
+        body["group_by"] = "session"
+    answer = await home.call("POST", "search", body=body)
+    # Who did not choose a mode need not hear that another one was used.
+    if answer.get("notice") and given["mode"] is not None:
         output.note(answer["notice"])
     if output.is_json:
-        return None
-    output.table(_columns(by_session, explain), [_row(hit) for hit in answer["hits"]], empty="Nothing was found.")
-    return None
-
-
-def _columns(by_session: bool, explain: bool) -> tuple[str, ...]:
+        output.data(answer)
+        return
     session = ("session", "hits") if by_session else ()
-    return ("score", "kind", *session, "when", "text", *(("why",) if explain else ()))
+    columns = ("score", "kind", *session, "when", "text", *(("why",) if explain else ()))
+    output.table(columns, answer["hits"], empty="Nothing was found.", shown=_row)
 
 
 def _row(hit: Json) -> Json:
@@ -86,7 +60,7 @@ def _row(hit: Json) -> Json:
         "kind": hit["kind"],
         "session": hit.get("session_id") or "",
         "hits": hit.get("count", 1),
-        "when": str(hit.get("created_at") or "")[:16].replace("T", " "),
-        "text": " ".join(str(hit.get("snippet") or hit["content"]).split()),
+        "when": when(hit.get("created_at")),
+        "text": in_line(hit.get("snippet") or hit["content"]),
         "why": hit["reason"],
     }

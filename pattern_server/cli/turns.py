@@ -1,14 +1,19 @@
-"""`pattern turn …`: what came of a turn, and stopping one."""
+"""`pattern turn …` and `pattern why`: what came of a turn, stopping one, and what its model was shown."""
 
 from __future__ import annotations
 
 import click
 
 from pattern_core.budgets.amounts import dollars
-from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, connected, constellation_option
+from pattern_core.errors import NotFound
+from pattern_server.cli.client import Json
+from pattern_server.cli.command import Home, in_constellation
 from pattern_server.cli.history import said
-from pattern_server.cli.output import Output
+from pattern_server.cli.output import Output, cut, in_line
+
+COLUMNS = ("part", "tokens", "place", "why", "text")
+LEFT_OUT_COLUMNS = ("part", "tokens", "why")
+TEXT_CHARS_MAX = 60  # shown of each part in the table; --json has more
 
 
 @click.group()
@@ -18,14 +23,13 @@ def turn() -> None:
 
 @turn.command("show")
 @click.argument("turn_id", metavar="TURN")
-@constellation_option
-@connected
-async def show(api: Api, output: Output, turn_id: str, constellation: str) -> ExitCode:
+@in_constellation
+async def show(home: Home, output: Output, turn_id: str) -> None:
     """Show a turn: how it stands, what it took, and what was said in it."""
-    found = await api.get(path("constellations", constellation, "turns", turn_id))
+    found = await home.get("turns", turn_id)
     if output.is_json:
         output.data(found)
-        return None
+        return
     error = found["error"]
     output.record(
         {
@@ -42,7 +46,6 @@ async def show(api: Api, output: Output, turn_id: str, constellation: str) -> Ex
     )
     for message in found["messages"]:
         output.say(said(message))
-    return None
 
 
 def _took(usage: Json) -> str:
@@ -54,14 +57,94 @@ def _took(usage: Json) -> str:
 
 @turn.command("cancel")
 @click.argument("turn_id", metavar="TURN")
-@constellation_option
-@connected
-async def cancel(api: Api, output: Output, turn_id: str, constellation: str) -> ExitCode:
+@in_constellation
+async def cancel(home: Home, output: Output, turn_id: str) -> None:
     """Stop a turn. What it said and did stays; questions that it asked people are withdrawn."""
-    told = await api.call("POST", path("constellations", constellation, "turns", turn_id, "cancel"))
-    output.data(told)
-    if told["cancelled"]:
-        output.say(f"Stopped {turn_id}.")
-    else:
-        output.say(f"Nothing to stop: {turn_id} had ended already ({told['status']}).")
-    return None
+    told = await home.call("POST", "turns", turn_id, "cancel")
+    ended = f"Nothing to stop: {turn_id} had ended already ({told['status']})."
+    output.result(told, f"Stopped {turn_id}." if told["cancelled"] else ended)
+
+
+@click.command()
+@click.argument("turn_id", metavar="[TURN]", required=False)
+@click.option("-a", "--agent", metavar="NAME", help="Without TURN: the newest turn of this agent.")
+@in_constellation
+async def why(home: Home, output: Output, turn_id: str | None, agent: str | None) -> None:
+    """Show what the model was shown in each step of TURN (its id; without one, of the newest turn), and why.
+
+    Parts come in the order of the prompt; what was left out for lack of room follows with the reason. Numbers of
+    tokens are estimates where the vendor counted none. `pattern usage --by turn` and the events tell the ids of turns.
+    """
+    if turn_id is None:
+        turn_id = await _newest(home, agent)
+        output.say(f"The newest turn, {turn_id}:")
+    found = await home.get("turns", turn_id, "prompt")
+    if output.is_json:
+        output.data(found)
+        return
+    if not found["steps"]:
+        output.say("The turn has not asked a model yet.")
+    for before, step in zip([None, *found["steps"]], found["steps"], strict=False):
+        _show_step(output, step, before)
+
+
+async def _newest(home: Home, agent: str | None) -> str:
+    """The newest turn that asked a model.
+
+    Raises:
+        NotFound: there is none yet.
+    """
+    found = (await home.get("usage", by="turn", limit=1, agent=agent))["items"]
+    if not found:
+        raise NotFound(f"no model was asked yet: pattern chat -c {home.name}{f' -a {agent}' if agent else ''}")
+    return str(found[0]["key"])
+
+
+def _show_step(output: Output, step: Json, before: Json | None) -> None:
+    output.heading(headline(step))
+    if not step["is_known"]:
+        output.say("What it was shown was not noted: the step is from before that was done.")
+        return
+    output.say(f"  {conversation(step)}")
+    for note in step["notes"]:
+        output.say(f"  Note: {note}.")
+    if before is not None and all(before[name] == step[name] for name in ("parts", "left_out")):
+        output.say("  The other parts are those of the step before.")
+        output.say()
+        return
+    output.table(COLUMNS, step["parts"], empty="  Nothing beside the conversation.", shown=part_row)
+    if step["left_out"]:
+        output.say("Left out:")
+        output.table(LEFT_OUT_COLUMNS, step["left_out"], empty="", shown=part_row)
+    output.say()
+
+
+def headline(step: Json) -> str:
+    """One line about a step: its number, model, tokens and window."""
+    attempt = f", attempt {step['attempt']}" if step["attempt"] > 1 else ""
+    counted = "estimated" if step["is_estimate"] else "as the vendor counted"
+    cached = f", {step['cached_tokens']:,} of them cached" if step["cached_tokens"] else ""
+    window = f" of a window of {step['window']:,}" if step["window"] else ""
+    asked = f"Step {step['step']}{attempt} ({step['status']}): {step['provider']}/{step['model']}"
+    return f"{asked}, {step['tokens']:,} tokens{window}, {counted}{cached}"
+
+
+def conversation(step: Json) -> str:
+    """The conversation and the tools that a step showed, in one line."""
+    shown, tools = step["history"], step["tools"]
+    messages = f"{shown['count']} messages of the conversation (about {shown['tokens']:,} tokens)"
+    offered = f"{tools['count']} tools (about {tools['tokens']:,})" if tools["count"] else "no tools"
+    return f"{messages}; {offered}."
+
+
+def part_row(part: Json) -> Json:
+    """A part as a line of the table."""
+    version = f" v{part['version']}" if part["version"] is not None else ""
+    text = cut(in_line(part["text"] or ""), TEXT_CHARS_MAX)
+    return {
+        "part": f"{part['kind']} {in_line(part['name'] or '')}{version}".strip(),
+        "tokens": part["tokens"] or None,
+        "place": part["place"],
+        "why": part["reason"],
+        "text": text or (f"({part['note']})" if part["note"] else None),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any
 
@@ -24,28 +25,17 @@ from pattern_server.http.routing import ApiRoute, ServerState
 # The whole API: one module per resource, each with its `router`.
 RESOURCES = (
     "pattern_server.http.routes.constellations",
-    "pattern_server.http.routes.halts",
     "pattern_server.http.routes.agents",
-    "pattern_server.http.routes.models",
     "pattern_server.http.routes.messages",
-    "pattern_server.http.routes.images",
     "pattern_server.http.routes.turns",
-    "pattern_server.http.routes.prompts",
     "pattern_server.http.routes.memory",
-    "pattern_server.http.routes.memory_history",
-    "pattern_server.http.routes.memory_sharing",
     "pattern_server.http.routes.folders",
     "pattern_server.http.routes.mcp",
     "pattern_server.http.routes.approvals",
-    "pattern_server.http.routes.consent_grants",
     "pattern_server.http.routes.archival",
-    "pattern_server.http.routes.history",
-    "pattern_server.http.routes.summaries",
     "pattern_server.http.routes.search",
     "pattern_server.http.routes.embeddings",
     "pattern_server.http.routes.usage",
-    "pattern_server.http.routes.budgets",
-    "pattern_server.http.routes.backup",
 )
 
 
@@ -88,10 +78,10 @@ def build_app(server: ServerState) -> Application:
         redirect_slashes=False,
         openapi_url=None,  # routes/health.py has it, so that making it delays nobody
         exception_handlers={
-            RequestValidationError: _on_validation,
-            HTTPException: _on_framework,
-            PatternError: _on_error,
-            DatabaseError: _on_error,
+            RequestValidationError: _handler(of_validation),
+            HTTPException: _handler(of_framework),
+            PatternError: _handler(of_error),
+            DatabaseError: _handler(of_error),
         },
     )
     app.state.server = server
@@ -105,13 +95,8 @@ def api_routes() -> list[ApiRoute]:
     return [route for name in RESOURCES for route in import_module(name).router.routes]
 
 
-async def _on_validation(_request: Request, error: Any) -> Response:
-    return of_validation(error)
+def _handler(answer: Callable[[Any], Response]) -> Callable[[Request, Any], Awaitable[Response]]:
+    async def handle(_request: Request, error: Any) -> Response:
+        return answer(error)
 
-
-async def _on_framework(_request: Request, error: Any) -> Response:
-    return of_framework(error)
-
-
-async def _on_error(_request: Request, error: Any) -> Response:
-    return of_error(error)
+    return handle

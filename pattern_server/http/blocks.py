@@ -1,4 +1,4 @@
-"""Blocks between the API's JSON and the core: which one a path means, what is asked for, what is told."""
+"""Blocks between the API's JSON and the core: what clients send about them, which one a path means, what they get."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Response
+from pydantic import Field
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, NotFound
@@ -15,22 +16,78 @@ from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import SetText, SetValue
 from pattern_core.memory.schema import parse_schema
 from pattern_core.memory.templates import from_template
-from pattern_server.http.bodies import BlockAsked, BlockPatched, BlockPut
+from pattern_db.enums import BlockType, Permission
+from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of
+from pattern_server.http.routing import owner_of
 
 _SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned")
+
+BLOCK = answer_of(
+    BlockView,
+    "id agent_id label description block_type permission via pinned char_limit content value shape version damaged"
+    " created_at updated_at",
+    value=Any,
+    shape=Annotated[Any, Field(alias="schema")],
+    damaged=str | None,
+)
+
+
+class _SettingsRequest(RequestModel):
+    shape: Any = Field(default=None, alias="schema")
+    description: str | None = None
+    block_type: Annotated[BlockType, BY_VALUE] | None = None
+    permission: Annotated[Permission, BY_VALUE] | None = None
+    char_limit: int | None = None
+    pinned: bool | None = None
+
+
+class BlockPatchRequest(_SettingsRequest):
+    """Settings of a block to change."""
+
+    label: str | None = None
+
+
+class BlockPutRequest(_SettingsRequest):
+    """The whole content of a block, and settings to set with it; those that are left out stay (or are the defaults).
+
+    `content` is text (for other shapes the JSON that an editor shows), `value` JSON. `base_version`: the content was
+    made from that version, and what others changed since is merged with it. `template` names a ready-made block; what
+    is given besides it goes before. `schema` is `"Text"`, `{"Map": {…}}` …
+    """
+
+    content: str | None = None
+    value: Any = None
+    template: str | None = None
+    base_version: int | None = None
+
+
+class BlockRequest(_SettingsRequest):
+    """A memory block to make together with its agent, as `PUT …/memory/{label}`; `char_limit` 0 is the default."""
+
+    label: str
+    content: str = ""
+    value: Any = None
+    template: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Which block of which agent: as ids or names, and a label."""
+    """Which block of which agent: the agent's id or name, and a label."""
 
-    c: str
     a: str
     label: str
 
+    async def view(self, constellation: Constellation) -> BlockView:
+        """The block.
 
-async def _place_of(c: str, a: str, label: str) -> BlockPlace:
-    return BlockPlace(c, a, label)
+        Raises:
+            NotFound: there is no such agent or block.
+        """
+        return await constellation.memory.view(await owner_of(constellation, self.a), self.label)
+
+
+async def _place_of(a: str, label: str) -> BlockPlace:
+    return BlockPlace(a, label)
 
 
 At = Annotated[BlockPlace, Depends(_place_of)]
@@ -45,7 +102,7 @@ async def find(constellation: Constellation, owner: str, label: str) -> BlockVie
 
 
 async def told(constellation: Constellation, view: BlockView) -> dict[str, Any]:
-    """The block as `BlockTold` has it. One that cannot be opened still tells its stored text, and why."""
+    """The block as `BLOCK` has it. One that cannot be opened still tells its stored text, and why."""
     value, damaged = None, None
     try:
         await constellation.memory.blocks.check(view.id, view.label, view.version)
@@ -61,7 +118,7 @@ def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
     return block
 
 
-def new_block(asked: BlockAsked | BlockPut, label: str) -> NewBlock:
+def new_block(asked: BlockRequest | BlockPutRequest, label: str) -> NewBlock:
     """The block to make: the template's, if one is named, with what else is asked for in its place.
 
     Raises:
@@ -78,7 +135,7 @@ def new_block(asked: BlockAsked | BlockPut, label: str) -> NewBlock:
     return replace(start, **given)
 
 
-def settings_of(asked: BlockPut | BlockPatched, found: BlockView) -> BlockSettings | None:
+def settings_of(asked: BlockPutRequest | BlockPatchRequest, found: BlockView) -> BlockSettings | None:
     """What of the settings is asked to be other than it is; None if nothing is.
 
     Raises:
@@ -96,7 +153,7 @@ def settings_of(asked: BlockPut | BlockPatched, found: BlockView) -> BlockSettin
     return BlockSettings(**given) if given else None
 
 
-def content_edit(asked: BlockPut) -> SetText | SetValue | None:
+def content_edit(asked: BlockPutRequest) -> SetText | SetValue | None:
     """What is asked to stand in the block; None if that is left to a template or a new schema.
 
     Raises:

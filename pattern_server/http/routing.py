@@ -1,7 +1,7 @@
 """What every route is made of: the parts of the server, the caller with the scope that is demanded, and strict JSON.
 
-A route says in its signature what its caller must be allowed (`caller: MayRead`); one of the API that does not is an
-error where it is written.
+A route says in its signature what its caller must be allowed (`home: ToRead` below `/constellations/{c}`,
+`caller: MayRead` elsewhere); one of the API that does not is an error where it is written.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from fastapi.routing import APIRoute
 from pattern_core.errors import PermissionDenied
 from pattern_core.runtime import Runtime
 from pattern_db.columns import check_depth
+from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
 from pattern_server.config import Config
 from pattern_server.constellations import Constellations
@@ -51,14 +53,27 @@ async def _server(request: Request) -> ServerState:
     return state
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The constellation of a route's path (`c`: its id or name), for a caller who may do there what the route does."""
+
+    server: ServerState
+    caller: Principal
+    c: str
+
+    def use(self) -> AbstractAsyncContextManager[Constellation]:
+        """The constellation, awake within the block; raises as `Constellations.use`."""
+        return self.server.constellations.use(self.caller, self.c)
+
+
 class Demand:
     """A route's demand for a caller with one scope."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
-    async def __call__(self, request: Request) -> Principal:
-        """The caller.
+    def caller(self, request: Request) -> Principal:
+        """Return the caller.
 
         Raises:
             PermissionDenied: the token has not the scope, or an administrator's scope without an administrator.
@@ -74,11 +89,38 @@ class Demand:
         return caller
 
 
+class CallerDemand(Demand):
+    """A demand of a route that is about no constellation, or about all."""
+
+    async def __call__(self, request: Request) -> Principal:
+        """Return the caller. Called by the framework."""
+        return self.caller(request)
+
+
+class AccessDemand(Demand):
+    """A demand of a route below `/constellations/{c}`."""
+
+    async def __call__(self, request: Request, c: str) -> Access:
+        """Return the caller's access to the constellation. Called by the framework."""
+        return Access(request.app.state.server, self.caller(request), c)
+
+
 Server = Annotated[ServerState, Depends(_server)]
-MayRead = Annotated[Principal, Depends(Demand("read"))]
-MayChat = Annotated[Principal, Depends(Demand("chat"))]
-MayWrite = Annotated[Principal, Depends(Demand("write"))]
-MayAdminister = Annotated[Principal, Depends(Demand("admin"))]
+MayRead = Annotated[Principal, Depends(CallerDemand("read"))]
+MayWrite = Annotated[Principal, Depends(CallerDemand("write"))]
+MayAdminister = Annotated[Principal, Depends(CallerDemand("admin"))]
+ToRead = Annotated[Access, Depends(AccessDemand("read"))]
+ToChat = Annotated[Access, Depends(AccessDemand("chat"))]
+ToWrite = Annotated[Access, Depends(AccessDemand("write"))]
+
+
+async def owner_of(constellation: Constellation, a: str) -> str:
+    """The owner in the place of `{a}` in a path: an agent's id, or `_constellation_` for all agents together.
+
+    Raises:
+        NotFound: there is no such agent.
+    """
+    return CONSTELLATION_OWNER if a == CONSTELLATION_OWNER else (await constellation.roster.get(a)).id
 
 
 class StrictRequest(Request):
@@ -115,7 +157,11 @@ class ApiRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
-        demands = [each.call.scope for each in self.dependant.dependencies if isinstance(each.call, Demand)]
+        demands = [
+            each.call.scope
+            for each in self.dependant.dependencies
+            if isinstance(each.call, CallerDemand | AccessDemand)
+        ]
         if not demands:
             raise AssertionError(f"{path} demands no scope; give it a parameter such as `caller: MayRead`")
         self.scope: Scope = demands[0]

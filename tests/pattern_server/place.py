@@ -14,11 +14,10 @@ import httpx2
 import trio
 
 from pattern_core.models.model import Provider
-from pattern_server import logs
 from pattern_server.config import Config, load
 from pattern_server.http.app import build_app
 from pattern_server.listener import listen
-from pattern_server.serve import Assembled, assembled
+from pattern_server.serve import Assembled, assembled, configure_logs
 
 API = "/api/v1"
 DETERMINISTIC = {"provider": "deterministic"}  # no model is loaded for a test
@@ -104,7 +103,7 @@ def config_for(folder: Path, **flags: Any) -> Config:
 @asynccontextmanager
 async def serving(config: Config, providers: Mapping[str, Provider] | None = None) -> AsyncIterator[Place]:
     """A server within the block."""
-    logs.configure("warning", "json")
+    configure_logs("warning", "json")
     async with assembled(config, providers or {}) as parts, AsyncExitStack() as stack, trio.open_nursery() as nursery:
         await parts.state.accounts.bootstrap()
         stop = trio.Event()

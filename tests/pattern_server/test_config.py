@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from pattern_core.embeddings.settings import EmbedderSettings
-from pattern_core.models.providers.settings import Secret
-from pattern_server.config import ConfigError, embedder_settings, load, shell_settings, unknown_variables
+from pattern_server.config import ConfigError, load, unknown_variables
 
-_OURS = ("PATTERN_", "ANTHROPIC_", "OPENAI_", "GEMINI_")
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No configuration of the machine reaches these tests."""
-    for name in list(os.environ):
-        if name.startswith(_OURS):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def write(text: str, name: str = "pattern.toml") -> Path:
@@ -146,45 +134,6 @@ def test_unknown_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unknown_variables() == ["PATTERN_PROT"]
 
 
-def test_embeddings_are_local_unless_configured() -> None:
-    assert embedder_settings(load()) == EmbedderSettings()
-    write(
-        '[embeddings]\nmodel = "BAAI/bge-m3"\nruntime = "sentence-transformers"\nallow_download = true\n'
-        'query_prefix = ""'
-    )
-    settings = embedder_settings(load())
-    assert (settings.model, settings.runtime, settings.allow_download) == ("BAAI/bge-m3", "sentence-transformers", True)
-    assert (settings.query_prefix, settings.passage_prefix) == ("", None)
-
-
-def test_embeddings_take_key_and_address_of_the_provider_that_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "k1")
-    monkeypatch.setenv("OPENAI_API_KEY", "k2")
-    write(
-        '[providers.mine]\nkind = "openai"\nbase_url = "http://mine/v1"\napi_key_env = "MY_KEY"\n'
-        '[embeddings]\nprovider = "mine"\nmodel = "m"\n'
-    )
-    settings = embedder_settings(load())
-    assert (settings.provider, settings.base_url, settings.model) == ("openai", "http://mine/v1", "m")
-    assert settings.api_key is not None and settings.api_key.reveal() == "k1"
-    write('[embeddings]\nprovider = "openai"')
-    assert embedder_settings(load()).api_key == Secret("k2")
-    write('[embeddings]\nprovider = "openai"\napi_key_env = "MY_KEY"\nbase_url = "http://other"')
-    settings = embedder_settings(load())
-    assert (settings.api_key, settings.base_url) == (Secret("k1"), "http://other")
-    assert "k1" not in repr(load())
-
-
-def test_the_model_before_can_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "k1")
-    write('[embeddings.former]\nprovider = "compatible"\nmodel = "m"\nbase_url = "http://old"\napi_key_env = "MY_KEY"')
-    config = load()
-    settings = embedder_settings(config, config.embeddings.former)
-    assert (settings.provider, settings.model, settings.base_url) == ("compatible", "m", "http://old")
-    assert settings.api_key == Secret("k1")
-    assert embedder_settings(config) == EmbedderSettings()
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -201,15 +150,3 @@ def test_embeddings_that_do_not_fit(text: str, words: str) -> None:
     write(f"[embeddings]\n{text}")
     with pytest.raises(ConfigError, match=words):
         load()
-
-
-def test_the_shell_runs_nothing_until_it_has_a_directory(tmp_path: Path) -> None:
-    assert shell_settings(load()) is None
-    config = load(data_dir=tmp_path / "data", shell={"roots": [tmp_path], "allow": ["make"], "memory_mb": 100})
-    settings = shell_settings(config)
-    assert settings is not None
-    assert (settings.roots, settings.kept_out) == ((tmp_path,), (tmp_path / "data",))
-    assert (settings.allow, settings.memory_bytes) == (("make",), 100 * 1024 * 1024)
-    assert (settings.network, settings.require_sandbox) == (False, True)
-    with pytest.raises(ConfigError, match="whole path"):
-        load(shell={"roots": ["work"]})

@@ -1,12 +1,14 @@
-"""The whole server: how it starts, what it leaves on the disk, how it stops, and that it goes on afterwards."""
+"""The whole server: started, stopped, killed and started again; and its log."""
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,7 @@ from pattern_db.connection import open_connection
 from pattern_db.errors import OwnedElsewhere, SchemaOutdated
 from pattern_server.config import Config
 from pattern_server.listener import ListenFailed
-from pattern_server.serve import Ready, open_app, serve
+from pattern_server.serve import Ready, configure_logs, open_app, serve
 from tests.pattern_server.place import API, client_of, config_for
 
 OTHER = {"model_provider": "google", "model_name": "g"}
@@ -301,3 +303,52 @@ async def test_a_killed_server_leaves_nothing_in_the_way(alone: Path) -> None:
             with trio.fail_after(60):
                 while (await client.get(turn)).json()["status"] != "completed":
                     await trio.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Other tests find the handlers that they had."""
+    root = logging.getLogger()
+    before = (root.handlers, root.level)
+    yield
+    root.handlers, level = before
+    root.setLevel(level)
+
+
+def fail() -> None:
+    hidden = "the key sk-123"  # noqa: F841  # a local that a traceback must not show
+    raise ValueError("it broke")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_tracebacks_show_no_values(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", form)  # type: ignore[arg-type]  # the parametrised literal
+    try:
+        fail()
+    except ValueError as error:
+        logging.getLogger("pattern.ours").error("bug", {"place": "here"}, exc_info=error)
+        logging.getLogger("theirs").exception("bug of a library")
+    written = capsys.readouterr().err
+    assert written.count("it broke") >= 2
+    assert "here" in written
+    assert "sk-123" not in written.replace('hidden = "the key sk-123"', "")
+
+
+def test_lines_are_json_and_filtered(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("warning", "json")
+    logging.getLogger("pattern.ours").info("unheard")
+    logging.getLogger("pattern.ours").warning("heard", {"number": 3})
+    logging.getLogger("theirs").warning("also %s", "heard")
+    ours, theirs = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (ours["event"], ours["number"], ours["level"]) == ("heard", 3, "warning")
+    assert ours["time"].endswith("Z")
+    assert (theirs["event"], theirs["logger"]) == ("also heard", "theirs")
+
+
+def test_a_standard_error_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure_logs("info", "json")
+    broken = io.StringIO()
+    broken.close()
+    monkeypatch.setattr(sys, "stderr", broken)
+    logging.getLogger("pattern.ours").error("unheard")
+    logging.getLogger("theirs").error("unheard")

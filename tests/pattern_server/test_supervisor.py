@@ -12,7 +12,7 @@ import trio.testing
 
 from pattern_core.errors import Unavailable
 from pattern_db.errors import DiskFull, SchemaOutdated
-from pattern_server.config import SupervisorConfig
+from pattern_server.sections import SupervisorConfig
 from pattern_server.supervisor import Supervisor
 
 

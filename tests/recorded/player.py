@@ -28,8 +28,8 @@ import trio
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply
 from pattern_core.testing import Paced, ScriptedProvider, StoppedClock, calls, says, together
-from pattern_server import logs
 from pattern_server.cli import run
+from pattern_server.serve import configure_logs
 from tests.pattern_core.mcp_servers.rig import PROGRAM
 from tests.pattern_server.place import Place, client_of, config_for, serving
 from tests.recorded.script import BAR, Step, barred, filled, found
@@ -198,7 +198,7 @@ async def playing(folder: Path) -> AsyncIterator[Player]:
             patch.setattr(constant, 0.0)
         settings = {**SETTINGS, "mcp": _mcp_servers(folder)}
         async with serving(config_for(folder, **settings), {"scripted": provider}) as place:
-            logs.configure("error", "json")  # the MCP server that does not start is no news
+            configure_logs("error", "json")  # the MCP server that does not start is no news
             about = {"pid": os.getpid(), "url": place.url, "started_at": "", "token": place.parts.local_token}
             (folder / "data" / "server.json").write_text(json.dumps(about), encoding="utf-8")
             yield Player(place, folder, clock, models)

@@ -1,17 +1,26 @@
-"""A block's content as the text of a file, and back.
+"""A block as a file: its content as text and back, and names of files for labels and agents.
 
 Text blocks are Markdown, structured ones JSON as a person would indent it, logs one JSON document a line. Two file
 contents that mean the same (another indentation, a newline that an editor added) read as the same text.
+
+Any name fits any file system, and nothing is lost: what may not stand in a file's name somewhere is written `%41`, as
+in URLs; `%` itself stands in no label. Source: the Windows rules for file names (reserved characters and device
+names), which are the strictest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
+from urllib.parse import quote, unquote
 
 from pattern_core.memory.merging import merge_texts, merge_values
+from pattern_server.cli.memory_edits import schema_name
 
 FILE_BYTES_MAX = 8 * 1024 * 1024  # twice what the largest block may need in UTF-8
 _BOM = "\ufeff"
@@ -31,9 +40,7 @@ class Unreadable(ValueError):
 
 def form_of(block: Mapping[str, Any]) -> Form:
     """The form of a block as the API shows it: by its schema, `"Text"` or an object with one key such as `Map`."""
-    schema = block.get("schema") or "Text"
-    name = schema if isinstance(schema, str) else next(iter(schema), "Text")
-    return {"Text": Form.TEXT, "Log": Form.LOG}.get(name, Form.VALUE)
+    return {"Text": Form.TEXT, "Log": Form.LOG}.get(schema_name(dict(block)), Form.VALUE)
 
 
 def text_of(block: Mapping[str, Any]) -> str:
@@ -103,3 +110,68 @@ def merged(form: Form, base: str, mine: str, theirs: str) -> str:
     if form is Form.TEXT:
         return merge_texts(base, mine, theirs)
     return dumped(merge_values(*(json.loads(text) for text in (base, mine, theirs))))
+
+
+NAME_BYTES_MAX = 180  # of 255 that file systems take: endings such as `.md.error.txt` must fit behind it
+_DIGEST_CHARS = 12
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f"*/:<>?\\|%~]')
+_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+
+
+def file_name(name: str) -> str:
+    """The name as a file system takes it, without an ending; `plain_name` gives it back.
+
+    One that is too long is cut and ends with `~` and a digest: that one can only be recognised, not read.
+    """
+    return _fitted(name, "".join(_written(char) for char in name))
+
+
+def _fitted(name: str, written: str) -> str:
+    if written.startswith((".", " ", "#")) or _DEVICES.fullmatch(written):
+        written = _escaped(written[0]) + written[1:]
+    if written.endswith((".", " ")):
+        written = written[:-1] + _escaped(written[-1])
+    if len(written.encode()) <= NAME_BYTES_MAX:
+        return written
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_CHARS]
+    start = written.encode()[: NAME_BYTES_MAX - _DIGEST_CHARS - 1].decode("utf-8", "ignore")
+    return f"{re.sub('%[0-9A-F]?$', '', start)}~{digest}"
+
+
+def plain_name(written: str) -> str | None:
+    """The name that `file_name` wrote; None if it was cut, or was never written by it."""
+    if "~" in written:
+        return None
+    try:
+        name = unquote(unicodedata.normalize("NFC", written), errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return name or None
+
+
+def distinct_names(names: Iterable[str], taken: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A file name for each name, no two the same where upper and lower case are: `Human` beside `human` is `%48uman`.
+
+    `taken` says what names have already; they keep it.
+    """
+    found = dict(taken or {})
+    used = {written.casefold() for written in found.values()}
+    for name in sorted(set(names) - set(found)):
+        written = file_name(name)
+        if written.casefold() in used:
+            written = _fitted(name, "".join(_escaped(char) if char.isupper() else _written(char) for char in name))
+        if written.casefold() in used:
+            written = _fitted(name, "".join(_escaped(char) for char in name))
+        used.add(written.casefold())
+        found[name] = written
+    return found
+
+
+def _written(char: str) -> str:
+    # What another system would store in another form (decomposed accents, say) is written out as well.
+    return _escaped(char) if _UNSAFE.match(char) or unicodedata.normalize("NFC", char) != char else char
+
+
+def _escaped(char: str) -> str:
+    encoded = quote(char, safe="")
+    return encoded if encoded != char else f"%{ord(char):02X}"

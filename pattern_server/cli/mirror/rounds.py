@@ -1,14 +1,24 @@
-"""One look at both sides, and the steps that bring them together."""
+"""A mirrored folder from its opening to its closing: looks at both sides, and the steps that bring them together.
+
+What the mirror does is told once, to whoever started it, and beside the file that it is about.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import trio
+
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.memory.block import check_label
+from pattern_db.errors import OwnedElsewhere
+from pattern_db.ownership import DataDirLock
 from pattern_server.cli.client import ServerFailed
-from pattern_server.cli.mirror.content import like, merged
-from pattern_server.cli.mirror.disk import Disk, form_at
-from pattern_server.cli.mirror.names import distinct_names, file_name
+from pattern_server.cli.mirror.content import Form, distinct_names, file_name, like, merged, plain_name
+from pattern_server.cli.mirror.disk import OWN, Disk, Signature, States, claim, form_at
 from pattern_server.cli.mirror.plan import (
     Action,
     Do,
@@ -16,13 +26,102 @@ from pattern_server.cli.mirror.plan import (
     Local,
     Sent,
     decide,
+    is_doubtful,
     recognised,
     resolved,
     settled,
 )
 from pattern_server.cli.mirror.remote import Block, Memory, Owner
-from pattern_server.cli.mirror.report import Looks, Report
-from pattern_server.cli.mirror.states import States
+
+SETTLE_S = 0.4  # an editor that saves in several strokes is through by then
+DOUBTFUL_SETTLE_S = 2.0  # for a file that is missing, empty or far shorter: it may be in the middle of being saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorEvent:
+    """Something that the mirror did, or refused: `path` is relative to the folder, `note` words for a person."""
+
+    path: str
+    did: Do
+    note: str = ""
+    version: int | None = None
+    is_skipped: bool = False
+
+
+Tell = Callable[[MirrorEvent], None]
+
+
+class MirrorReport:
+    """The events of a mirror, and the files that were refused as they are.
+
+    Raises (all methods):
+        OSError: a reason could not be written beside its file.
+    """
+
+    def __init__(self, disk: Disk, tell: Tell, *, is_dry: bool) -> None:
+        self._disk = disk
+        self._tell = tell
+        self._is_dry = is_dry
+        self._refused: dict[str, tuple[Local, int, str]] = {}
+        self.skipped: set[str] = set()  # in this round
+
+    def done(self, path: str, did: Do, note: str = "", version: int | None = None) -> None:
+        """Tell a step that was taken."""
+        if did not in (Do.NOTHING, Do.FORGET, Do.ASK) and (did is not Do.REMEMBER or note):
+            self._tell(MirrorEvent(path=path, did=did, note=note, version=version))
+
+    def forgotten(self, name: str) -> None:
+        """Tell that a state could not be read; the block's past is asked instead."""
+        self._tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made anew"))
+
+    def skip(self, path: str, did: Do, note: str) -> None:
+        """Tell a step that leaves something for a person to do."""
+        self.skipped.add(path)
+        self._tell(MirrorEvent(path=path, did=did, note=note, is_skipped=True))
+
+    def refuse(self, path: str, local: Local, note: str, *, version: int = 0) -> None:
+        """Leave a file as it is and say why, once for each content of it and version of its block."""
+        self.skipped.add(path)
+        before, self._refused[path] = self._refused.get(path), (local, version, note)
+        if before == (local, version, note):
+            return
+        if not self._is_dry:
+            self._disk.explain(path, note)
+        self.skip(path, Do.REFUSE, note)
+
+    def has_refused(self, path: str, local: Local, *, version: int = 0) -> bool:
+        """Whether just this was refused already: asking again would only bring the same answer."""
+        if self._refused.get(path, (None, 0))[:2] != (local, version):
+            return False
+        self.skipped.add(path)
+        return True
+
+    def accept(self, path: str) -> None:
+        """A file is as it should be: no reason stands beside it any more."""
+        self._refused.pop(path, None)
+        if not self._is_dry:
+            self._disk.explain(path, None)
+
+
+class Looks:
+    """When each file was last seen to change, so that one is taken only when whoever saves it is through."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._seen: dict[str, tuple[Signature | None, float]] = {}
+        self.is_unsettled = False  # in this round: some file was not at rest, and is to be looked at again
+
+    def is_at_rest(self, path: str, known: Known | None, local: Local) -> bool:
+        """Whether the file has been the same for a moment."""
+        wanted = DOUBTFUL_SETTLE_S if is_doubtful(known, local) else SETTLE_S
+        signature, now = self._disk.signature(path), trio.current_time()
+        if path not in self._seen or self._seen[path][0] != signature:
+            self._seen[path] = (signature, now)
+        if now - self._seen[path][1] < wanted:
+            self.is_unsettled = True
+            return False
+        return True
+
 
 STEPS_MAX = 8  # steps taken for one block in one round; one that changes all the time waits for the next
 VANISHED_MIN = 2  # so many files of a folder gone at once, and none left, are a folder that is gone, not a wish
@@ -37,41 +136,55 @@ class Rules:
     is_dry: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What the steps of a mirror work with."""
-
-    memory: Memory
-    disk: Disk
-    states: States
-    report: Report
-    looks: Looks
-    rules: Rules
-
-
 def is_passing(error: ServerFailed) -> bool:
     """Whether the refusal is not about what was asked: the server is in trouble, or does not know us just now."""
     return error.status >= 500 or error.status in (401, 403, 408, 429)
 
 
-class Blocks:
-    """Keeps the files of blocks, and the blocks of files that it knows, the same.
+def _is_untouched(known: Known | None, local: Local) -> bool:
+    """Whether the file is as it was when both sides were last the same, so that nobody can be saving it."""
+    if known is None:
+        return local.text is None and local.problem is None
+    return known.sent is not None or (local.text is not None and like(local.text, known.text) == known.text)
 
-    Raises (all methods):
-        ServerFailed: the server refused what any client may ask.
-        ServerUnreachable: it did not answer; the next round goes on where this one stopped.
-        OSError: the disk failed.
-    """
 
-    def __init__(self, desk: Desk) -> None:
-        self._memory = desk.memory
-        self._disk = desk.disk
-        self._states = desk.states
-        self._report = desk.report
-        self._looks = desk.looks
-        self._rules = desk.rules
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOutcome:
+    """What a round came to: the paths that wait for a person, and whether to look again in a moment."""
 
-    async def look(self, owners: Sequence[Owner]) -> set[str]:
+    skipped: Sequence[str]
+    is_unsettled: bool
+
+
+class Mirror:
+    """One folder that is kept the same as blocks; each round may go through another connection."""
+
+    def __init__(self, root: Path, rules: Rules, tell: Tell) -> None:
+        self._memory: Memory
+        self._disk = Disk(root)
+        self._rules = rules
+        self._report = MirrorReport(self._disk, tell, is_dry=rules.is_dry)
+        self._looks = Looks(self._disk)
+        self._states = States(root / OWN / "blocks", is_dry=rules.is_dry)
+        for name in self._states.unreadable:
+            self._report.forgotten(name)
+
+    async def round(self, memory: Memory, names: Sequence[str]) -> RoundOutcome:
+        """Look at both sides once and bring them together, for the agents with these names, or for all.
+
+        Raises:
+            ServerFailed: the server refused what any client may ask, or knows no such agent.
+            ServerUnreachable: it did not answer; the next round goes on where this one stopped.
+            OSError: the disk failed.
+        """
+        self._memory = memory
+        self._report.skipped.clear()
+        self._looks.is_unsettled = False
+        owners = await memory.owners(names)
+        await self._take_new_files(owners, await self._look(owners))
+        return RoundOutcome(skipped=sorted(self._report.skipped), is_unsettled=self._looks.is_unsettled)
+
+    async def _look(self, owners: Sequence[Owner]) -> set[str]:
         """Look at every block of these owners once; the paths where their files belong."""
         blocks = {block.id: block for owner in owners for block in await self._memory.blocks(owner)}
         vanished = self._vanished_folders()
@@ -260,9 +373,77 @@ class Blocks:
         self._states.put(replace(known, path=path))
         self._report.done(path, Do.REMEMBER, f"was {known.path}")
 
+    async def _take_new_files(self, owners: Sequence[Owner], taken: set[str]) -> None:
+        """Make blocks of the Markdown files in these owners' folders whose paths are not `taken`.
 
-def _is_untouched(known: Known | None, local: Local) -> bool:
-    """Whether the file is as it was when both sides were last the same, so that nobody can be saving it."""
-    if known is None:
-        return local.text is None and local.problem is None
-    return known.sent is not None or (local.text is not None and like(local.text, known.text) == known.text)
+        Raises:
+            ServerFailed: the server refused what any client may ask.
+            ServerUnreachable: it did not answer; whatever was made is recognised in the next round.
+            OSError: the disk failed.
+        """
+        by_name = {owner.name: owner for owner in owners}
+        by_folder = {written: by_name[name] for name, written in distinct_names(by_name).items()}
+        for path in self._disk.files():
+            folder, _, file = path.partition("/")
+            if path not in taken and folder in by_folder and form_at(path) is Form.TEXT:
+                await self._take(path, by_folder[folder], file.removesuffix(f".{Form.TEXT.value}"))
+
+    async def _take(self, path: str, owner: Owner, written: str) -> None:
+        local = self._disk.read(path)
+        if self._report.has_refused(path, local) or (local.problem is None and not (local.text or "").strip()):
+            return  # an empty file is one that somebody is about to fill
+        try:
+            label = check_label(plain_name(written) or written)
+        except InvalidInput as error:
+            self._report.refuse(path, local, error.message)
+            return
+        if local.problem is not None:
+            self._report.refuse(path, local, local.problem)
+        elif self._rules.is_dry:
+            self._report.done(path, Do.PUSH, "a new block")
+        elif self._looks.is_at_rest(path, None, local):
+            await self._create(path, owner, label, local)
+
+    async def _create(self, path: str, owner: Owner, label: str, local: Local) -> None:
+        text = like(local.text or "", "\n")
+        try:
+            made = await self._memory.create(owner, label, text)
+        except ServerFailed as error:
+            if is_passing(error):
+                raise
+            is_new = error.status == CHANGED_MEANWHILE and label in {b.label for b in await self._memory.blocks(owner)}
+            if is_new:  # made by somebody else a moment ago: the next round sees both
+                self._looks.is_unsettled = True
+            else:
+                self._report.refuse(path, local, error.message)
+            return
+        self._states.put(Known(block_id=made.id, path=path, version=made.remote.version, text=text))
+        self._report.accept(path)
+        self._report.done(path, Do.PUSH, "a new block", made.remote.version)
+
+
+@contextmanager
+def opened(root: Path, constellation: str, rules: Rules, tell: Tell) -> Iterator[Mirror]:
+    """The folder, made if it is missing, as the mirror of a constellation (an id); held until the end.
+
+    Raises:
+        Conflict: another process mirrors into it, or it mirrors another constellation.
+        InvalidInput: it is a file.
+        OSError: the disk does not allow it.
+    """
+    if root.exists() and not root.is_dir():
+        raise InvalidInput(f"{root} is a file; name a folder")
+    if rules.is_dry:
+        yield Mirror(root, rules, tell)
+        return
+    disk = Disk(root)
+    own = disk.own()
+    try:
+        lock = DataDirLock.acquire(own)
+    except OwnedElsewhere:
+        raise Conflict(f"another `pattern memory sync` keeps {root}; stop that one, or choose another folder") from None
+    with lock:
+        claim(own / "constellation", constellation)
+        disk.own("blocks")
+        disk.clean()
+        yield Mirror(root, rules, tell)

@@ -1,68 +1,113 @@
-"""Agents of a constellation."""
+"""Agents of a constellation, and what is known of their models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Header, Response
+from pydantic import Field
 
 from pattern_core.agent_settings import settings_of
 from pattern_core.agents import Agent, AgentSpec, version_of
 from pattern_core.errors import InvalidInput
+from pattern_core.models.model import ModelFacts
 from pattern_core.models.providers import PROVIDERS
+from pattern_core.rules.ruleset import warnings_of
 from pattern_db.enums import AgentStatus
-from pattern_server.config import Config, default_model_of
-from pattern_server.http.blocks import new_block
-from pattern_server.http.bodies import AgentAsked, AgentPatched, AgentTold, Cursor, Page, PageLimit, page_of
-from pattern_server.http.routing import MayRead, MayWrite, Router, Server
+from pattern_server.config import Config
+from pattern_server.http.blocks import BlockRequest, new_block
+from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, page_of
+from pattern_server.http.routing import Router, ToRead, ToWrite
+from pattern_server.settings import catalogue_of, default_model_of
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
 
 IfMatch = Annotated[str | None, Header(description="the agent's `ETag`: it is changed only if it still has that one")]
 
+# `rule_warnings` are what in its tool rules contradicts or can never be met, a sentence each.
+AGENT = answer_of(
+    Agent,
+    "id name description model_provider model_name system_prompt config enabled_tools tool_rules status created_at"
+    " updated_at",
+    rule_warnings=list[str],
+)
+# `prompt_window` is what the agent's prompts and answers keep to, which is less where its config has a smaller
+# `context_window`; `is_configured` says whether the server can reach the provider at all.
+MODEL = answer_of(
+    ModelFacts,
+    "provider model window prompt_window trained_window output_max input_price output_price cache_read_price"
+    " cache_write_price images tools reasoning source as_of is_known",
+    prompt_window=int,
+    is_configured=bool,
+)
 
-@router.get("", response_model=Page[AgentTold])
-async def list_all(c: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+
+class AgentRequest(RequestModel):
+    """An agent to make. Without provider and model it gets the server's defaults; without `memory` the usual blocks."""
+
+    name: str
+    description: str | None = None
+    model_provider: str | None = None
+    model_name: str | None = None
+    system_prompt: str = ""
+    config: dict[str, Any] = Field(default_factory=dict)
+    enabled_tools: list[str] | None = None
+    tool_rules: Any = None
+    status: Annotated[AgentStatus, BY_VALUE] = AgentStatus.ACTIVE
+    memory: list[BlockRequest] | None = None
+
+
+class AgentPatchRequest(RequestModel):
+    """Fields of an agent to change."""
+
+    name: str | None = None
+    description: str | None = None
+    model_provider: str | None = None
+    model_name: str | None = None
+    system_prompt: str | None = None
+    config: dict[str, Any] | None = None
+    enabled_tools: list[str] | None = None
+    tool_rules: Any = None
+    status: Annotated[AgentStatus, BY_VALUE] | None = None
+
+
+@router.get("", response_model=page_of(AGENT))
+async def list_all(home: ToRead, paging: Paged) -> object:
     """The constellation's agents, by name."""
-    async with server.constellations.use(caller, c) as constellation:
-        return page_of(await constellation.roster.all(), _place, limit, cursor)
+    async with home.use() as constellation:
+        page = paging.of_all(await constellation.roster.all(), lambda agent: (agent.name, agent.id))
+    return {**page, "items": [_told(agent) for agent in page["items"]]}
 
 
-@router.post("", status_code=201, response_model=AgentTold)
-async def create(c: str, body: AgentAsked, server: Server, caller: MayWrite, response: Response) -> object:
+@router.post("", status_code=201, response_model=AGENT)
+async def create(body: AgentRequest, home: ToWrite, response: Response) -> object:
     """Make an agent, with its memory blocks."""
-    provider, model = _model_of(server.config, body.model_provider, body.model_name)
-    _check_other_models(server.config, body.config)
-    spec = AgentSpec(
-        name=body.name,
-        description=body.description,
-        model_provider=provider,
-        model_name=model,
-        system_prompt=body.system_prompt,
-        config=body.config,
-        enabled_tools=body.enabled_tools,
-        tool_rules=body.tool_rules,
-        memory=None if body.memory is None else [new_block(block, block.label) for block in body.memory],
-    )
-    async with server.constellations.use(caller, c) as constellation:
-        agent = await constellation.roster.create(spec, author=caller.author)
+    config = home.server.config
+    provider, model = _model_of(config, body.model_provider, body.model_name)
+    _check_other_models(config, body.config)
+    given = {name: getattr(body, name) for name in AgentRequest.model_fields if name not in ("status", "memory")}
+    memory = None if body.memory is None else [new_block(block, block.label) for block in body.memory]
+    spec = AgentSpec(**{**given, "model_provider": provider, "model_name": model, "memory": memory})
+    async with home.use() as constellation:
+        agent = await constellation.roster.create(spec, author=home.caller.author)
         if body.status is not AgentStatus.ACTIVE:
             agent = await constellation.roster.update(agent.id, {"status": body.status})
     response.headers["location"] = f"/api/v1/constellations/{constellation.id}/agents/{agent.id}"
     return _tagged(response, agent)
 
 
-@router.get("/{a}", response_model=AgentTold)
-async def show(c: str, a: str, server: Server, caller: MayRead, response: Response) -> object:
+@router.get("/{a}", response_model=AGENT)
+async def show(a: str, home: ToRead, response: Response) -> object:
     """One agent, by id or name. With its `ETag` as `If-Match` a change does not overwrite what others changed."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         return _tagged(response, await constellation.roster.get(a))
 
 
-@router.patch("/{a}", response_model=AgentTold)
+@router.patch("/{a}", response_model=AGENT)
 async def change(
-    c: str, a: str, body: AgentPatched, server: Server, caller: MayWrite, response: Response, if_match: IfMatch = None
+    a: str, body: AgentPatchRequest, home: ToWrite, response: Response, if_match: IfMatch = None
 ) -> object:
     """Change the given fields of an agent; a turn under way goes on with the old ones."""
     changes = body.model_dump(include=body.model_fields_set)
@@ -72,28 +117,42 @@ async def change(
     if empty:
         raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what shall stay as it is")
     if "model_provider" in changes:
-        _check_provider(server.config, changes["model_provider"])
+        _check_provider(home.server.config, changes["model_provider"])
     if "config" in changes:
-        _check_other_models(server.config, changes["config"])
-    async with server.constellations.use(caller, c) as constellation:
+        _check_other_models(home.server.config, changes["config"])
+    async with home.use() as constellation:
         version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
         return _tagged(response, await constellation.roster.update(a, changes, version=version))
 
 
 @router.delete("/{a}", status_code=204)
-async def delete(c: str, a: str, server: Server, caller: MayWrite) -> None:
+async def delete(a: str, home: ToWrite) -> None:
     """Delete an agent with its messages and memory. To keep its past, set its status to `archived` instead."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         await constellation.delete_agent(a)
 
 
-def _tagged(response: Response, agent: Agent) -> Agent:
+@router.get("/{a}/model", response_model=MODEL)
+async def show_model(a: str, home: ToRead) -> object:
+    """The window, prices and abilities of the agent's model, and where the figures are from."""
+    config = home.server.config
+    async with home.use() as constellation:
+        agent = await constellation.roster.get(a)
+    facts = asdict(catalogue_of(config).facts(agent.model_provider, agent.model_name))
+    return {
+        **facts,
+        "prompt_window": min(settings_of(agent.config).context_window, facts["window"]),
+        "is_configured": agent.model_provider in config.providers,
+    }
+
+
+def _told(agent: Agent) -> dict[str, Any]:
+    return {**asdict(agent), "rule_warnings": warnings_of(agent.tool_rules, agent.enabled_tools)}
+
+
+def _tagged(response: Response, agent: Agent) -> dict[str, Any]:
     response.headers["etag"] = f'"{version_of(agent)}"'
-    return agent
-
-
-def _place(agent: Agent) -> tuple[str, str]:
-    return agent.name, agent.id
+    return _told(agent)
 
 
 def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[str, str]:

@@ -1,40 +1,32 @@
-"""Questions to people: what agents may only do with somebody's consent."""
+"""Questions to people, and standing consent: what agents may only do if somebody agrees."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Query, Response
 from pydantic import Field
 
 from pattern_core.approvals import Approval, ApprovalAnswer
 from pattern_core.consent_grants import Scope
 from pattern_db.enums import ApprovalStatus
-from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.routing import MayRead, MayWrite, Router, Server
+from pattern_db.tables.consent_grants import GrantRow
+from pattern_server.http.bodies import Paged, RequestModel, answer_of, page_of
+from pattern_server.http.routing import Router, ToRead, ToWrite
 
-router = Router(prefix="/constellations/{c}/approvals", tags=["approvals"])
+router = Router(prefix="/constellations/{c}", tags=["approvals"])
 
 REASON_CHARS_MAX = 2_000
 
-
-class ApprovalTold(Told):
-    """A question. `request` says what is asked for, `audience` who should answer; `decision` is `{note, …}` or
-    null."""
-
-    id: str
-    kind: str
-    status: str
-    audience: str | None
-    request: dict[str, Any]
-    decision: dict[str, Any] | None
-    decided_by: str | None
-    created_at: str
-    expires_at: str | None
-    decided_at: str | None
+# `request` says what is asked for, `audience` who should answer; `decision` is `{note, …}` or null.
+APPROVAL = answer_of(Approval, "id kind status audience request decision decided_by created_at expires_at decided_at")
+GRANT = answer_of(
+    GrantRow, "id agent_id subject same_arguments approval_id granted_by expires_at created_at", same_arguments=bool
+)
 
 
-class DecisionAsked(Asked):
+class DecisionRequest(RequestModel):
     """An answer. A yes may hold for longer than the question: `time` for any such call within `seconds`, `same` for the
     same arguments, `always` for any; the last two until they are revoked, or for `seconds`. `arguments` replace those
     of a tool call, though not for the scope `same`. A no is for the question alone; the agent is told its `reason`.
@@ -47,44 +39,52 @@ class DecisionAsked(Asked):
     reason: Annotated[str | None, Field(max_length=REASON_CHARS_MAX)] = None
 
 
-@router.get("", response_model=Page[ApprovalTold])
+@router.get("/approvals", response_model=page_of(APPROVAL))
 async def list_all(
-    c: str,
-    server: Server,
-    caller: MayRead,
+    home: ToRead,
+    paging: Paged,
     status: Annotated[
         Literal["pending", "approved", "edited", "denied", "expired", "cancelled", "all"],
         Query(description="which ones"),
     ] = "pending",
-    limit: PageLimit = 100,
-    cursor: Cursor = None,
 ) -> object:
     """The questions to people, newest first."""
-    place = decode_cursor(cursor, 1)
     wanted = None if status == "all" else ApprovalStatus(status)
-    async with server.constellations.use(caller, c) as constellation:
-        found = await constellation.approvals.list(limit + 1, status=wanted, before=None if place is None else place[0])
-    shown = found[:limit]
-    return {"items": shown, "next_cursor": encode_cursor(shown[-1].id) if len(found) > limit else None}
+    before = paging.after
+    async with home.use() as constellation:
+        found = await constellation.approvals.list(paging.one_more, status=wanted, before=before)
+    return paging.cut(found, lambda approval: approval.id)
 
 
-@router.get("/{id}", response_model=ApprovalTold)
-async def show(c: str, id: str, server: Server, caller: MayRead) -> Approval:  # noqa: A002 - the path's own word
+@router.get("/approvals/{id}", response_model=APPROVAL)
+async def show(id: str, home: ToRead) -> Approval:  # noqa: A002 - the path's own word
     """One question."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         return await constellation.approvals.get(id)
 
 
-@router.post("/{id}", response_model=ApprovalTold)
-async def decide(c: str, id: str, body: DecisionAsked, server: Server, caller: MayWrite) -> Approval:  # noqa: A002 - the path's own word
+@router.post("/approvals/{id}", response_model=APPROVAL)
+async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # noqa: A002 - the path's own word
     """Answer a question, once. On `approve` what was asked for is done with the answer, exactly once."""
-    async with server.constellations.use(caller, c) as constellation:
-        answer = ApprovalAnswer(
-            approve=body.decision == "approve",
-            by=caller.author,
-            scope=body.scope,
-            seconds=body.seconds,
-            arguments=body.arguments,
-            reason=body.reason,
-        )
+    given = body.model_dump(exclude={"decision"})
+    answer = ApprovalAnswer(approve=body.decision == "approve", by=home.caller.author, **given)
+    async with home.use() as constellation:
         return (await constellation.approvals.decide(id, answer)).approval
+
+
+@router.get("/grants", response_model=page_of(GRANT))
+async def list_grants(home: ToRead, paging: Paged) -> object:
+    """What people agreed to beforehand, newest first."""
+    before = paging.after
+    async with home.use() as constellation:
+        found = await constellation.approvals.grants.list(paging.one_more, before=before)
+    page = paging.cut(found, lambda grant: grant.id)
+    return {**page, "items": [{**asdict(one), "same_arguments": one.args_hash is not None} for one in page["items"]]}
+
+
+@router.delete("/grants/{id}", status_code=204)
+async def revoke(id: str, home: ToWrite) -> Response:  # noqa: A002 - the path's own word
+    """Revoke a consent: the agent asks again."""
+    async with home.use() as constellation:
+        await constellation.approvals.grants.revoke(id, by=home.caller.author)
+    return Response(status_code=204)

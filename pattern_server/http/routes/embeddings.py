@@ -3,86 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
 
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue, Progress
-from pattern_db.enums import SearchKind
-from pattern_server.http.bodies import Told
-from pattern_server.http.routing import MayRead, MayWrite, Router, Server
+from pattern_db.tables.embedding_indexes import IndexRow
+from pattern_server.http.bodies import answer_of
+from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/embeddings", tags=["embeddings"])
 
-
-class ModelTold(Told):
-    """What makes vectors. Those of different fingerprints are never compared."""
-
-    provider: str
-    model: str
-    dimension: int
-    fingerprint: str
-
-
-class IndexTold(ModelTold):
-    """All vectors of one model; `completed_at` is when every text had one for the first time."""
-
-    created_at: str
-    completed_at: str | None
+_INDEX = answer_of(IndexRow, "provider model dimension fingerprint created_at completed_at")
+# Search answers from `active`; `building` takes its place.
+PROGRESS = answer_of(
+    Progress,
+    "state reason done total skipped refusals model switch_needed configured active building",
+    active=_INDEX | None,
+    building=_INDEX | None,
+)
 
 
-class RefusalTold(Told):
-    """A text that the model refuses to embed, at least in part, and its reason. Words find it all the same."""
-
-    kind: SearchKind
-    ref: str
-    reason: str
-
-
-class EmbeddingsTold(Told):
-    """How far embedding has got: `done` of `total` texts. Search answers from `active`; `building` takes its place.
-
-    `waiting`: the model does not answer and is asked again. `unavailable`: something must be installed, configured or
-    decided first. `reason` says what. `skipped` of those that are done were refused by the model; `refusals` are the
-    first of them.
-    """
-
-    state: Literal["idle", "working", "waiting", "unavailable"]
-    reason: str | None
-    done: int
-    total: int
-    skipped: int
-    refusals: list[RefusalTold]
-    model: str | None
-    switch_needed: bool
-    configured: ModelTold | None
-    active: IndexTold | None
-    building: IndexTold | None
-
-
-@router.get("", response_model=EmbeddingsTold)
-async def status(c: str, server: Server, caller: MayRead) -> Progress:
+@router.get("", response_model=PROGRESS)
+async def status(home: ToRead) -> Progress:
     """How many texts have vectors, of which model, and what holds it up."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         return await constellation.embeddings.progress()
 
 
-@router.post("/switch", response_model=EmbeddingsTold, status_code=202)
-async def switch(c: str, server: Server, caller: MayWrite) -> Progress:
+@router.post("/switch", response_model=PROGRESS, status_code=202)
+async def switch(home: ToWrite) -> Progress:
     """Embed every text by the configured model. Search goes on with the old vectors until the new ones are complete."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         return await _after(constellation.embeddings, constellation.embeddings.start_switch)
 
 
-@router.delete("/switch", response_model=EmbeddingsTold)
-async def cancel(c: str, server: Server, caller: MayWrite) -> Progress:
+@router.delete("/switch", response_model=PROGRESS)
+async def cancel(home: ToWrite) -> Progress:
     """Give up a switch that is under way; the old vectors stay."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         return await _after(constellation.embeddings, constellation.embeddings.cancel_switch)
 
 
-@router.post("/rebuild", response_model=EmbeddingsTold, status_code=202)
-async def rebuild(c: str, server: Server, caller: MayWrite) -> Progress:
+@router.post("/rebuild", response_model=PROGRESS, status_code=202)
+async def rebuild(home: ToWrite) -> Progress:
     """Look at every text again, and embed those whose vectors are not up to date."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         return await _after(constellation.embeddings, constellation.embeddings.rebuild)
 
 

@@ -7,139 +7,79 @@ write, any for an administrator, and never the server's own data.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from dataclasses import asdict
+from typing import Annotated
 from urllib.parse import quote
 
 import trio
-from fastapi import Depends, Query, Request, Response
-from pydantic import Field
+from fastapi import Query, Request, Response
 
 from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
+from pattern_core.files.folders import IndexReport
 from pattern_db.enums import FolderAccess, PathType
-from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor, page_of
-from pattern_server.http.routing import MayRead, MayWrite, Router, Server
+from pattern_db.tables.files import FileRow
+from pattern_db.tables.folders import FolderAttachment, FolderRow
+from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, page_of
+from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/folders", tags=["folders"])
 
-_PathType = Annotated[PathType, Field(strict=False)]
-_Access = Annotated[FolderAccess, Field(strict=False)]
+FOLDER = answer_of(
+    FolderRow,
+    "id name description path_type path_value embedding_model status status_reason indexed_at created_at",
+)
+FILE = answer_of(
+    FileRow, "id name content_type size_bytes status error line_count passage_count uploaded_at indexed_at"
+)
+ATTACHMENT = answer_of(FolderAttachment, "agent agent_id access attached_at", agent=str)
 
 
-class FolderAsked(Asked):
+class FolderRequest(RequestModel):
     """A folder to make. `path` is a local one's directory on the server's machine, as its whole path."""
 
     name: str
     description: str | None = None
-    path_type: _PathType = PathType.VIRTUAL
+    path_type: Annotated[PathType, BY_VALUE] = PathType.VIRTUAL
     path: str | None = None
 
 
-class FolderPatched(Asked):
+class FolderPatchRequest(RequestModel):
     """What to change about a folder; an empty description removes it."""
 
     name: str | None = None
     description: str | None = None
 
 
-class AttachmentAsked(Asked):
+class AttachmentRequest(RequestModel):
     """Which agent (by id or name) may do what in a folder."""
 
     agent: str
-    access: _Access = FolderAccess.READ
+    access: Annotated[FolderAccess, BY_VALUE] = FolderAccess.READ
 
 
-class FolderTold(Told):
-    """A folder. `status` is ready, or unavailable with its reason; `indexed_at` is the last whole look through it."""
-
-    id: str
-    name: str
-    description: str | None
-    path_type: str
-    path_value: str | None
-    embedding_model: str
-    status: str
-    status_reason: str | None
-    indexed_at: str | None
-    created_at: str
-
-
-class FileTold(Told):
-    """A file. `status` is indexed, or unreadable with its error; `line_count` counts the lines of its text."""
-
-    id: str
-    name: str
-    content_type: str | None
-    size_bytes: int | None
-    status: str
-    error: str | None
-    line_count: int
-    passage_count: int
-    uploaded_at: str
-    indexed_at: str | None
-
-
-class SkippedTold(Told):
-    """A file that was not read, and why."""
-
-    name: str
-    reason: str
-
-
-class IndexTold(Told):
-    """What a look through a folder did, in files."""
-
-    indexed: int
-    unchanged: int
-    removed: int
-    skipped: list[SkippedTold]
-
-
-class AttachmentTold(Told):
-    """An agent that may use a folder."""
-
-    agent: str
-    agent_id: str
-    access: str
-    attached_at: str
-
-
-class Place(NamedTuple):
-    """The folder that a path names: the constellation and the folder, by id or name."""
-
-    c: str
-    f: str
-
-
-async def _place_of(c: str, f: str) -> Place:
-    return Place(c, f)
-
-
-At = Annotated[Place, Depends(_place_of)]
-
-
-@router.get("", response_model=Page[FolderTold])
-async def list_all(c: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
+@router.get("", response_model=page_of(FOLDER))
+async def list_all(home: ToRead, paging: Paged) -> object:
     """The folders, by name."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         rows = await constellation.folders.all()
-        return page_of(rows, lambda row: (row.name, row.id), limit, cursor)
+    return paging.of_all(rows, lambda row: (row.name, row.id))
 
 
-@router.post("", status_code=201, response_model=FolderTold)
-async def create(c: str, body: FolderAsked, server: Server, caller: MayWrite, response: Response) -> object:
+@router.post("", status_code=201, response_model=FOLDER)
+async def create(body: FolderRequest, home: ToWrite, response: Response) -> object:
     """Make a folder. A local one's files are known after `…/index`, or soon after it is attached."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         root = None
         if body.path_type is PathType.LOCAL:
-            is_admin = caller.is_admin and "admin" in caller.scopes
-            allowed = None if is_admin else server.config.files_roots
+            is_admin = home.caller.is_admin and "admin" in home.caller.scopes
+            allowed = None if is_admin else home.server.config.files_roots
             root = await trio.to_thread.run_sync(
-                lambda: disk.check_root(body.path or "", allowed=allowed, kept_out=[server.config.data_dir])
+                lambda: disk.check_root(body.path or "", allowed=allowed, kept_out=[home.server.config.data_dir])
             )
         elif body.path is not None:
             raise InvalidInput('only folders with path_type "local" have a path')
-        embeddings = server.config.embeddings
+        embeddings = home.server.config.embeddings
         row = await constellation.folders.create(
             body.name,
             description=body.description,
@@ -151,58 +91,53 @@ async def create(c: str, body: FolderAsked, server: Server, caller: MayWrite, re
     return row
 
 
-@router.get("/{f}", response_model=FolderTold)
-async def show(at: At, server: Server, caller: MayRead) -> object:
+@router.get("/{f}", response_model=FOLDER)
+async def show(f: str, home: ToRead) -> object:
     """One folder, by id or name."""
-    async with server.constellations.use(caller, at.c) as constellation:
-        return await constellation.folders.get(at.f)
+    async with home.use() as constellation:
+        return await constellation.folders.get(f)
 
 
-@router.patch("/{f}", response_model=FolderTold)
-async def change(at: At, body: FolderPatched, server: Server, caller: MayWrite) -> object:
+@router.patch("/{f}", response_model=FOLDER)
+async def change(f: str, body: FolderPatchRequest, home: ToWrite) -> object:
     """Change a folder's name or description."""
-    async with server.constellations.use(caller, at.c) as constellation:
-        return await constellation.folders.change(at.f, name=body.name, description=body.description)
+    async with home.use() as constellation:
+        return await constellation.folders.change(f, name=body.name, description=body.description)
 
 
 @router.delete("/{f}", status_code=204)
-async def delete(at: At, server: Server, caller: MayWrite) -> None:
+async def delete(f: str, home: ToWrite) -> None:
     """Remove a folder and all that was read from it. The files of a directory stay where they are."""
-    async with server.constellations.use(caller, at.c) as constellation:
-        await constellation.folders.delete(at.f)
+    async with home.use() as constellation:
+        await constellation.folders.delete(f)
 
 
-@router.post("/{f}/index", response_model=IndexTold)
+@router.post("/{f}/index")
 async def index(
-    at: At,
-    server: Server,
-    caller: MayWrite,
+    f: str,
+    home: ToWrite,
     again: Annotated[bool, Query(description="also read what seems unchanged")] = False,
-) -> object:
+) -> IndexReport:
     """Look through a folder now and read what changed; the answer says what was left out, and why."""
-    async with server.constellations.use(caller, at.c) as constellation:
-        return await constellation.folders.index(at.f, again=again)
+    async with home.use() as constellation:
+        return await constellation.folders.index(f, again=again)
 
 
-@router.get("/{f}/files", response_model=Page[FileTold])
-async def list_files(
-    at: At, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None
-) -> dict[str, Any]:
+@router.get("/{f}/files", response_model=page_of(FILE))
+async def list_files(f: str, home: ToRead, paging: Paged) -> object:
     """The files, by name."""
-    place = decode_cursor(cursor, 1)
-    async with server.constellations.use(caller, at.c) as constellation:
-        after = None if place is None else place[0]
-        rows = await constellation.folders.files(at.f, limit=limit + 1, after=after)
-    shown = rows[:limit]
-    return {"items": shown, "next_cursor": encode_cursor(shown[-1].name) if len(rows) > limit else None}
+    after = paging.after
+    async with home.use() as constellation:
+        rows = await constellation.folders.files(f, limit=paging.one_more, after=after)
+    return paging.cut(rows, lambda row: row.name)
 
 
-@router.put("/{f}/files/{name:path}", response_model=FileTold)
-async def put_file(at: At, name: str, request: Request, server: Server, caller: MayWrite, response: Response) -> object:
+@router.put("/{f}/files/{name:path}", response_model=FILE)
+async def put_file(f: str, name: str, request: Request, home: ToWrite, response: Response) -> object:
     """Store the request's body, whatever its type, as a file of a virtual folder; 201 if it is new."""
     data = await request.body()
-    async with server.constellations.use(caller, at.c) as constellation:
-        row, is_new = await constellation.folders.put_file(at.f, name, data)
+    async with home.use() as constellation:
+        row, is_new = await constellation.folders.put_file(f, name, data)
         if is_new:
             response.status_code = 201
             where = f"{row.folder_id}/files/{quote(row.name)}"
@@ -211,10 +146,10 @@ async def put_file(at: At, name: str, request: Request, server: Server, caller: 
 
 
 @router.get("/{f}/files/{name:path}")
-async def content(at: At, name: str, server: Server, caller: MayRead) -> Response:
+async def content(f: str, name: str, home: ToRead) -> Response:
     """A file's own bytes, as they are stored or lie on the disk now."""
-    async with server.constellations.use(caller, at.c) as constellation:
-        row, data = await constellation.folders.content(at.f, name)
+    async with home.use() as constellation:
+        row, data = await constellation.folders.content(f, name)
     # Never as a type that a browser would run: the file is somebody's, the address is ours.
     quoted = quote(row.name.rsplit("/", 1)[-1], safe="")
     disposition = {"content-disposition": f"attachment; filename*=UTF-8''{quoted}"}
@@ -222,44 +157,34 @@ async def content(at: At, name: str, server: Server, caller: MayRead) -> Respons
 
 
 @router.delete("/{f}/files/{name:path}", status_code=204)
-async def delete_file(at: At, name: str, server: Server, caller: MayWrite) -> None:
+async def delete_file(f: str, name: str, home: ToWrite) -> None:
     """Remove a file of a virtual folder."""
-    async with server.constellations.use(caller, at.c) as constellation:
-        await constellation.folders.delete_file(at.f, name)
+    async with home.use() as constellation:
+        await constellation.folders.delete_file(f, name)
 
 
-@router.get("/{f}/attachments", response_model=Page[AttachmentTold])
-async def list_attachments(
-    at: At, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None
-) -> object:
+@router.get("/{f}/attachments", response_model=page_of(ATTACHMENT))
+async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
     """The agents that may use the folder, by name."""
-    async with server.constellations.use(caller, at.c) as constellation:
-        found = await constellation.folders.attachments(at.f)
+    async with home.use() as constellation:
+        found = await constellation.folders.attachments(f)
         names = {agent.id: agent.name for agent in await constellation.roster.all()}
-        told = [
-            AttachmentTold(
-                agent=names.get(one.agent_id, one.agent_id),
-                agent_id=one.agent_id,
-                access=one.access.value,
-                attached_at=one.attached_at,
-            )
-            for one in found
-        ]
-        return page_of(told, lambda row: (row.agent, row.agent_id), limit, cursor)
+    told = [{**asdict(one), "agent": names.get(one.agent_id, one.agent_id)} for one in found]
+    return paging.of_all(told, lambda row: (row["agent"], row["agent_id"]))
 
 
-@router.post("/{f}/attachments", response_model=AttachmentTold)
-async def attach(at: At, body: AttachmentAsked, server: Server, caller: MayWrite) -> object:
+@router.post("/{f}/attachments", response_model=ATTACHMENT)
+async def attach(f: str, body: AttachmentRequest, home: ToWrite) -> object:
     """Let an agent use the folder, or change what it may do there."""
-    async with server.constellations.use(caller, at.c) as constellation:
+    async with home.use() as constellation:
         agent = await constellation.roster.get(body.agent)
-        made = await constellation.folders.attach(at.f, agent.id, body.access)
-    return AttachmentTold(agent=agent.name, agent_id=agent.id, access=made.access.value, attached_at=made.attached_at)
+        made = await constellation.folders.attach(f, agent.id, body.access)
+    return {**asdict(made), "agent": agent.name}
 
 
 @router.delete("/{f}/attachments/{a}", status_code=204)
-async def detach(at: At, a: str, server: Server, caller: MayWrite) -> None:
+async def detach(f: str, a: str, home: ToWrite) -> None:
     """Take the folder away from an agent."""
-    async with server.constellations.use(caller, at.c) as constellation:
+    async with home.use() as constellation:
         agent = await constellation.roster.get(a)
-        await constellation.folders.detach(at.f, agent.id)
+        await constellation.folders.detach(f, agent.id)

@@ -1,27 +1,84 @@
 """The memory blocks that an agent sees; with `_constellation_` in an agent's place, those that all agents see.
 
 A block's version is its ETag. `If-Match` makes a change conditional on it, `If-None-Match: *` on there being no block;
-a condition that does not hold is answered with 412 and changes nothing.
+a condition that does not hold is answered with 412 and changes nothing. Below a block: its past (versions, what changed
+between them, who wrote what, the ways back, repair), and the agents that it is lent to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import Depends, Header, Query, Response
+from pydantic import BaseModel, Field
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.block import Attribution, BlockView
-from pattern_server.http.blocks import At, content_edit, find, new_block, settings_of, tagged, told
-from pattern_server.http.bodies import BlockPatched, BlockPut, BlockTold, Cursor, Page, PageLimit, page_of
+from pattern_core.memory.history import Blamed, Version
+from pattern_core.memory.revisions import Revised
+from pattern_core.memory.sharing import Loan
+from pattern_db.enums import Permission
+from pattern_server.http.blocks import (
+    BLOCK,
+    At,
+    BlockPatchRequest,
+    BlockPlace,
+    BlockPutRequest,
+    content_edit,
+    find,
+    new_block,
+    settings_of,
+    tagged,
+    told,
+)
+from pattern_server.http.bodies import BY_VALUE, Items, Page, Paged, RequestModel, answer_of, page_of
 from pattern_server.http.errors import VersionMismatch
-from pattern_server.http.owners import owner_of
-from pattern_server.http.routing import MayRead, MayWrite, Router, Server
+from pattern_server.http.routing import Router, ToRead, ToWrite, owner_of
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
+
+REVISED = answer_of(Revised, "block note undo_remaining redo_remaining", block=BLOCK)
+# Not `is_exact`: its last changes may be lost.
+REPAIRED = answer_of(Revised, "block note is_exact", "Repaired", block=BLOCK, is_exact=bool)
+
+
+class DiffResponse(BaseModel):
+    """What differs between two versions, as a unified diff; empty if nothing does."""
+
+    older: int = Field(alias="from")
+    newer: int = Field(alias="to")
+    diff: str
+
+
+class BlameResponse(BaseModel):
+    """Every line of the block with its origin."""
+
+    lines: list[Blamed]
+
+
+class UndoRequest(RequestModel):
+    """Whose newest edit to take back or bring again: an agent's name or id, or an author such as `user:…`; by default
+    the caller's own.
+    """
+
+    author: str | None = None
+
+
+class RollbackRequest(RequestModel):
+    """The version to go back to."""
+
+    version: int
+
+
+class ShareRequest(RequestModel):
+    """An agent, by name or id, and what it may do: read_only, append or read_write."""
+
+    agent: str
+    permission: Annotated[Permission, BY_VALUE] = Permission.READ_ONLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,22 +127,20 @@ Demanded = Annotated[Conditions, Depends(_conditions)]
 AtVersion = Annotated[int | None, Query(ge=0, description="the block as it was at that version")]
 
 
-@router.get("", response_model=Page[BlockTold])
-async def list_all(
-    c: str, a: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None
-) -> object:
+@router.get("", response_model=page_of(BLOCK))
+async def list_all(a: str, home: ToRead, paging: Paged) -> object:
     """The blocks that the agent sees, by label: its own, those lent to it, the constellation's."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         owner = await owner_of(constellation, a)
-        page = page_of(await constellation.memory.list(owner), _place, limit, cursor)
+        page = paging.of_all(await constellation.memory.list(owner), lambda block: (block.label, block.id))
         return {**page, "items": [await told(constellation, block) for block in page["items"]]}
 
 
-@router.get("/{label}", response_model=BlockTold)
-async def show(at: At, server: Server, caller: MayRead, response: Response, version: AtVersion = None) -> object:
+@router.get("/{label}", response_model=BLOCK)
+async def show(at: At, home: ToRead, response: Response, version: AtVersion = None) -> object:
     """One block; its `ETag` is its version."""
-    async with server.constellations.use(caller, at.c) as constellation:
-        view = await constellation.memory.view(await owner_of(constellation, at.a), at.label)
+    async with home.use() as constellation:
+        view = await at.view(constellation)
         shown = await told(constellation, view)
         if version is not None and version != view.version:
             past = await constellation.history.content_at(view.id, version)
@@ -93,15 +148,13 @@ async def show(at: At, server: Server, caller: MayRead, response: Response, vers
         return tagged(response, shown)
 
 
-@router.put("/{label}", response_model=BlockTold)
-async def put(
-    at: At, body: BlockPut, server: Server, caller: MayWrite, demanded: Demanded, response: Response
-) -> object:
+@router.put("/{label}", response_model=BLOCK)
+async def put(at: At, body: BlockPutRequest, home: ToWrite, demanded: Demanded, response: Response) -> object:
     """Write a block's whole content; a block that is not there is made (201).
 
     With `base_version` what others changed since that version is kept: both changes are merged.
     """
-    async with server.constellations.use(caller, at.c) as constellation:
+    async with home.use() as constellation:
         owner = await owner_of(constellation, at.a)
         found = await find(constellation, owner, at.label)
         demanded.check(found, at.label)
@@ -111,35 +164,129 @@ async def put(
                 f"/api/v1/constellations/{constellation.id}/agents/{owner}/memory/{quote(at.label)}"
             )
             content_edit(body)  # refuses what says nothing or two things
-            made = await constellation.memory.create(owner, new_block(body, at.label), author=caller.author)
+            made = await constellation.memory.create(owner, new_block(body, at.label), author=home.caller.author)
             return tagged(response, await told(constellation, made))
-        await _changed(constellation, found, owner, body, caller.author, demanded)
+        await _changed(constellation, found, owner, body, home.caller.author, demanded)
         return tagged(response, await told(constellation, await constellation.memory.view(owner, at.label)))
 
 
-@router.patch("/{label}", response_model=BlockTold)
-async def patch(at: At, body: BlockPatched, server: Server, caller: MayWrite, response: Response) -> object:
+@router.patch("/{label}", response_model=BLOCK)
+async def patch(at: At, body: BlockPatchRequest, home: ToWrite, response: Response) -> object:
     """Change a block's settings; its content stays."""
-    async with server.constellations.use(caller, at.c) as constellation:
+    async with home.use() as constellation:
         owner = await owner_of(constellation, at.a)
         view = await constellation.memory.view(owner, at.label)
         settings = settings_of(body, view)
         if settings is not None:
-            view = await constellation.memory.set_metadata(owner, at.label, settings, author=caller.author)
+            view = await constellation.memory.set_metadata(owner, at.label, settings, author=home.caller.author)
         return tagged(response, await told(constellation, view))
 
 
 @router.delete("/{label}", status_code=204)
-async def delete(at: At, server: Server, caller: MayWrite, demanded: Demanded) -> None:
+async def delete(at: At, home: ToWrite, demanded: Demanded) -> None:
     """Take a block out of the agent's mind. Its bytes stay in the file."""
-    async with server.constellations.use(caller, at.c) as constellation:
+    async with home.use() as constellation:
         owner = await owner_of(constellation, at.a)
         demanded.check(await find(constellation, owner, at.label), at.label)
-        await constellation.memory.delete(owner, at.label, author=caller.author)
+        await constellation.memory.delete(owner, at.label, author=home.caller.author)
+
+
+@router.get("/{label}/history", response_model=Page[Version])
+async def versions(at: At, home: ToRead, paging: Paged) -> object:
+    """The block's versions, newest first; number 0 is the block as it was made."""
+    after = paging.after
+    before = int(after) if after and after.isdigit() else None
+    async with home.use() as constellation:
+        view = await at.view(constellation)
+        found = await constellation.history.versions(view.id, limit=paging.one_more, before=before)
+    return paging.cut(found, lambda version: str(version.version))
+
+
+@router.get("/{label}/diff", response_model=DiffResponse)
+async def diff(
+    at: At,
+    home: ToRead,
+    older: Annotated[int | None, Query(alias="from", ge=0, description="by default the one before")] = None,
+    newer: Annotated[int | None, Query(alias="to", ge=0, description="by default the newest")] = None,
+) -> object:
+    """What changed between two versions."""
+    async with home.use() as constellation:
+        view = await at.view(constellation)
+        last = view.version if newer is None else newer
+        first = max(last - 1, 0) if older is None else older
+        return {"from": first, "to": last, "diff": await constellation.history.diff(view.id, first, last)}
+
+
+@router.get("/{label}/blame", response_model=BlameResponse)
+async def blame(at: At, home: ToRead) -> object:
+    """Who wrote which line, when, and what led to it."""
+    async with home.use() as constellation:
+        view = await at.view(constellation)
+        return {"lines": await constellation.history.blame(view.id)}
+
+
+@router.post("/{label}/undo", response_model=REVISED)
+async def undo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
+    """Take back one author's newest edit; what others wrote stays."""
+    async with home.use() as constellation:
+        return await _revised(constellation, constellation.revisions.undo, at, home.caller.author, body)
+
+
+@router.post("/{label}/redo", response_model=REVISED)
+async def redo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
+    """Bring the edit again that was taken back last, unless its author has edited since."""
+    async with home.use() as constellation:
+        return await _revised(constellation, constellation.revisions.redo, at, home.caller.author, body)
+
+
+@router.post("/{label}/rollback", response_model=BLOCK)
+async def rollback(at: At, body: RollbackRequest, home: ToWrite) -> object:
+    """Make the block what it was at a version, by a new change; nothing of its history goes."""
+    async with home.use() as constellation:
+        owner = await owner_of(constellation, at.a)
+        by = Attribution(author=home.caller.author)
+        revised = await constellation.revisions.rollback(owner, at.label, by, version=body.version)
+        return await told(constellation, revised.block)
+
+
+@router.post("/{label}/repair", response_model=REPAIRED)
+async def repair(at: At, home: ToWrite) -> object:
+    """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
+    async with home.use() as constellation:
+        owner = await owner_of(constellation, at.a)
+        done = await constellation.repairs.repair(owner, at.label, Attribution(author=home.caller.author))
+        block = await told(constellation, await constellation.memory.view(owner, at.label))
+        return {"block": block, "note": done.note, "is_exact": done.is_exact}
+
+
+@router.get("/{label}/share", response_model=Items[Loan])
+async def loans(at: At, home: ToRead) -> object:
+    """To whom the block is lent."""
+    async with home.use() as constellation:
+        owner = await owner_of(constellation, at.a)
+        return {"items": await constellation.sharing.loans(owner, at.label)}
+
+
+@router.post("/{label}/share", response_model=Loan)
+async def share(at: At, body: ShareRequest, home: ToWrite) -> object:
+    """Lend the block to an agent, or change what it may do."""
+    async with home.use() as constellation:
+        owner = await owner_of(constellation, at.a)
+        return await constellation.sharing.share(
+            owner, at.label, body.agent, body.permission, author=home.caller.author
+        )
+
+
+@router.delete("/{label}/share/{borrower}", status_code=204)
+async def unshare(at: At, borrower: str, home: ToWrite) -> None:
+    """End a loan. What was written in the block stays."""
+    async with home.use() as constellation:
+        owner = await owner_of(constellation, at.a)
+        await constellation.sharing.unshare(owner, at.label, borrower, author=home.caller.author)
 
 
 async def _changed(
-    constellation: Constellation, found: BlockView, owner: str, body: BlockPut, author: str, demanded: Conditions
+    constellation: Constellation, found: BlockView, owner: str, body: BlockPutRequest, author: str, demanded: Conditions
 ) -> None:
     """Set settings and content in one transaction; settings first: a new limit or schema may hold for the rest."""
     settings, edit = settings_of(body, found), content_edit(body)
@@ -164,5 +311,21 @@ async def _changed(
         raise VersionMismatch(error.message, **error.details) from None
 
 
-def _place(block: BlockView) -> tuple[str, str]:
-    return block.label, block.id
+async def _revised(
+    constellation: Constellation,
+    revise: Callable[..., Awaitable[Revised]],
+    at: BlockPlace,
+    author: str,
+    body: UndoRequest | None,
+) -> dict[str, Any]:
+    owner = await owner_of(constellation, at.a)
+    of = None if body is None else body.author
+    if of is not None and ":" not in of and of != "system":
+        of = f"agent:{(await constellation.roster.get(of)).id}"
+    revised = await revise(owner, at.label, Attribution(author=author), of=of)
+    return {
+        "block": await told(constellation, revised.block),
+        "note": revised.note,
+        "undo_remaining": revised.undo_remaining,
+        "redo_remaining": revised.redo_remaining,
+    }

@@ -1,4 +1,4 @@
-"""Messages to agents, and the conversation so far."""
+"""Messages to agents, the conversation so far, past messages from elsewhere, images, and what is kept of old ones."""
 
 from __future__ import annotations
 
@@ -7,58 +7,119 @@ import binascii
 import math
 import re
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import trio
-from fastapi import Header
+from fastapi import Header, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
-from pattern_core.constellation import Constellation
+from pattern_core.agent_settings import MessagePolicy
+from pattern_core.compaction.compaction import Made, list_summaries
+from pattern_core.conversation.imports import MESSAGES_MAX, Imported, PastMessage
 from pattern_core.errors import InvalidInput, Unavailable
-from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url
+from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url, read
 from pattern_core.messages import Image, Text
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
-from pattern_server.accounts import Principal
-from pattern_server.http.bodies import (
-    AcceptedTold,
-    Cursor,
-    ImageAsked,
-    MessageAsked,
-    MessageTold,
-    Page,
-    PageLimit,
-    TextAsked,
-    TurnTold,
-    decode_cursor,
-    encode_cursor,
-)
-from pattern_server.http.routes.turns import told
-from pattern_server.http.routing import MayChat, MayRead, Router, Server
+from pattern_db.enums import Role
+from pattern_db.tables.summaries import SummaryRow
+from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
+from pattern_server.http.routes.turns import MESSAGE, TURN, told
+from pattern_server.http.routing import Access, Router, ToChat, ToRead, ToWrite
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
 
-router = Router(prefix="/constellations/{c}/agents/{a}/messages", tags=["messages"])
+router = Router(prefix="/constellations/{c}", tags=["messages"])
+
+SUMMARY = answer_of(
+    SummaryRow,
+    "id summary is_stub start_position end_position started_at ended_at message_count previous_summary_id depth"
+    " strategy model tokens created_at",
+)
+COMPACTED = answer_of(Made, "messages tokens_before tokens_after summary_ids trouble")
+IMPORTED = answer_of(Imported, "ids")
+
+IdempotencyKey = Annotated[str | None, Header(description="makes a repeated request harmless")]
 
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
+# What a digest names never changes. The bytes come from people, so a browser is to do nothing with them but show them.
+_IMAGE_HEADERS = {
+    "cache-control": "private, max-age=31536000, immutable",
+    "content-security-policy": "default-src 'none'",
+}
+
+
+class TextRequest(RequestModel):
+    """Words of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ImageRequest(RequestModel):
+    """An image of a message: either `data` (base64) or a `url`. `media_type` may be left out."""
+
+    type: Literal["image"]
+    data: str | None = None
+    url: str | None = None
+    media_type: str | None = None
+
+
+class MessageRequest(RequestModel):
+    """A message for an agent: words, or a list of words and images in order.
+
+    `priority` is 0 (low) to 3 (urgent); `policy` says what to do if the agent is busy.
+    """
+
+    content: str | list[Annotated[TextRequest | ImageRequest, Field(discriminator="type")]]
+    priority: int = 1
+    policy: MessagePolicy | None = None
+    source: str | None = None
+    source_metadata: dict[str, Any] | None = None
+
+
+class PastMessageRequest(RequestModel):
+    """A message of the past. `created_at` is an RFC 3339 time with an offset (default: now), `name` is who spoke."""
+
+    role: Annotated[Role, BY_VALUE]
+    content: str
+    created_at: str | None = None
+    session_id: str | None = None
+    name: str | None = None
+    metadata: dict[str, Any] | None = None
+    workspace: str | None = None
+
+
+class HistoryRequest(RequestModel):
+    """Past messages, in any order of their times."""
+
+    messages: Annotated[list[PastMessageRequest], Field(min_length=1, max_length=MESSAGES_MAX)]
+
+
+class AcceptedResponse(BaseModel):
+    """A message that was accepted; its turn runs."""
+
+    turn_id: str
+    status: str = "accepted"
+
+
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The turn when it has ended; or its events, if those are accepted.",
         "content": {MEDIA_TYPE: {}},
     },
-    202: {"description": "Accepted; the turn runs.", "model": AcceptedTold},
+    202: {"description": "Accepted; the turn runs.", "model": AcceptedResponse},
 }
 
 
-@router.post("", response_model=TurnTold, responses=_ANSWERS)
+@router.post("/agents/{a}/messages", response_model=TURN, responses=_ANSWERS)
 async def send(
-    c: str,
     a: str,
-    body: MessageAsked,
-    server: Server,
-    caller: MayChat,
+    body: MessageRequest,
+    home: ToChat,
     accept: Annotated[str, Header(description="`text/event-stream` for the turn's events")] = "",
     prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240)")] = "",
-    idempotency_key: Annotated[str | None, Header(description="makes a repeated request harmless")] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> object:
     """Send a message. It is on disk before any answer, and its turn runs whether or not the client stays.
 
@@ -71,33 +132,32 @@ async def send(
         agent_id=a,
         content="".join(part.text for part in parts if isinstance(part, Text)),
         parts=parts,
-        sender=caller.author,
+        sender=home.caller.author,
         idempotency_key=idempotency_key,
         source=body.source,
         source_metadata=body.source_metadata,
         priority=body.priority,
         policy=body.policy,
     )
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         seen = constellation.events.latest
         ticket = await constellation.submit(incoming)
         if MEDIA_TYPE in accept.lower():
-            use = partial(server.constellations.use, caller, constellation.id)
+            use = partial(home.server.constellations.use, home.caller, constellation.id)
             if ticket.is_replay:
                 return EventStream(use, after=0, turn_id=ticket.turn_id)
             return EventStream(use, after=seen, turn_id=ticket.turn_id, is_new=True)
     wait = _WAIT.search(prefer)
     patience_s = float(wait[1]) if wait else 0.0 if "respond-async" in prefer.lower() else math.inf
     if patience_s:
-        view = await _ended(server, caller, constellation.id, ticket.turn_id, patience_s)
+        view = await _ended(home, ticket.turn_id, patience_s)
         if view is not None:
             return told(view)
-    accepted = AcceptedTold(turn_id=ticket.turn_id, status="accepted")
     address = f"/api/v1/constellations/{constellation.id}/turns/{ticket.turn_id}"
-    return JSONResponse(accepted.model_dump(), 202, {"location": address})
+    return JSONResponse(AcceptedResponse(turn_id=ticket.turn_id).model_dump(), 202, {"location": address})
 
 
-def parts_of(content: str | list[TextAsked | ImageAsked]) -> tuple[Text | Image, ...]:
+def parts_of(content: str | list[TextRequest | ImageRequest]) -> tuple[Text | Image, ...]:
     """The parts of a message's content. Words that follow each other stay apart by a line's end.
 
     Raises:
@@ -108,7 +168,7 @@ def parts_of(content: str | list[TextAsked | ImageAsked]) -> tuple[Text | Image,
     parts: list[Text | Image] = []
     has_words = False
     for asked in content:
-        if isinstance(asked, ImageAsked):
+        if isinstance(asked, ImageRequest):
             parts.append(_image(asked))
         elif asked.text:
             parts.append(Text(text=f"\n{asked.text}" if has_words else asked.text))
@@ -116,7 +176,7 @@ def parts_of(content: str | list[TextAsked | ImageAsked]) -> tuple[Text | Image,
     return tuple(parts)
 
 
-def _image(asked: ImageAsked) -> Image:
+def _image(asked: ImageRequest) -> Image:
     if (asked.data is None) == (asked.url is None):
         raise InvalidInput("an image has either `data` or a `url`; send one of the two")
     if asked.url is not None:
@@ -130,14 +190,14 @@ def _image(asked: ImageAsked) -> Image:
         raise InvalidInput("an image's `data` is not base64; encode its bytes so, without line ends") from None
 
 
-async def _ended(server: Server, caller: Principal, c: str, turn_id: str, patience_s: float) -> TurnView | None:
+async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | None:
     """The turn when it has ended; None if patience ends first.
 
     Raises:
         Unavailable: the constellation stopped meanwhile; the error names the turn, which goes on later.
     """
     try:
-        async with server.constellations.use(caller, c) as constellation:
+        async with home.use() as constellation:
             with trio.move_on_after(patience_s):
                 return await constellation.wait(turn_id)
     except Unavailable as error:
@@ -148,17 +208,53 @@ async def _ended(server: Server, caller: Principal, c: str, turn_id: str, patien
     return None
 
 
-@router.get("", response_model=Page[MessageTold])
-async def history(
-    c: str, a: str, server: Server, caller: MayRead, limit: PageLimit = 50, cursor: Cursor = None
-) -> object:
+@router.get("/agents/{a}/messages", response_model=page_of(MESSAGE))
+async def history(a: str, home: ToRead, paging: PagedTexts) -> object:
     """The agent's messages, newest first."""
-    place = decode_cursor(cursor, 1)
-    async with server.constellations.use(caller, c) as constellation:
-        return await _page(constellation, a, limit, None if place is None else place[0])
+    before = paging.after
+    async with home.use() as constellation:
+        rows = await constellation.messages(a, limit=paging.one_more, before=before)
+    return paging.cut(rows, lambda row: row.position)
 
 
-async def _page(constellation: Constellation, a: str, limit: int, before: str | None) -> dict[str, Any]:
-    rows = await constellation.messages(a, limit=limit + 1, before=before)
-    shown = rows[:limit]
-    return {"items": shown, "next_cursor": encode_cursor(shown[-1].position) if len(rows) > limit else None}
+@router.post("/agents/{a}/history", status_code=201, response_model=IMPORTED)
+async def add_past(
+    a: str, body: HistoryRequest, home: ToWrite, response: Response, idempotency_key: IdempotencyKey = None
+) -> Imported:
+    """Add past messages to an agent's conversation, at their own times; no turn runs. All are stored, or none.
+
+    At most 10,000 messages and 32 MiB at once. A request repeated with the same `Idempotency-Key` is answered with the
+    same ids (200).
+    """
+    past = [PastMessage(**vars(one)) for one in body.messages]
+    author = home.caller.author
+    async with home.use() as constellation:
+        imported = await constellation.imports.add(a, past, author=author, idempotency_key=idempotency_key)
+    if imported.is_replay:
+        response.status_code = 200
+    return imported
+
+
+@router.get("/agents/{a}/summaries", response_model=page_of(SUMMARY))
+async def list_kept(a: str, home: ToRead, paging: PagedTexts) -> object:
+    """The summaries of what was archived, newest first. The messages themselves stay in the history and in search."""
+    before = paging.after
+    async with home.use() as constellation:
+        agent = await constellation.roster.get(a)
+        rows = await list_summaries(constellation.database, agent.id, limit=paging.one_more, before=before)
+    return paging.cut(rows, lambda row: row.id)
+
+
+@router.post("/agents/{a}/compact", response_model=COMPACTED)
+async def compact(a: str, home: ToWrite) -> Made:
+    """Archive the older part of the conversation now, by the agent's own settings. Nothing is deleted."""
+    async with home.use() as constellation:
+        return await constellation.compact(await constellation.roster.get(a))
+
+
+@router.get("/images/{digest}", response_class=Response)
+async def show_image(digest: str, home: ToRead) -> Response:
+    """The bytes of an image; its `digest` stands in the `parts` of the message that shows it."""
+    async with home.use() as constellation:
+        image = await constellation.database.read(read, digest)
+    return Response(image.data, media_type=image.media_type, headers=_IMAGE_HEADERS)

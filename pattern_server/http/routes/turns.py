@@ -1,4 +1,4 @@
-"""Turns, and the events of turns and constellations."""
+"""Turns, what their model was shown, and the events of turns and constellations."""
 
 from __future__ import annotations
 
@@ -7,56 +7,88 @@ from typing import Annotated, Any
 
 from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
 
+from pattern_core.prompts.explain import TurnExplained, explain
 from pattern_core.views import TurnView
-from pattern_server.http.bodies import CancelTold, TurnTold
-from pattern_server.http.routing import MayChat, MayRead, Router, Server
+from pattern_db.journal.usage import UsageSum
+from pattern_db.tables.messages import MessageRow
+from pattern_server.http.bodies import answer_of
+from pattern_server.http.routing import Access, Router, ToChat, ToRead
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
 
 router = Router(prefix="/constellations/{c}", tags=["turns"])
 
 After = Annotated[int, Query(ge=0, description="begin after this event; 0 begins with the first")]
 LastEventId = Annotated[str | None, Header(description="the last event seen; wins over `after`")]
+
+# An image in `parts` has a `digest`, by which `GET /constellations/{c}/images/{digest}` gives its bytes, or a `url`.
+MESSAGE = answer_of(
+    MessageRow,
+    "id agent_id position role content parts tool_call_id tool_name tool_args tool_result source source_metadata"
+    " batch_id sequence_in_batch session_id workspace is_archived created_at",
+)
+_USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate")
+TURN = answer_of(
+    TurnView,
+    "turn_id agent_id status error approvals messages usage steps sender created_at started_at ended_at",
+    turn_id=str,
+    messages=list.__class_getitem__(MESSAGE),
+    usage=_USAGE,
+)
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": {MEDIA_TYPE: {}}}}
 
 
-def told(view: TurnView) -> TurnTold:
+class CancelResponse(BaseModel):
+    """Whether the turn was still open when it was asked to stop, and its status now."""
+
+    turn_id: str
+    cancelled: bool
+    status: str
+
+
+def told(view: TurnView) -> dict[str, Any]:
     """The turn as clients are sent it."""
-    fields = {name: getattr(view, name) for name in TurnTold.model_fields if name != "turn_id"}
-    return TurnTold.model_validate({**fields, "turn_id": view.id})
+    return {"turn_id": view.id, **{name: getattr(view, name) for name in TURN.model_fields if name != "turn_id"}}
 
 
-@router.get("/turns/{t}")
-async def show(c: str, t: str, server: Server, caller: MayRead) -> TurnTold:
+@router.get("/turns/{t}", response_model=TURN)
+async def show(t: str, home: ToRead) -> object:
     """One turn as it is now, with its messages."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         return told(await constellation.turn(t))
 
 
+@router.get("/turns/{t}/prompt")
+async def show_prompt(t: str, home: ToRead) -> TurnExplained:
+    """What each model call of a turn was shown and why, and what was left out for lack of room.
+
+    Texts are made again from the rows that they came from, at the versions that were shown.
+    """
+    async with home.use() as constellation:
+        return await explain(constellation.database, constellation.history, t)
+
+
 @router.post("/turns/{t}/cancel")
-async def cancel(c: str, t: str, server: Server, caller: MayChat) -> CancelTold:
+async def cancel(t: str, home: ToChat) -> CancelResponse:
     """Ask a turn to stop. Asking again, or when it has ended, changes nothing."""
-    async with server.constellations.use(caller, c) as constellation:
+    async with home.use() as constellation:
         cancelled = await constellation.cancel(t)
-        view = await constellation.turn(t)
-    return CancelTold(turn_id=t, cancelled=cancelled, status=view.status)
+        return CancelResponse(turn_id=t, cancelled=cancelled, status=(await constellation.turn(t)).status)
 
 
 @router.get("/turns/{t}/events", response_class=StreamingResponse, responses=_EVENTS)
-async def events_of_turn(
-    c: str, t: str, server: Server, caller: MayRead, after: After = 0, last_event_id: LastEventId = None
-) -> EventStream:
+async def events_of_turn(t: str, home: ToRead, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
     """The turn's events from its first, up to the terminal one."""
-    found = await server.constellations.find(caller, c)
-    use = partial(server.constellations.use, caller, found.id)
-    return EventStream(use, after=place_of(last_event_id, after), turn_id=t)
+    return await _stream(home, place_of(last_event_id, after), t)
 
 
 @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
-async def events(
-    c: str, server: Server, caller: MayRead, after: After = 0, last_event_id: LastEventId = None
-) -> EventStream:
+async def events(home: ToRead, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
     """All events of the constellation after `after`, then those to come, without end."""
-    found = await server.constellations.find(caller, c)
-    use = partial(server.constellations.use, caller, found.id)
-    return EventStream(use, after=place_of(last_event_id, after))
+    return await _stream(home, place_of(last_event_id, after))
+
+
+async def _stream(home: Access, after: int, turn_id: str | None = None) -> EventStream:
+    found = await home.server.constellations.find(home.caller, home.c)
+    return EventStream(partial(home.server.constellations.use, home.caller, found.id), after=after, turn_id=turn_id)

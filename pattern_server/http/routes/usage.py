@@ -1,51 +1,41 @@
-"""What model calls took: tokens and money, by day, agent, model or turn."""
+"""What model calls took, tokens and money, by day, agent, model or turn; and budgets: what they may take."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from pattern_core.budgets.spending import Question
+from pattern_core.budgets.amounts import AMOUNT_MAX
+from pattern_core.budgets.budget import Budget
+from pattern_core.budgets.spending import BudgetView, Question
 from pattern_core.constellation import Constellation
-from pattern_core.errors import NotFound
-from pattern_db.journal.usage import Grouping
-from pattern_server.http.bodies import Cursor, PageLimit, Told, decode_cursor, encode_cursor
-from pattern_server.http.routing import MayRead, Router, Server
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_db.journal.budgets import BudgetScope, Period, Unit
+from pattern_db.journal.usage import Grouping, UsageLine
+from pattern_server.http.bodies import BY_VALUE, Cursor, Page, Paged, PageLimit, Paging, RequestModel
+from pattern_server.http.routing import Router, ToRead, ToWrite
 
-router = Router(prefix="/constellations/{c}/usage", tags=["usage"])
+router = Router(prefix="/constellations/{c}", tags=["usage"])
+
+# Groups themselves are yet to come; what cannot be the id of one is a mistake that nobody would ever notice.
+_GROUP_ID = re.compile(r"group_[0-9a-hjkmnp-tv-z]{26}", re.ASCII)
 
 
-class UsageLineTold(Told):
-    """The sum over some calls. `key` is the day (UTC), the agent's id, `provider/model` or the turn's id, `name` an
-    agent's name. `cost_microdollars` leaves out the `unpriced_calls`, whose price is not known; of the
-    `estimated_calls` nobody reported the tokens. Cached and cache-write tokens are part of the input, reasoning of the
-    output.
+class UsageResponse(BaseModel):
+    """The lines of one page, and the sum over all lines of all pages. Cached and cache-write tokens are part of the
+    input, reasoning of the output; `cost_microdollars` leaves out the `unpriced_calls`.
     """
 
-    key: str
-    name: str | None
-    calls: int
-    unpriced_calls: int
-    estimated_calls: int
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    cache_write_tokens: int
-    reasoning_tokens: int
-    cost_microdollars: int
-
-
-class UsageReportTold(Told):
-    """The lines of one page, and the sum over all lines of all pages."""
-
-    total: UsageLineTold
-    items: list[UsageLineTold]
+    total: UsageLine
+    items: Sequence[UsageLine]
     next_cursor: str | None
 
 
-class UsageAsked(BaseModel):
+class UsageRequest(BaseModel):
     """What to report. Times are RFC 3339 with an offset, or dates, which mean midnight UTC."""
 
     model_config = ConfigDict(extra="forbid")
@@ -59,24 +49,36 @@ class UsageAsked(BaseModel):
     cursor: Cursor = None
 
 
-@router.get("", response_model=UsageReportTold)
-async def report(c: str, asked: Annotated[UsageAsked, Query()], server: Server, caller: MayRead) -> object:
+class BudgetRequest(RequestModel):
+    """A budget to set. `agent` (id or name) goes with the scope agent, and without one it is for each agent; `group`
+    (its id) goes with the scope group. A budget of turns has the period total.
+    """
+
+    scope: Annotated[BudgetScope, BY_VALUE]
+    agent: str | None = None
+    group: str | None = None
+    period: Annotated[Period, BY_VALUE] = Period.TOTAL
+    unit: Annotated[Unit, BY_VALUE]
+    amount: Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
+
+
+@router.get("/usage", response_model=UsageResponse)
+async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> object:
     """Tokens and money: days and turns newest first, agents and models by name."""
-    place = decode_cursor(asked.cursor, 1)
-    async with server.constellations.use(caller, c) as constellation:
+    paging = Paging(asked.limit, asked.cursor)
+    after = paging.after
+    async with home.use() as constellation:
         question = Question(
             by=asked.by,
             agent_id=None if asked.agent is None else await _agent_id(constellation, asked.agent),
             turn_id=asked.turn,
             since=asked.since,
             until=asked.until,
-            limit=asked.limit + 1,
-            after=None if place is None else place[0],
+            limit=paging.one_more,
+            after=after,
         )
         found = await constellation.spending.report(question)
-    shown = found.lines[: asked.limit]
-    following = encode_cursor(shown[-1].key) if len(found.lines) > asked.limit else None
-    return {"total": found.total, "items": shown, "next_cursor": following}
+    return {"total": found.total, **paging.cut(found.lines, lambda line: line.key)}
 
 
 async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
@@ -87,3 +89,32 @@ async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
         if id_or_name.startswith("agt_"):
             return id_or_name
         raise
+
+
+@router.get("/budgets", response_model=Page[BudgetView])
+async def list_budgets(home: ToRead, paging: Paged) -> object:
+    """The budgets as they stand, those of the server's configuration among them."""
+    async with home.use() as constellation:
+        found = await constellation.spending.budgets()
+    return paging.of_all(found, lambda budget: (budget.id, str(budget.is_configured)))
+
+
+@router.put("/budgets")
+async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
+    """Set a budget, in the place of one about the same; calls that begin from now on keep it."""
+    if body.agent is not None and body.scope is not BudgetScope.AGENT:
+        raise InvalidInput("`agent` goes with the scope agent")
+    if body.group is not None and body.scope is not BudgetScope.GROUP:
+        raise InvalidInput("`group` goes with the scope group")
+    if body.group and not _GROUP_ID.fullmatch(body.group):
+        raise InvalidInput(f"{body.group!r} is no group's id (group_…), and there are no groups yet: name an agent")
+    async with home.use() as constellation:
+        ref = (await constellation.roster.get(body.agent)).id if body.agent is not None else body.group or ""
+        return await constellation.spending.put(Budget(body.scope, ref, body.period, body.unit, body.amount))
+
+
+@router.delete("/budgets/{budget}", status_code=204)
+async def remove_budget(budget: str, home: ToWrite) -> None:
+    """Take a budget away, by its id."""
+    async with home.use() as constellation:
+        await constellation.spending.remove(budget)

@@ -17,7 +17,8 @@ from pattern_core.models.catalogue import (
     ProviderModels,
 )
 from pattern_core.models.model import LongPrices, ModelFacts, Usage
-from pattern_server.config import default_model_of, load
+from pattern_server.config import load
+from pattern_server.settings import default_model_of
 
 SMALL = """
 [sources]

@@ -1,4 +1,4 @@
-"""`pattern chat`: one message, a piped one, a conversation; and how a stream of events is shown."""
+"""Talking to an agent, and answering what it asks in the middle."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pattern_core.testing.model import ScriptedProvider, says
+from pattern_core.testing.model import ScriptedProvider, calls, says
 from pattern_server.cli import run
-from pattern_server.cli.chat import Screen, Talk, ended
-from pattern_server.cli.chat_questions import Questions
-from pattern_server.cli.client import Api, Json, RunningServer, ServerEvent, connection
+from pattern_server.cli.chat import Questions, Screen, Talk, answer_of, ended, turn_of
+from pattern_server.cli.client import Api, Json, RunningServer, ServerEvent, connection, path
+from pattern_server.cli.client import RunningServer as Running
+from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Pattern
 from tests.pattern_server.place import config_for, serving
@@ -167,9 +168,9 @@ async def test_leaving_in_the_middle_tells_how_to_stop_the_turn(
         server = RunningServer(pid=1, url=place.url, started_at="", token=place.parts.local_token)
         async with connection(server) as http:
             api, output = Api(http, streams=True), Leaving()
-            questions = Questions(api, output, "home", is_live=False)
+            questions = Questions(Home(api, "home"), output, is_live=False)
             with pytest.raises(KeyboardInterrupt):
-                await Talk(api, output, "home", "ada", policy=None, questions=questions).say("Hello!")
+                await Talk(Home(api, "home"), output, "ada", None, questions).say("Hello!")
     told = capsys.readouterr().err
     assert "pattern turn cancel turn_" in told
     assert told.endswith(" -c home\n")
@@ -222,3 +223,64 @@ def test_what_becomes_of_a_message_can_be_said(home: Pattern) -> None:
     wrong = home("chat", "-c", "home", "--policy", "push", "Hello!")
     assert wrong.code == 2
     assert "rollback" in wrong.err
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
+]
+
+EDIT = {"op": "append", "label": "human", "content": "Tea."}
+
+
+def test_what_a_line_means() -> None:
+    assert answer_of("Y") == {"decision": "approve"}
+    assert answer_of("always") == {"decision": "approve", "scope": "always"}
+    assert answer_of("no it is too late") == {"decision": "deny", "reason": "it is too late"}
+    assert answer_of("n") == {"decision": "deny"}
+    assert answer_of("later") is None
+    assert answer_of("") is None
+    assert answer_of("perhaps") == {}
+
+
+def test_whose_question() -> None:
+    assert turn_of({"turn_id": "t1"}) == "t1"
+    assert turn_of({"cause": {"turn": "t2"}}) == "t2"
+    assert turn_of({"cause": {}}) is None
+
+
+@pytest.mark.parametrize("kind", ["call", "memory"])
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_a_stream_asks_and_goes_on(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str, is_live: bool
+) -> None:
+    provider = ScriptedProvider([calls("block_edit", EDIT), says("Done so.")], otherwise=says("All right."))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    permission = "human" if kind == "memory" else "read_write"
+    rules = None if kind == "memory" else [{"tool": "block_edit", "type": "requires_consent"}]
+    async with serving(config_for(alone), {"scripted": provider}) as place:
+        block = {"label": "human", "content": "", "permission": permission}
+        await place.constellation(memory=[block], tool_rules=rules)
+        server = Running(pid=1, url=place.url, started_at="", token=place.parts.local_token)
+        async with connection(server) as http:
+            api, output = Api(http, streams=True), Output()
+            where = path("constellations", "home", "agents", "ada")
+            questions = Questions(Home(api, "home"), output, is_live=is_live)
+            code = await Talk(Home(api, "home"), output, "ada", None, questions).say("Remember tea.")
+            content = (await api.get(f"{where}/memory/human"))["content"]
+    shown = capsys.readouterr()
+    assert ("Tea." in content) is is_live
+    assert code == (3 if kind == "call" and not is_live else 0)
+    assert ("Done so." in shown.out) is (is_live or kind == "memory")
+    assert ("Agree?" in shown.err) is is_live
+    assert ("pattern approvals approve" in shown.err) is not is_live
+
+
+async def test_an_answer_that_is_refused_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(config_for(alone)) as place:
+        await place.constellation()
+        server = Running(pid=1, url=place.url, started_at="", token=place.parts.local_token)
+        async with connection(server) as http:
+            questions = Questions(Home(Api(http, streams=True), "home"), Output(), is_live=True)
+            assert not await questions._answer("apr_none", {"decision": "approve"})
+    assert "apr_none" in capsys.readouterr().err

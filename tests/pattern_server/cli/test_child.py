@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from pattern_core.errors import Unavailable
-from pattern_server.cli.child import Child
+from pattern_server.cli.child import ServerProcess
 from pattern_server.cli.client import ServerUnreachable, path, running_server
 
 
 @pytest.mark.slow
 async def test_a_childs_life(tmp_path: Path) -> None:
-    child = Child(tmp_path / "data")
+    child = ServerProcess(tmp_path / "data")
     try:
         server, took_s = await child.start()
         assert 0 < took_s < 30
@@ -40,7 +40,7 @@ async def test_a_childs_life(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
-    child, other = Child(tmp_path / "data"), Child(tmp_path / "data")
+    child, other = ServerProcess(tmp_path / "data"), ServerProcess(tmp_path / "data")
     try:
         server, _ = await child.start()
         with pytest.raises(Unavailable, match=str(server.pid)):

@@ -1,4 +1,4 @@
-"""The API as the command line calls it, against small applications that answer as a server would."""
+"""The API as the command line calls it: over the network, or in-process."""
 
 from __future__ import annotations
 
@@ -209,3 +209,18 @@ async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, mo
             nursery.start_soon(let_go)
             async with open_api(config_of(tmp_path / "other")) as api:
                 assert await api.pages(path("constellations")) == []
+
+
+async def test_the_application_answers_without_a_socket(tmp_path: Path) -> None:
+    async with open_api(load(data_dir=tmp_path)) as api:
+        assert (await api.get("/api/v1/me"))["username"] == "admin"
+    assert not (tmp_path / "server.json").exists(), "nobody else can call it"
+
+
+def test_a_command_that_finds_a_server_does_not_import_one() -> None:
+    code = (
+        "import sys; from pattern_server.cli import chat, memory, search, constellations, agents;"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'fastapi', 'starlette', 'loro'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,12 +1,199 @@
-"""`pattern demo`: it runs, and it fails loudly when a promise does not hold."""
+"""`pattern demo`: it runs, its stations hold, and it fails loudly when a promise does not hold."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from pattern_server.cli import demo, run
+from pattern_server.cli.child import ServerProcess
+from pattern_server.cli.client import Api, RunningServer, connection
+from pattern_server.cli.demo import (
+    ClaimFailed,
+    Tour,
+    answer_of,
+    ask_for_consent,
+    claim,
+    consent,
+    consent_at_last,
+    exchange,
+    explain,
+    find,
+    keep_limits,
+    outgrow_a_window,
+    say,
+)
+from pattern_server.cli.output import Output
+from tests.pattern_server.cli.conftest import Answer, api_of, as_json
+from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
+
+
+class Here(ServerProcess):
+    """A child that is the test's own server."""
+
+    def __init__(self, place: Place) -> None:
+        self._server = RunningServer(pid=os.getpid(), url=place.url, started_at="", token=place.parts.local_token)
+
+    @asynccontextmanager
+    async def api(self) -> AsyncIterator[Api]:
+        """The API of the test's server."""
+        async with connection(self._server) as http:
+            yield Api(http, streams=True)
+
+
+def turn(*said: tuple[str, str], status: str = "completed") -> Answer:
+    return as_json({"status": status, "messages": [{"role": role, "content": content} for role, content in said]})
+
+
+def test_claims() -> None:
+    claim([1], "something is there")
+    with pytest.raises(ClaimFailed, match="nothing is there"):
+        claim([], "nothing is there")
+
+
+def test_an_answer_is_what_the_agent_said() -> None:
+    said = [("user", "Hello."), ("assistant", ""), ("tool", "{}"), ("assistant", "Good day."), ("assistant", "Ada.")]
+    assert answer_of({"messages": [{"role": role, "content": content} for role, content in said]}) == "Good day.\nAda."
+
+
+async def test_a_turn_that_does_not_complete_ends_the_tour() -> None:
+    with pytest.raises(ClaimFailed, match="failed"):
+        await say(api_of(lambda _: turn(status="failed")), "ada", "Hello.")
+
+
+async def test_the_audience_sees_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tour = Tour(folder=tmp_path, child=ServerProcess(tmp_path), output=Output())
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append(request)
+        return turn(("assistant", "Good day.\nI am Bob."))
+
+    assert await exchange(tour, api_of(answer), "Hello.", agent="bob") == "Good day.\nI am Bob."
+    assert capsys.readouterr().out == "   you> Hello.\n   bob> Good day.\n        I am Bob.\n"
+    assert "/agents/bob/messages" in str(asked[0].url)
+    with pytest.raises(ClaimFailed, match="an answer"):
+        await exchange(tour, api_of(lambda _: turn()), "Hello.")
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
+]
+
+
+@asynccontextmanager
+async def touring(folder: Path, **embeddings: Any) -> AsyncIterator[Tour]:
+    """A tour whose first stations are behind it."""
+    async with serving(config_for(folder, embeddings=embeddings or DETERMINISTIC)) as place:
+        block = {"label": "human", "content": "Ruth is allergic to walnuts.\n"}
+        await place.constellation(model_provider="embedded", memory=[block])
+        yield Tour(folder=folder, child=Here(place), output=Output())
+
+
+async def test_one_authors_change_is_taken_back(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with touring(alone) as tour:
+        await explain(tour)
+    shown = capsys.readouterr().out
+    assert "by user   Undid version 1" in shown
+    assert "by agent" in shown
+
+
+async def test_a_person_is_asked(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with touring(alone) as tour:
+        await consent(tour)
+    shown = capsys.readouterr().out
+    assert "bob wants to append in the block rules" in shown
+    assert "│ The children may stay up until nine." in shown
+
+
+async def test_what_is_there_is_found_by_meaning(
+    alone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "BY_MEANING", "plumber in the cellar")  # this model knows only words
+    async with touring(alone) as tour:
+        await find(tour)
+    shown = capsys.readouterr().out
+    assert "(file boiler.md)" in shown
+    assert "and by meaning (" in shown
+
+
+async def test_a_find_that_is_none_ends_the_tour(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "BY_MEANING", "walnuts")
+    with pytest.raises(ExceptionGroup) as failed:
+        async with touring(alone) as tour:
+            await find(tour)
+    assert failed.group_contains(ClaimFailed, match="burst pipe")
+
+
+async def test_without_a_model_it_says_so(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with touring(alone, provider="none") as tour:
+        await find(tour)
+    assert "by words alone, since there is no model for meaning here" in capsys.readouterr().out
+
+
+async def test_a_model_that_takes_too_long_is_not_waited_for(
+    alone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "VECTORS_WAIT_S", 0.0)
+    monkeypatch.setattr(demo, "BY_MEANING", "plumber")
+    async with touring(alone) as tour:
+        await find(tour)
+    assert "plumber" in capsys.readouterr().out
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
+]
+
+
+@asynccontextmanager
+async def beginning(folder: Path) -> AsyncIterator[Tour]:
+    """A tour in a constellation without agents."""
+    async with serving(config_for(folder)) as place:
+        await place.constellation(agent=None)
+        yield Tour(folder=folder, child=Here(place), output=Output())
+
+
+async def test_consent_and_a_budget(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with beginning(alone) as tour:
+        await ask_for_consent(tour)
+        await consent_at_last(tour)
+        await keep_limits(tour)
+    shown = capsys.readouterr().out
+    assert "what cleo asked is still open: cleo wants to run block_edit(" in shown
+    assert "leaves no room for this call" in shown
+    assert "│ core human" in shown
+
+
+async def test_a_conversation_outgrows_its_window(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with beginning(alone) as tour:
+        await outgrow_a_window(tour)
+    assert "messages left her prompt" in capsys.readouterr().out
+
+
+async def test_a_budget_that_stops_nothing_ends_the_tour(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "BUDGET_TOKENS", 1_000_000)
+    with pytest.raises(ExceptionGroup) as failed:
+        async with beginning(alone) as tour:
+            await ask_for_consent(tour)
+            await keep_limits(tour)
+    assert failed.group_contains(ClaimFailed, match="might pass a budget")
+
+
+async def test_what_is_not_found_ends_the_tour(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "QUESTION", "What is the weather on Mars?")
+    with pytest.raises(ExceptionGroup) as failed:
+        async with beginning(alone) as tour:
+            await outgrow_a_window(tour)
+    assert failed.group_contains(ClaimFailed, match="still found")
 
 
 @pytest.mark.slow

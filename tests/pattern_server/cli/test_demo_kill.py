@@ -9,8 +9,8 @@ import pytest
 
 from pattern_server.cli import demo_kill
 from pattern_server.cli.client import ServerEvent
+from pattern_server.cli.demo import ClaimFailed, claim
 from pattern_server.cli.demo_kill import DAYS, Watch
-from pattern_server.cli.demo_tour import ClaimFailed, claim
 from pattern_server.cli.output import Output
 
 NOTES = [demo_kill._note(day) for day in range(1, DAYS + 1)]

@@ -12,6 +12,7 @@ import pytest
 from pattern_core.errors import InvalidInput
 from pattern_server.cli import history
 from pattern_server.cli.client import ServerFailed
+from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json
 
@@ -109,17 +110,17 @@ async def test_many_messages_go_in_batches_each_under_its_own_key(monkeypatch: p
 
     api = api_of(answer)
     messages = [past(number) for number in range(7)] + [past(7, content="x" * 500), past(8)]
-    ids = await history.send(api, Output(), "/x", messages)
+    ids = await history.send(Home(api, "home"), Output(), "ada", messages)
     assert ids == [one["content"] for one in messages]
     assert [len(json.loads(request.content)["messages"]) for request in asked] == [3, 3, 1, 1, 1]
     keys = [request.headers["idempotency-key"] for request in asked]
     assert len(set(keys)) == 5
     asked.clear()
     with pytest.raises(InvalidInput, match="the first 6 messages are stored"):
-        await history.send(api, Output(), "/x", [*messages[:6], past(6, content="bad")])
+        await history.send(Home(api, "home"), Output(), "ada", [*messages[:6], past(6, content="bad")])
     assert [request.headers["idempotency-key"] for request in asked][:2] == keys[:2]  # mended, they are not added again
     with pytest.raises(ServerFailed, match="later"):
-        await history.send(api, Output(), "/x", [past(6, content="late")])
+        await history.send(Home(api, "home"), Output(), "ada", [past(6, content="late")])
 
 
 def test_what_left_the_prompt_is_listed(home: Pattern, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pattern_core.errors import InvalidInput
-from pattern_server.http import bodies
-from pattern_server.http.bodies import Asked, BlockAsked, MessageAsked, decode_cursor, encode_cursor, page_of
+from pattern_server.http.app import api_routes
+from pattern_server.http.blocks import BlockRequest
+from pattern_server.http.bodies import Paging, RequestModel, decode_cursor, encode_cursor
+from pattern_server.http.routes.messages import MessageRequest
 
 PRINTABLE = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -43,7 +45,7 @@ def test_pages_show_each_row_once_in_order(rows: list[tuple[str, str]], limit: i
     seen: list[tuple[str, str]] = []
     cursor = None
     while True:
-        page = page_of(rows, lambda row: row, limit, cursor)
+        page = Paging(limit, cursor).of_all(rows, lambda row: row)
         assert len(page["items"]) <= limit
         seen += page["items"]
         cursor = page["next_cursor"]
@@ -53,7 +55,8 @@ def test_pages_show_each_row_once_in_order(rows: list[tuple[str, str]], limit: i
 
 
 def test_all_that_is_asked_is_strict() -> None:
-    asked = [kind for kind in vars(bodies).values() if isinstance(kind, type) and issubclass(kind, Asked)]
+    assert api_routes()  # imports all that ask for something
+    asked = RequestModel.__subclasses__()
     assert len(asked) > 5
     for kind in asked:
         assert kind.model_config["strict"]
@@ -61,7 +64,7 @@ def test_all_that_is_asked_is_strict() -> None:
 
 
 def test_enums_come_as_their_values_and_numbers_as_numbers() -> None:
-    assert BlockAsked.model_validate({"label": "x", "permission": "append"}).permission == "append"
+    assert BlockRequest.model_validate({"label": "x", "permission": "append"}).permission == "append"
     for body in ({"content": "x", "priority": "1"}, {"content": "x", "priority": True}, {"content": 5}):
         with pytest.raises(ValidationError):
-            MessageAsked.model_validate(body)
+            MessageRequest.model_validate(body)

@@ -1,4 +1,4 @@
-"""Routes get the parts of the server and a caller who may, read strict JSON, and are imported when asked for."""
+"""Routing: who may do what, whose memory a path means, and strict JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from fastapi import FastAPI, Query, Request
 from pydantic import BaseModel
 
-from pattern_core.errors import PermissionDenied
+from pattern_core.errors import NotFound, PermissionDenied
+from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_server.accounts import Principal
 from pattern_server.http.app import RESOURCES, build_app
 from pattern_server.http.routing import (
@@ -23,9 +24,11 @@ from pattern_server.http.routing import (
     Router,
     Server,
     StrictRequest,
+    owner_of,
 )
 from tests.pattern_server.http.test_border import messages, scope
 from tests.pattern_server.place import Place
+from tests.support import running
 
 
 class Told(BaseModel):
@@ -167,3 +170,13 @@ async def test_what_no_database_could_hold_is_no_json(body: bytes) -> None:
 async def parsed(body: bytes) -> Any:
     asked = scope()
     return await StrictRequest(asked, messages({"type": "http.request", "body": body, "more_body": False})).json()
+
+
+async def test_an_owner_is_an_agent_or_everybody() -> None:
+    async with running() as home:
+        agent = await home.agent("ada")
+        assert await owner_of(home.constellation, "ada") == agent.id
+        assert await owner_of(home.constellation, agent.id) == agent.id
+        assert await owner_of(home.constellation, "_constellation_") == CONSTELLATION_OWNER
+        with pytest.raises(NotFound):
+            await owner_of(home.constellation, "nobody")

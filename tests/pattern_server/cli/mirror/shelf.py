@@ -13,9 +13,7 @@ import httpx2
 
 from pattern_server.cli.mirror.disk import OWN, Disk
 from pattern_server.cli.mirror.remote import Memory
-from pattern_server.cli.mirror.report import Event
-from pattern_server.cli.mirror.rounds import Rules
-from pattern_server.cli.mirror.session import Mirror, Outcome
+from pattern_server.cli.mirror.rounds import Mirror, MirrorEvent, RoundOutcome, Rules
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
 
 ADA = {"id": "agent_ada", "name": "ada", "status": "active"}
@@ -146,7 +144,7 @@ class Desk:
 
     root: Path
     shelf: Shelf
-    told: list[Event] = field(default_factory=list)
+    told: list[MirrorEvent] = field(default_factory=list)
     rules: Rules = field(default_factory=Rules)
     mirror: Mirror | None = None
 
@@ -159,7 +157,7 @@ class Desk:
             Disk(self.root).own("blocks")
         self.mirror = Mirror(self.root, self.rules, self.told.append)
 
-    async def round(self, *names: str) -> Outcome:
+    async def round(self, *names: str) -> RoundOutcome:
         """One round; what it told is in `told`."""
         assert self.mirror is not None
         self.told.clear()

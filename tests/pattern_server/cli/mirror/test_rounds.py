@@ -1,4 +1,4 @@
-"""The mirror at work: a real folder, a small server, files saved and connections lost at the worst moments."""
+"""Rounds of the mirror: both sides brought together, new files, what is told, one process at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pattern_core.errors import Conflict, InvalidInput
 from pattern_server.cli.client import ServerFailed, ServerUnreachable
-from pattern_server.cli.mirror.report import DOUBTFUL_SETTLE_S, SETTLE_S
-from pattern_server.cli.mirror.rounds import Rules, is_passing
+from pattern_server.cli.mirror.disk import Disk
+from pattern_server.cli.mirror.plan import Do, Known, Local
+from pattern_server.cli.mirror.rounds import (
+    DOUBTFUL_SETTLE_S,
+    SETTLE_S,
+    Looks,
+    MirrorEvent,
+    MirrorReport,
+    Rules,
+    is_passing,
+    opened,
+)
 from tests.pattern_server.cli.mirror.shelf import Desk, Shelf
 
 
@@ -298,3 +309,147 @@ async def _happen(desk: Desk, script: list[str]) -> None:
     assert sorted(block.now.split()) == sorted(["anfang", *(chr(0x4E00 + n + 1) * 3 for n in range(words))])
     assert desk.text("human.md") == block.now
     assert desk.others() == set()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path / "m", Shelf())
+    desk.path("").mkdir()
+    return desk
+
+
+async def test_a_new_markdown_file_is_a_new_block(empty: Desk, autojump_clock: trio.testing.MockClock) -> None:
+    empty.path("日記.md").write_text("Sonne\n")
+    empty.path("file%3Anotes.md").write_text("x")
+    empty.path("empty.md").write_text("\n")
+    empty.path("data.json").write_text("{}")
+    (empty.root / "strangers").mkdir()
+    (empty.root / "strangers/x.md").write_text("x")
+    await settled_round(empty)
+    assert {block.label: block.now for block in empty.shelf.blocks} == {"日記": "Sonne\n", "file:notes": "x\n"}
+    puts = empty.shelf.puts
+    empty.restart()
+    await settled_round(empty)
+    assert empty.shelf.puts == puts
+    assert empty.did() == []
+
+
+async def test_what_is_no_block_stays_with_the_reason(empty: Desk, autojump_clock: trio.testing.MockClock) -> None:
+    empty.path("what?.md").write_text("x")
+    empty.path("raw.md").write_bytes(b"\xff")
+    empty.path("long.md").write_text("x" * 2000)
+    await settled_round(empty)
+    assert empty.others() == {"ada/what?.md.error.txt", "ada/raw.md.error.txt", "ada/long.md.error.txt"}
+    outcome = await empty.round()
+    assert len(outcome.skipped) == 3
+    assert empty.told == []
+    assert empty.shelf.blocks == []
+
+
+async def test_two_who_make_the_same_block(empty: Desk, autojump_clock: trio.testing.MockClock) -> None:
+    empty.path("garden.md").write_text("mine\n")
+
+    def somebody_else() -> None:
+        empty.shelf.add("garden", "theirs\n")
+
+    empty.shelf.before_put = somebody_else
+    await settled_round(empty)
+    assert empty.text("garden.md") == "theirs\n"
+    assert empty.text("garden.md.yours.txt") == "mine\n"
+
+
+async def test_a_crash_after_the_making(empty: Desk, autojump_clock: trio.testing.MockClock) -> None:
+    empty.path("garden.md").write_text("mine\n")
+    await settled_round(empty)
+    for file in (empty.root / ".pattern-sync/blocks").iterdir():
+        file.unlink()
+    empty.restart()
+    await settled_round(empty)
+    assert [block.texts for block in empty.shelf.blocks] == [["mine\n"]]
+    assert empty.others() == set()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    (tmp_path / "ada").mkdir()
+    return Disk(tmp_path)
+
+
+def test_a_refusal_is_told_once_per_content(disk: Disk) -> None:
+    told: list[MirrorEvent] = []
+    report = MirrorReport(disk, told.append, is_dry=False)
+    for _ in range(2):
+        report.refuse("ada/x.md", Local(text="a"), "too long")
+    assert [event.note for event in told] == ["too long"]
+    assert report.has_refused("ada/x.md", Local(text="a"))
+    assert not report.has_refused("ada/x.md", Local(text="b"))
+    report.refuse("ada/x.md", Local(text="b"), "too long")
+    assert len(told) == 2
+    assert report.skipped == {"ada/x.md"}
+    assert (disk.root / "ada/x.md.error.txt").exists()
+    report.accept("ada/x.md")
+    assert not (disk.root / "ada/x.md.error.txt").exists()
+    assert not report.has_refused("ada/x.md", Local(text="b"))
+
+
+def test_only_what_was_done_is_told(disk: Disk) -> None:
+    told: list[MirrorEvent] = []
+    report = MirrorReport(disk, told.append, is_dry=True)
+    for deed in (Do.NOTHING, Do.ASK, Do.REMEMBER, Do.FORGET):
+        report.done("ada/x.md", deed)
+    assert told == []
+    report.done("ada/x.md", Do.WRITE, version=3)
+    report.done("ada/x.md", Do.REMEMBER, "was ada/y.md")
+    report.skip("ada/x.md", Do.ASIDE, "why")
+    report.forgotten("mem_1.json")
+    report.refuse("ada/x.md", Local(), "dry")
+    assert [event.did for event in told] == [Do.WRITE, Do.REMEMBER, Do.ASIDE, Do.FORGET, Do.REFUSE]
+    assert list((disk.root / "ada").iterdir()) == []
+
+
+async def test_a_file_is_at_rest_after_a_moment(disk: Disk, autojump_clock: trio.testing.MockClock) -> None:
+    file, looks = disk.root / "ada/x.md", Looks(disk)
+    known = Known(block_id="mem_1", path="ada/x.md", version=0, text="a")
+    file.write_text("ab")
+    assert not looks.is_at_rest("ada/x.md", known, Local(text="ab"))
+    assert looks.is_unsettled
+    await trio.sleep(SETTLE_S)
+    assert looks.is_at_rest("ada/x.md", known, Local(text="ab"))
+    file.write_text("")
+    assert not looks.is_at_rest("ada/x.md", known, Local(text=""))
+    await trio.sleep(SETTLE_S)
+    assert not looks.is_at_rest("ada/x.md", known, Local(text=""))
+    await trio.sleep(DOUBTFUL_SETTLE_S - SETTLE_S)
+    assert looks.is_at_rest("ada/x.md", known, Local(text=""))
+
+
+async def test_one_at_a_time_and_one_constellation(tmp_path: Path) -> None:
+    root = tmp_path / "m"
+    with opened(root, "con_1", Rules(), print):
+        with pytest.raises(Conflict, match="another `pattern memory sync`"), opened(root, "con_1", Rules(), print):
+            pass
+        with opened(root, "con_1", Rules(is_dry=True), print):
+            pass
+    with pytest.raises(Conflict, match="con_1"), opened(root, "con_2", Rules(), print):
+        pass
+    with opened(root, "con_1", Rules(), print):
+        pass
+
+
+async def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    file = tmp_path / "m"
+    file.write_text("x")
+    with pytest.raises(InvalidInput, match="is a file"), opened(file, "con_1", Rules(), print):
+        pass
+
+
+async def test_a_round_says_what_it_came_to(tmp_path: Path) -> None:
+    shelf = Shelf()
+    shelf.add("human", "Likes tea.\n")
+    shelf.add("broken", "x", damaged="bytes are missing")
+    told: list[MirrorEvent] = []
+    with opened(tmp_path / "m", "con_1", Rules(), told.append) as mirror:
+        outcome = await mirror.round(shelf.memory(), ["ada"])
+    assert outcome.skipped == ["ada/broken.md"]
+    assert not outcome.is_unsettled
+    assert (tmp_path / "m/ada/human.md").read_text() == "Likes tea.\n"

@@ -1,9 +1,14 @@
-"""Making, finding, renaming, restoring and deleting constellations over HTTP."""
+"""Making, finding, renaming, restoring, copying and deleting constellations over HTTP; one that halts."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
+import trio
+
+from pattern_core.testing.model import ScriptedProvider, calls, says
+from pattern_db.backup import verify
 from tests.pattern_server.place import Place
 
 
@@ -94,3 +99,41 @@ async def test_what_is_no_copy_is_refused_and_leaves_nothing(place: Place, tmp_p
         assert (answer.status_code, answer.json()["code"]) == (status, code), file
     assert (await place.admin.get("/constellations")).json()["items"] == []
     assert not list((folder / "constellations").glob("*"))
+
+
+HOME = "/constellations/home"
+
+
+async def test_halted_and_resumed(place: Place, scripted: ScriptedProvider) -> None:
+    scripted._script = iter([calls("emergency_halt", {"reason": "Out of control."}), says("Never."), says("Again.")])
+    await place.constellation()
+    assert (await place.admin.get(f"{HOME}/halt")).json()["halted"] is False
+    refused = await place.admin.post(f"{HOME}/resume")
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    enabled = {"enabled_tools": ["emergency_halt"]}
+    assert (await place.admin.patch(f"{HOME}/agents/ada", json=enabled)).status_code == 200
+    assert (await place.say("Hello")).json()["status"] == "cancelled"
+    shown = (await place.admin.get(f"{HOME}/halt")).json()
+    assert (shown["halted"], shown["agent_name"], shown["reason"]) == (True, "ada", "Out of control.")
+    refused = await place.say("Hello?")
+    assert (refused.status_code, refused.json()["code"]) == (409, "halted")
+    resumed = (await place.admin.post(f"{HOME}/resume")).json()
+    assert (resumed["halted"], resumed["id"]) == (False, shown["id"])
+    assert (await place.say("Hello again")).json()["status"] == "completed"
+
+
+async def test_a_copy_is_made_while_work_goes_on(place: Place) -> None:
+    c = await place.constellation()
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(place.say, f"Message {number}")
+        answer = await place.admin.post("/constellations/home/backup")
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    path = Path(made["path"])
+    assert path.parent == place.parts.state.config.data_dir / "backups"
+    assert path.stat().st_size == made["size"]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == made["sha256"]
+    assert verify(path).constellation_id == c
+    again = (await place.admin.post("/constellations/home/backup")).json()
+    assert again["path"] != made["path"]

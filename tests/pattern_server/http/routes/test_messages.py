@@ -1,4 +1,4 @@
-"""Sending messages in all three ways, retrying them, and reading the conversation."""
+"""Sending messages in all three ways, retrying them, importing them, and reading the conversation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pattern_core.errors import InvalidInput
 from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url
 from pattern_core.messages import Text
 from pattern_core.testing.model import Paced, ScriptedProvider, says
-from pattern_server.http.bodies import ImageAsked, TextAsked
-from pattern_server.http.routes.messages import parts_of
+from pattern_server.http.border import HISTORY_BYTES_MAX
+from pattern_server.http.routes.messages import ImageRequest, TextRequest, parts_of
 from tests.pattern_server.place import Place, read_events
 
 HERE = "/constellations/home/agents/ada/messages"
@@ -182,12 +182,12 @@ async def test_what_no_message_may_have_is_named_as_it_was_sent(place: Place) ->
     assert "'text', 'image'" in told["detail"]
 
 
-def image(**fields: str) -> ImageAsked:
-    return ImageAsked.model_validate({"type": "image", **fields})
+def image(**fields: str) -> ImageRequest:
+    return ImageRequest.model_validate({"type": "image", **fields})
 
 
-def words(text: str) -> TextAsked:
-    return TextAsked(type="text", text=text)
+def words(text: str) -> TextRequest:
+    return TextRequest(type="text", text=text)
 
 
 def test_words_and_images_in_order() -> None:
@@ -215,3 +215,184 @@ def test_words_and_images_in_order() -> None:
 def test_what_is_no_image_is_refused(fields: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         parts_of([image(**fields)])
+
+
+PAST = "/constellations/home/agents/ada/history"
+
+
+def past(number: int, **fields: Any) -> dict[str, Any]:
+    """The n-th message of a long conversation, a minute after the one before."""
+    when = f"2023-05-{1 + number // 1440:02d}T{number // 60 % 24:02d}:{number % 60:02d}:00Z"
+    return {
+        "role": "user" if number % 2 == 0 else "assistant",
+        "content": f"word {number}",
+        "created_at": when,
+        **fields,
+    }
+
+
+async def test_messages_come_into_the_conversation_where_they_belong(place: Place, scripted: ScriptedProvider) -> None:
+    await place.constellation()
+    sent = [past(3), past(1), past(0, name="Ruth", session_id="s", metadata={"tags": ["a"]}, workspace="w"), past(2)]
+    made = await place.admin.post(PAST, json={"messages": sent})
+    assert made.status_code == 201, made.text
+    ids = made.json()["ids"]
+    rows = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+    assert [row["content"] for row in rows] == ["word 3", "word 2", "word 1", "word 0"]  # newest first
+    assert ids == [rows[0]["id"], rows[2]["id"], rows[3]["id"], rows[1]["id"]]
+    assert rows[3]["source_metadata"] == {"tags": ["a"], "name": "Ruth"}
+    assert (rows[3]["source"], rows[3]["session_id"], rows[3]["workspace"]) == ("import", "s", "w")
+    assert (await place.say("go on")).status_code == 200
+    theirs = [f'<data from="an imported conversation">\nword {number}\n</data>' for number in (0, 2)]
+    shown = [one.text for one in scripted.requests[-1].messages]
+    assert shown == [theirs[0], "word 1", theirs[1], "word 3", "go on"]
+    found = await place.admin.post("/constellations/home/search", json={"query": "word 2"})
+    assert found.json()["hits"][0]["id"] == ids[3]
+
+
+async def test_a_key_makes_a_repeated_import_harmless(place: Place) -> None:
+    await place.constellation()
+    body = {"messages": [past(0), past(1)]}
+    first = await place.admin.post(PAST, json=body, headers={"Idempotency-Key": "k"})
+    again = await place.admin.post(PAST, json=body, headers={"Idempotency-Key": "k"})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == first.json()
+    other = await place.admin.post(PAST, json={"messages": [past(0)]}, headers={"Idempotency-Key": "k"})
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+    rows = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+    assert len(rows) == 2
+
+
+async def test_an_import_may_be_longer_than_other_bodies(place: Place) -> None:
+    await place.constellation()
+    body = {"messages": [past(number, metadata={"text": "x" * 2_000}) for number in range(2_000)]}
+    made = await place.admin.post(PAST, json=body)
+    assert made.status_code == 201, made.text
+    assert len(set(made.json()["ids"])) == 2_000
+    too_long = await place.admin.post(PAST, content=b"x" * (HISTORY_BYTES_MAX + 1))
+    assert (too_long.status_code, too_long.json()["code"]) == (413, "too_large")
+    elsewhere = await place.admin.post(f"{PAST}/more", json=body)
+    assert elsewhere.status_code == 413  # for this path only
+
+
+async def test_what_does_not_fit_is_named_and_nothing_is_stored(place: Place) -> None:
+    await place.constellation()
+    for wrong, named in (
+        ({"messages": []}, "messages"),
+        ({"messages": [past(0), past(1, role="robot")]}, "role"),
+        ({"messages": [past(0), past(1, content="")]}, "messages[1]"),
+        ({"messages": [past(0), past(1, created_at="2023-05-08")]}, "messages[1]"),
+        ({"messages": [past(0), past(1, colour="red")]}, "colour"),
+        ({"messages": [past(0)] * 10_001}, "messages"),
+    ):
+        answer = await place.admin.post(PAST, json=wrong)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
+        assert named in answer.json()["detail"]
+    assert (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"] == []
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"pixels"
+CONTENT = [
+    {"type": "text", "text": "What is this?"},
+    {"type": "image", "media_type": "image/png", "data": base64.b64encode(PICTURE).decode()},
+]
+
+
+async def test_an_image_is_told_by_its_digest_and_shown(place: Place) -> None:
+    await place.constellation()
+    answer = await place.admin.post(HERE, json={"content": CONTENT})
+    assert answer.status_code == 200, answer.text
+    said = (await place.admin.get(HERE)).json()["items"][-1]
+    assert said["content"] == "What is this?"
+    words, image = said["parts"]
+    assert words == {"type": "text", "text": "What is this?"}
+    assert (image["type"], image["media_type"]) == ("image", "image/png")
+    shown = await place.admin.get(f"/constellations/home/images/{image['digest']}")
+    assert (shown.status_code, shown.content) == (200, PICTURE)
+    assert shown.headers["content-type"] == "image/png"
+    assert shown.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_there_is_no_such_image(place: Place) -> None:
+    await place.constellation()
+    assert (await place.admin.get(f"/constellations/home/images/{'0' * 64}")).status_code == 404
+    assert (await place.admin.get("/constellations/home/images/nonsense")).status_code == 404
+
+
+async def test_what_is_no_content_is_refused(place: Place) -> None:
+    await place.constellation()
+    for content in ([], [{"type": "text", "text": " "}], [{"type": "film"}], [{"type": "image"}], 3):
+        answer = await place.admin.post(HERE, json={"content": content})
+        assert answer.status_code == 422, (content, answer.text)
+    assert (await place.admin.get(HERE)).json()["items"] == []
+
+
+ADA = "/constellations/home/agents/ada"
+
+
+async def imported(place: Place, count: int) -> list[str]:
+    past = [
+        {"role": "user", "content": f"Word {number} of many, and some more of them.", "created_at": "2026-01-01T00:00Z"}
+        for number in range(count)
+    ]
+    answer = await place.admin.post(f"{ADA}/history", json={"messages": past})
+    assert answer.status_code == 201, answer.text
+    ids: list[str] = answer.json()["ids"]
+    return ids
+
+
+async def summaries(place: Place, **params: Any) -> dict[str, Any]:
+    answer = await place.admin.get(f"{ADA}/summaries", params=params)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_what_a_person_archives_stays_in_the_history_and_is_found(place: Place) -> None:
+    await place.constellation()
+    ids = await imported(place, 60)
+    assert (await summaries(place))["items"] == []
+    answer = await place.admin.post(f"{ADA}/compact")
+    assert answer.status_code == 200, answer.text
+    made = answer.json()
+    assert 0 < made["messages"] < 60
+    assert made["tokens_after"] < made["tokens_before"]
+    again = (await place.admin.post(f"{ADA}/compact")).json()
+    (second, first) = (await summaries(place))["items"]
+    assert made["summary_ids"] == [first["id"]]
+    assert again["summary_ids"] == [second["id"]]
+    assert first["message_count"] == made["messages"]
+    assert second["previous_summary_id"] == first["id"]
+    page = await summaries(place, limit=1)
+    assert page["items"] == [second]
+    assert (await summaries(place, limit=1, cursor=page["next_cursor"]))["items"] == [first]
+    history = await place.admin.get(f"{ADA}/messages", params={"limit": 100})
+    assert {item["id"] for item in history.json()["items"]} == set(ids)
+    found = await place.admin.post("/constellations/home/search", json={"query": '"word 0"', "mode": "words"})
+    assert ids[0] in [hit["id"] for hit in found.json()["hits"]]
+    kept = {"query": first["summary"], "kinds": ["summary"]}
+    hits = (await place.admin.post("/constellations/home/search", json=kept)).json()["hits"]
+    assert first["id"] in [hit["id"] for hit in hits]
+
+
+async def test_an_agent_at_work_is_left_alone(place: Place, scripted: ScriptedProvider) -> None:
+    gate = trio.Event()
+    scripted._script = iter([Paced(answer=says("Late."), gate=gate)])
+    await place.constellation()
+    await imported(place, 60)
+    turn = (await place.say("Hello", Prefer="respond-async")).json()["turn_id"]
+    while not scripted.running:
+        await trio.sleep(0.01)
+    scripted._otherwise = says("All right.")
+    answer = await place.admin.post(f"{ADA}/compact")
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    gate.set()
+    await place.events(f"/constellations/home/turns/{turn}/events")
+    assert (await summaries(place))["items"] == []
+
+
+async def test_no_such_agent(place: Place) -> None:
+    await place.constellation()
+    for method, what in (("GET", "summaries"), ("POST", "compact")):
+        answer = await place.admin.request(method, f"/constellations/home/agents/nobody/{what}")
+        assert answer.status_code == 404

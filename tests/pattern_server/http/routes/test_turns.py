@@ -1,4 +1,4 @@
-"""Turns, cancelling, and events that resume without loss or repetition."""
+"""Turns, what their model was shown, cancelling, and events that resume without loss or repetition."""
 
 from __future__ import annotations
 
@@ -93,3 +93,25 @@ async def test_bad_places_are_refused(place: Place) -> None:
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), header
     assert (await place.admin.get(f"{EVENTS}?after=-1")).status_code == 422
     assert (await place.admin.get("/constellations/home/turns/turn_none/events")).status_code == 404
+
+
+async def test_each_step_of_a_turn_tells_what_was_shown(place: Place, scripted: ScriptedProvider) -> None:
+    scripted._script = iter([calls("search", {"query": "tea"}), says("Nothing yet.")])
+    await place.constellation()
+    turn = (await place.say("Hello")).json()["turn_id"]
+    answer = await place.admin.get(f"/constellations/home/turns/{turn}/prompt")
+    assert answer.status_code == 200
+    told = answer.json()
+    assert told["turn_id"] == turn
+    first, second = told["steps"]
+    assert (first["step"], first["attempt"], first["status"], second["step"]) == (1, 1, "done", 2)
+    kinds = [part["kind"] for part in first["parts"]]
+    assert kinds[:2] == ["instructions", "guide"]
+    assert kinds.count("core") == 2
+    assert kinds[-1] == "time"
+    assert first["parts"] == second["parts"]
+    assert first["history"]["count"] == 1
+    assert second["history"]["count"] == 3
+    assert first["tools"]["count"] > 0
+    missing = await place.admin.get("/constellations/home/turns/turn_none/prompt")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")

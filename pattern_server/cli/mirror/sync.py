@@ -1,0 +1,311 @@
+"""`pattern memory sync`: when to look at both sides, and what is told about it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, connection, open_api, path, running_server
+from pattern_server.cli.command import ExitCode, unwrapped
+from pattern_server.cli.mirror.disk import OWN
+from pattern_server.cli.mirror.plan import Do
+from pattern_server.cli.mirror.remote import Memory
+from pattern_server.cli.mirror.rounds import SETTLE_S, Mirror, MirrorEvent, Rules, is_passing, opened
+from pattern_server.cli.output import DONE, SKIPPED, Output
+from pattern_server.config import Config
+
+GATHER_MS = 100  # saves that come within this are one
+STOP_LOOK_MS = 500  # how long the watching thread may go on after it was told to stop
+RETRY_S = 1.0
+POLL_S = 1.0  # where the system cannot watch the folder
+EVENT_NUMBER_MAX = 2**40  # no constellation lives to see it
+
+
+class Bell:
+    """Rung by whoever saw something change; many rings before anybody looks are one."""
+
+    def __init__(self) -> None:
+        self._send, self._receive = trio.open_memory_channel[None](1)
+
+    def ring(self) -> None:
+        """Ask for a look. Never waits."""
+        with suppress(trio.WouldBlock):
+            self._send.send_nowait(None)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until it rings, at most so long."""
+        with trio.move_on_after(timeout_s):
+            await self._receive.receive()
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        self._send.close()
+        self._receive.close()
+
+
+async def watch_files(root: Path, bell: Bell, note: Callable[[str], None]) -> None:
+    """Ring whenever something below `root` changes, but for the mirror's own notes; until cancelled."""
+    stop = threading.Event()
+    try:
+        await trio.to_thread.run_sync(partial(_watch, root, bell, stop), abandon_on_cancel=True)
+    except OSError as error:
+        note(f"The folder cannot be watched ({error}); it is looked at every {POLL_S:g} s instead.")
+    finally:
+        stop.set()
+    while True:
+        await trio.sleep(POLL_S)
+        bell.ring()
+
+
+def _watch(root: Path, bell: Bell, stop: threading.Event) -> None:
+    """Watch from a thread of its own, until `stop`.
+
+    Raises:
+        OSError: the system does not let us, or the folder is gone.
+    """
+    # Late, because every other command does without it.
+    import watchfiles
+
+    own = root / OWN
+    changes = watchfiles.watch(
+        root,
+        watch_filter=lambda _change, path: not Path(path).is_relative_to(own),
+        debounce=GATHER_MS,
+        stop_event=stop,
+        rust_timeout=STOP_LOOK_MS,
+        raise_interrupt=False,
+    )
+    with suppress(trio.RunFinishedError, trio.Cancelled):
+        for _change in changes:
+            trio.from_thread.run_sync(bell.ring)
+
+
+async def listen(api: Api, where: str, bell: Bell) -> None:
+    """Ring whenever a block changes; returns when the server is gone. `where` is the path of the events."""
+    place: int | None = None
+    while True:
+        try:
+            if place is None:
+                place = await newest_event(api, where)
+            async with api.events(where, after=place) as events:
+                async for event in events:
+                    place = event.seq
+                    if event.name == "memory.changed":
+                        bell.ring()
+        except ServerUnreachable:
+            return
+        except ServerFailed:
+            place = None
+        await trio.sleep(RETRY_S)
+
+
+async def newest_event(api: Api, where: str) -> int:
+    """The number of the newest event, by halves: the server takes any number up to it, and no later one.
+
+    To read all events from the first would be the other way to know it.
+
+    Raises:
+        ServerFailed: the server refuses for another reason.
+        ServerUnreachable: it does not answer.
+    """
+    low, high = 0, EVENT_NUMBER_MAX
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            async with api.events(where, after=middle):
+                low = middle
+        except ServerFailed as error:
+            if error.problem_code != "invalid_input":
+                raise
+            high = middle - 1
+    return low
+
+
+ONCE_PATIENCE_S = 10.0  # how long --once waits for files that are being saved
+RETRY_MAX_S = 15.0
+
+_SIGNS = {
+    **dict.fromkeys((Do.WRITE, Do.RETIRE), "←"),
+    **dict.fromkeys((Do.PUSH, Do.DELETE), "→"),
+    **dict.fromkeys((Do.REMEMBER, Do.FORGET), "·"),
+    **dict.fromkeys((Do.ASIDE, Do.REFUSE), "!"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncWanted:
+    """What to mirror where: the constellation and the agents by name or id (none: all and everybody)."""
+
+    root: Path
+    constellation: str
+    agents: tuple[str, ...]
+    rules: Rules
+    interval_s: float
+
+
+async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
+    """Bring both sides together once; 3 if something waits for a person."""
+    told: list[MirrorEvent] = []
+    with unwrapped():
+        async with open_api(config) as api:
+            skipped = await bring_together(api, wanted, told.append)
+    output.data({"events": [as_data(event) for event in told], "skipped": list(skipped)})
+    for event in told:
+        _show(output, event)
+    if not told:
+        output.say("Nothing to do: both sides say the same.")
+    return SKIPPED if skipped else DONE
+
+
+async def bring_together(api: Api, wanted: SyncWanted, tell: Callable[[MirrorEvent], None]) -> Sequence[str]:
+    """Rounds until every file is at rest; the paths that wait for a person.
+
+    Raises:
+        ServerFailed: the server refused, or knows no such agent.
+        ServerUnreachable: it did not answer.
+        Conflict: the folder is in use, or mirrors another constellation.
+        OSError: the disk failed.
+    """
+    found = await api.get(path("constellations", wanted.constellation))
+    memory = Memory(api, found["id"])
+    with opened(wanted.root, found["id"], wanted.rules, tell) as mirror:
+        deadline = trio.current_time() + ONCE_PATIENCE_S
+        while True:
+            outcome = await mirror.round(memory, wanted.agents)
+            if not outcome.is_unsettled or wanted.rules.is_dry:
+                return outcome.skipped
+            if trio.current_time() > deadline:
+                return [*outcome.skipped, "(files that are being changed all the time)"]
+            await trio.sleep(SETTLE_S)
+
+
+async def until_stopped(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
+    """Mirror until a signal; what stands against it from the beginning is raised."""
+    if running_server(config.data_dir) is None:
+        raise ServerUnreachable(
+            "no server runs on this data directory: start `pattern serve` first, or add --once to do it one time"
+        )
+    with unwrapped():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
+            await keep(config, output, wanted)
+    output.note("Stopped; the files stay as they are, and what you change in them is taken up the next time.")
+    return DONE
+
+
+async def _stop_on_signal(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _signal in signals:
+            scope.cancel()
+            return
+
+
+async def keep(config: Config, output: Output, wanted: SyncWanted) -> None:
+    """Mirror through whatever server runs on the data directory, across its restarts, until cancelled.
+
+    Raises:
+        ServerFailed: the constellation or an agent is not known.
+        Conflict: the folder is in use, or mirrors another constellation.
+    """
+    async with _connected(config) as api:
+        found = await api.get(path("constellations", wanted.constellation))
+    with opened(wanted.root, found["id"], wanted.rules, partial(_show, output)) as mirror:
+        keeper = _Keeper(mirror, output, wanted, found["id"])
+        output.note(f"{wanted.root} mirrors the memory of {found['name']}; Ctrl-C ends it.")
+        await keeper.run(config)
+
+
+class _Keeper:
+    """Rounds for as long as there is a server, and patience while there is none."""
+
+    def __init__(self, mirror: Mirror, output: Output, wanted: SyncWanted, constellation: str) -> None:
+        self._mirror = mirror
+        self._output = output
+        self._wanted = wanted
+        self._constellation = constellation
+        self._bell = Bell()
+        self._has_worked = False
+
+    async def run(self, config: Config) -> None:
+        """Until cancelled, or until the first round is refused.
+
+        Raises:
+            ServerFailed: the first round was refused.
+        """
+        with unwrapped():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watch_files, self._wanted.root, self._bell, self._output.note)
+                await self._follow(config)
+
+    async def _follow(self, config: Config) -> None:
+        pause, told = RETRY_S, ""
+        while True:
+            reason = "no server runs at the moment"
+            if running_server(config.data_dir) is not None:
+                has_worked_before, self._has_worked = self._has_worked, False
+                async with _connected(config) as api:
+                    reason = await self._rounds(api, is_first=not has_worked_before)
+                if self._has_worked:
+                    pause, told = RETRY_S, ""
+                self._has_worked = self._has_worked or has_worked_before
+            if reason != told:
+                self._output.note(f"Waiting: {reason}.")
+                told = reason
+            await trio.sleep(pause)
+            pause = min(2 * pause, RETRY_MAX_S)
+
+    async def _rounds(self, api: Api, *, is_first: bool) -> str:
+        """Rounds until something goes wrong; what it was."""
+        memory = Memory(api, self._constellation)
+        where = path("constellations", self._constellation, "events")
+        lost: ServerFailed | str = ""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen, api, where, self._bell)
+            while not lost:
+                try:
+                    outcome = await self._mirror.round(memory, self._wanted.agents)
+                except ServerFailed as error:
+                    lost = error if is_first and not is_passing(error) else error.message
+                except (ServerUnreachable, OSError) as error:
+                    lost = str(error)
+                else:
+                    is_first, self._has_worked = False, True
+                    await self._bell.wait(SETTLE_S if outcome.is_unsettled else self._wanted.interval_s)
+            nursery.cancel_scope.cancel()
+        if isinstance(lost, ServerFailed):
+            raise lost
+        return lost
+
+
+@asynccontextmanager
+async def _connected(config: Config) -> AsyncIterator[Api]:
+    server = running_server(config.data_dir)
+    if server is None:
+        raise ServerUnreachable("the server has just stopped; start `pattern serve` again")
+    async with connection(server) as http:
+        yield Api(http, streams=True)
+
+
+def as_data(event: MirrorEvent) -> dict[str, object]:
+    """An event as JSON."""
+    told = {"path": event.path, "did": event.did.value, "note": event.note, "version": event.version}
+    return {**told, "skipped": event.is_skipped}
+
+
+def _show(output: Output, event: MirrorEvent) -> None:
+    version = "" if event.version is None else f" version {event.version}"
+    note = f" ({event.note})" if event.note and version else f" {event.note}" if event.note else ""
+    line = f"{event.path} {_SIGNS[event.did]}{version}{note}"
+    if event.is_skipped:
+        output.note(line)
+    elif not output.is_json:
+        output.say(line)
+    else:
+        output.data(as_data(event))

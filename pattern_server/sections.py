@@ -1,0 +1,267 @@
+"""The sections of the configuration, below its top: what may stand in each, with what it means and its default."""
+
+from __future__ import annotations
+
+import resource
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from pattern_core.mcp_servers.settings import Protocol, is_server_name
+from pattern_core.models.providers import PROVIDERS
+from pattern_core.models.providers.settings import OpenAIFormat
+from pattern_core.web.engines import EngineKind
+
+DESCRIPTORS_WANTED = 65_536
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+Effect = Literal["idempotent", "unsafe"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProviderLimitsConfig(_Section):
+    """How much a provider's key is asked, `[providers.<name>.limits]`; the vendor's own limits hold beside these."""
+
+    calls_max: Annotated[int, Field(ge=1, le=1_000)] = Field(default=16, description="calls at once")
+    waiting_max: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        default=1_000, description="calls that wait their turn"
+    )
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
+
+
+class ModelConfig(_Section):
+    """What is true of a model here, `[providers.<name>.models."<model>"]`, where the catalogue is wrong or silent.
+
+    Prices are micro-dollars per million tokens: 2_000_000 is $2.
+    """
+
+    window: Annotated[int, Field(ge=256)] | None = Field(default=None, description="tokens of prompt and answer")
+    output_max: Annotated[int, Field(ge=1)] | None = Field(default=None, description="tokens of the longest answer")
+    input_price: Annotated[int, Field(ge=0)] | None = None
+    output_price: Annotated[int, Field(ge=0)] | None = None
+    cache_read_price: Annotated[int, Field(ge=0)] | None = None
+    cache_write_price: Annotated[int, Field(ge=0)] | None = None
+    images: bool | None = Field(default=None, description="it looks at pictures")
+    tools: bool | None = Field(default=None, description="it calls tools")
+    reasoning: bool | None = Field(default=None, description="it thinks before it answers")
+
+
+class ProviderConfig(_Section):
+    """One vendor or compatible server, `[providers.<name>]` in the file."""
+
+    kind: str = Field(description="anthropic openai google embedded")
+    base_url: str | None = Field(default=None, description="address of the API; the vendor's own if left out")
+    api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
+    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
+    omit: tuple[str, ...] = Field(default=(), description="fields that a compatible server does not accept")
+    api: OpenAIFormat = Field(default="chat", description="which of OpenAI's formats is spoken")
+    limits: ProviderLimitsConfig = Field(default_factory=ProviderLimitsConfig)
+    models: dict[str, ModelConfig] = Field(default_factory=dict, description="figures of its models, by their names")
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_is_known(cls, kind: str) -> str:
+        if kind not in PROVIDERS:
+            raise ValueError(f"there is no kind {kind!r}; kinds are {', '.join(sorted(PROVIDERS))}")
+        return kind
+
+
+class EmbedderConfig(_Section):
+    """One model that makes vectors.
+
+    `provider` is one of `pattern_core.embeddings.providers`, or the name of a section `[providers.<name>]` of kind
+    openai or google, whose address and key are then used. What is left out is the provider's own.
+    """
+
+    provider: str = Field(default="local", description="local openai compatible google ollama none deterministic")
+    model: str = Field(default="", description="the model's name, for local also a folder")
+    dimensions: Annotated[int, Field(ge=1, le=8192)] | None = Field(default=None, description="length of the vectors")
+    base_url: str | None = Field(default=None, description="address of the service")
+    api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
+    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    runtime: Literal["auto", "sentence-transformers", "onnx"] = Field(default="auto", description="what runs `local`")
+    allow_download: bool = Field(default=False, description="fetch a local model that is missing, once")
+    idle_unload_s: Annotated[float, Field(gt=0)] = Field(default=600.0, description="then its memory is given back")
+    threads: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="for `local`; more only help if idle")
+    query_prefix: str | None = Field(default=None, description="before a question, instead of the model's own")
+    passage_prefix: str | None = Field(default=None, description="before a passage, instead of the model's own")
+
+
+class EmbeddingsConfig(EmbedderConfig):
+    """How texts become vectors, `[embeddings]`, and how they did before, `[embeddings.former]`.
+
+    The former model answers questions until the configured one has taken over. It is needed only where the server
+    cannot tell by itself how to ask it: a model's folder, a service at another address.
+    """
+
+    former: EmbedderConfig | None = Field(default=None, description="the model before, until a switch is complete")
+
+
+def descriptors_max() -> int:
+    """How many files this process may have open once it asks for all that it may."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+
+
+def raise_descriptor_limit() -> None:
+    """Ask the system for `descriptors_max()` open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < descriptors_max():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max(), hard))
+
+
+def _max_open() -> int:
+    """One awake constellation may hold seven descriptors: its lock and two connections with their logs."""
+    return max(8, min(4096, descriptors_max() // 8))
+
+
+class AmountConfig(_Section):
+    """How much may be spent; what is left out has no bound."""
+
+    tokens: Annotated[int, Field(ge=0)] | None = Field(default=None, description="tokens in and out")
+    dollars: Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6)] | None = None
+
+
+class PeriodsConfig(_Section):
+    """Amounts per period; days and months are those of UTC."""
+
+    day: AmountConfig = Field(default_factory=AmountConfig)
+    month: AmountConfig = Field(default_factory=AmountConfig)
+    total: AmountConfig = Field(default_factory=AmountConfig)
+
+
+class BudgetsConfig(_Section):
+    """What model calls may cost, `[budgets]`: each turn with all that it led to, each agent, each constellation.
+
+    Those of turns and agents hold where a constellation's own budgets say nothing; its own cannot lift the last one.
+    """
+
+    turn: AmountConfig = Field(default_factory=AmountConfig)
+    agent: PeriodsConfig = Field(default_factory=PeriodsConfig)
+    constellation: PeriodsConfig = Field(default_factory=PeriodsConfig)
+
+
+class ShellConfig(_Section):
+    """What the tool `shell` may do, `[shell]`; without `roots` it runs nothing."""
+
+    roots: tuple[Path, ...] = Field(default=(), description="directories in which commands run and may write")
+    readable: tuple[Path, ...] = Field(default=(), description="what they may read beside the system's programs")
+    allow: tuple[str, ...] = Field(default=(), description="beginnings of commands that run without a question")
+    deny: tuple[str, ...] = Field(default=(), description="beginnings of commands that never run")
+    network: bool = Field(default=False, description="whether commands reach other machines")
+    require_sandbox: bool = Field(default=True, description="run nothing where the system cannot confine it")
+    path: str = Field(default="/usr/local/bin:/usr/bin:/bin", description="where programs are looked for")
+    children_max: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=8, description="commands at once, a constellation's"
+    )
+    processes_max: Annotated[int, Field(ge=4)] = Field(default=128, description="processes of one command")
+    cpu_s: Annotated[int, Field(ge=1)] = Field(default=600, description="processor time of one process")
+    memory_mb: Annotated[int, Field(ge=64)] = Field(default=4096, description="address space of one process")
+    file_mb: Annotated[int, Field(ge=1)] = Field(default=1024, description="longest file that is written")
+    idle_s: Annotated[float, Field(gt=0)] = Field(default=3600.0, description="then an unwatched task is ended")
+
+    @field_validator("roots", "readable")
+    @classmethod
+    def _are_whole_paths(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        if not all(path.is_absolute() for path in value):
+            raise ValueError("name each directory by its whole path, such as /srv/work")
+        return value
+
+
+class WebSearchConfig(_Section):
+    """The search engine, `[web.search]`."""
+
+    kind: EngineKind = Field(default="none", description="none searxng brave")
+    base_url: str | None = Field(default=None, description="address of the engine; SearXNG has none of its own")
+    api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
+    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> WebSearchConfig:
+        if self.kind == "searxng" and not (self.base_url or "").startswith(("http://", "https://")):
+            raise ValueError("kind searxng needs base_url, such as http://127.0.0.1:8888")
+        if self.kind == "brave" and not self.api_key:
+            raise ValueError("kind brave needs api_key, or api_key_env that names a variable which is set")
+        return self
+
+
+class WebConfig(_Section):
+    """What agents may reach, `[web]`; where the section is missing, there is no tool `web`."""
+
+    ports: tuple[Port, ...] = Field(default=(80, 443), description="ports that may be used")
+    allow_hosts: tuple[str, ...] = Field(default=(), description="if any: only these and what is below them")
+    deny_hosts: tuple[str, ...] = Field(default=(), description="never these and what is below them")
+    allow_private: bool = Field(default=False, description="private networks and this machine may be reached")
+    timeout_s: Annotated[float, Field(gt=0, le=300)] = Field(default=30.0, description="for one page, or one search")
+    search: WebSearchConfig = Field(default_factory=WebSearchConfig)
+
+
+class McpConfig(_Section):
+    """One MCP server: either a program (`command`) or an address (`url`)."""
+
+    command: str | None = Field(default=None, min_length=1, description="the program to start")
+    args: tuple[str, ...] = Field(default=(), description="its arguments")
+    env: dict[str, SecretStr] = Field(default_factory=dict, description="variables for the program")
+    env_from: tuple[str, ...] = Field(default=(), description="variables that it gets from this server's environment")
+    cwd: Path = Field(default=Path("/"), description="where it starts")
+    url: str | None = Field(default=None, description="the address, for streamable HTTP")
+    headers: dict[str, SecretStr] = Field(default_factory=dict, description="sent with every request")
+    headers_env: dict[str, str] = Field(default_factory=dict, description="headers whose values stand in variables")
+    token_env: str | None = Field(default=None, description="name of the variable that holds a bearer token")
+    tools: tuple[str, ...] | None = Field(default=None, description="which of its tools agents may have; or all")
+    effect: Effect = Field(default="unsafe", description="whether a call may be repeated after a crash")
+    effects: dict[str, Effect] = Field(default_factory=dict, description="the same, tool by tool")
+    trust_hints: bool = Field(default=False, description="believe what the server says about its tools' effects")
+    lazy: bool = Field(default=True, description="start it when somebody needs it, end it when nobody does")
+    protocol: Protocol = Field(default="auto", description="legacy: servers of before 2026 only")
+    start_timeout_s: Seconds = 30.0
+    call_timeout_s: Seconds = 60.0
+    idle_s: Annotated[float, Field(gt=0)] = Field(default=600.0, description="a lazy server rests after that")
+    calls_max: Annotated[int, Field(ge=1, le=64)] = Field(default=8, description="calls at once")
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> McpConfig:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server needs either command or url")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError("url must begin with http:// or https://")
+        foreign = ("args", "env", "env_from", "cwd") if self.url else ("headers", "headers_env", "token_env")
+        given = [name for name in foreign if name in self.model_fields_set]
+        if given:
+            raise ValueError(
+                f"{', '.join(given)} {'means' if len(given) == 1 else 'mean'} nothing beside "
+                f"{'url' if self.url else 'command'}"
+            )
+        return self
+
+
+def _check_names(servers: dict[str, McpConfig]) -> dict[str, McpConfig]:
+    """Refuse names that tools could not be named by."""
+    for name in servers:
+        if not is_server_name(name):
+            raise ValueError(
+                f"{name!r} cannot be an MCP server's name: it has at most 24 small letters, digits, dashes and single"
+                " underscores, and begins with a letter"
+            )
+    return servers
+
+
+McpServersConfig = Annotated[dict[str, McpConfig], AfterValidator(_check_names)]
+
+
+class SupervisorConfig(_Section):
+    """When constellations sleep, fall ill and stop, `[supervisor]`."""
+
+    idle_park_s: Annotated[float, Field(gt=0)] = 600.0
+    max_open: Annotated[int, Field(ge=1)] = Field(default_factory=_max_open)
+    crashes_max: Annotated[int, Field(ge=1)] = 5
+    crash_window_s: Annotated[float, Field(gt=0)] = 60.0
+    drain_s: Annotated[float, Field(ge=0)] = 10.0
