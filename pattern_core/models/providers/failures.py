@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -15,7 +16,8 @@ from pattern_core.models.errors import (
     ModelTimeout,
     WindowExceeded,
 )
-from pattern_core.models.text import mended
+from pattern_core.models.providers.rates import retry_after_s
+from pattern_core.models.text import as_dict, as_str, mended
 
 WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
 
@@ -52,6 +54,7 @@ _STATUS_OF_CODE = {
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
     "INVALID_ARGUMENT": 400,
+    "NOT_FOUND": 404,
     "UNAUTHENTICATED": 401,
     "PERMISSION_DENIED": 403,
     "RESOURCE_EXHAUSTED": 429,
@@ -63,25 +66,40 @@ _STATUS_OF_CODE = {
 
 
 def vendor_words(body: object) -> tuple[str, str]:
-    """The message and the code (or type) of a vendor's error body; both "" where it is nothing of the kind.
+    """Return the message and the code (or type) of a vendor's error body; both "" where it is nothing of the kind.
 
-    Bodies: `{"error": {"message", "code", "type"}}`, `{"error": "words"}`, `{"message"}`, `{"detail"}`. OpenRouter has
-    what the vendor behind it said under `{"error": {"metadata": {"raw"}}}`, and itself only that it said something.
+    Bodies: `{"error": {"message", "code", "type"}}`, `{"error": "words"}`, `{"message"}`, `{"detail"}`, plain text.
+    Google's may be in a list, repeat the HTTP status as `code`, have their own word for it as `status`, and say under
+    `{"details": [{"retryDelay"}]}` when to come back. OpenRouter has what the vendor behind it said under
+    `{"metadata": {"raw"}}`, and itself only that it said something.
     """
-    if not isinstance(body, Mapping):
-        return (body if isinstance(body, str) else ""), ""
-    error = body.get("error", body)
-    if isinstance(error, str):
-        return error, ""
+    if isinstance(body, list) and body:
+        body = body[0]
+    error = body.get("error", body) if isinstance(body, Mapping) else body
     if not isinstance(error, Mapping):
-        return "", ""
+        return as_str(error), ""
     message = error.get("message") or error.get("detail") or ""
-    code = error.get("code") or error.get("type") or ""
     words = message if isinstance(message, str) else repr(message)
-    match error.get("metadata"):
-        case {"raw": str(raw)} if raw.strip():
+    match error:
+        case {"metadata": {"raw": str(raw)}} if raw.strip():
             words = f"{words}: {raw}"
+        case {"details": [*details]} if "retry in" not in words.lower():
+            delays = [delay for one in details if (delay := as_str(as_dict(one).get("retryDelay")))]
+            words += "".join(f" Retry in {delay}." for delay in delays[:1])
+    code = error.get("code") or error.get("type") or ""
+    if isinstance(code, int):
+        code = as_str(error.get("status")) or code
     return words, str(code)
+
+
+def refusal(provider: str, status: int, headers: Mapping[str, str], text: str, now_ms: int) -> ModelError:
+    """Return the error for a whole answer that is no success; names of headers in lower case."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = text
+    words, code = vendor_words(body)
+    return failure(provider, status, words, code=code, retry_after_s=retry_after_s(headers, words, now_ms))
 
 
 def failure(

@@ -32,19 +32,19 @@ def test_parts_keep_the_order_in_which_they_began() -> None:
 
 def test_reasoning_is_signed_and_kept_apart() -> None:
     draft = ReplyDraft(REQUEST)
-    draft.sign("nothing to sign")
+    draft.sign("x:", "nothing to sign")
     for number in ("1", "2"):
         draft.begin_words(is_reasoning=True)
         draft.words(f"thought {number}", is_reasoning=True)
-        draft.sign("sig")
-        draft.sign(number)
+        draft.sign("x:", "sig")
+        draft.sign("x:", number)
     draft.begin_words(is_reasoning=True)
-    draft.sign("only")
+    draft.sign("x:", "only")
     draft.begin_words(is_reasoning=False)
     assert draft.parts() == (
-        Reasoning(text="thought 1", signature="sig1"),
-        Reasoning(text="thought 2", signature="sig2"),
-        Reasoning(text="", signature="only"),
+        Reasoning(text="thought 1", signature="x:sig1"),
+        Reasoning(text="thought 2", signature="x:sig2"),
+        Reasoning(text="", signature="x:only"),
     )
 
 
