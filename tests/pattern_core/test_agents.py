@@ -298,7 +298,7 @@ def test_every_key_is_read_once() -> None:
     assert (found.message_policy, found.on_doubt) == ("steer", "ask_human")
     assert (found.limits.steps, found.detectors.identical) == (3, 5)
     assert (found.sampling.temperature, found.window) == (ALL["temperature"], ALL["context_window"])
-    assert [(model.provider, model.model) for model in found.routing.fallback_models] == [("openai", "gpt-5.4-mini")]
+    assert [(model.provider, model.model) for model in found.routing.fallbacks] == [("openai", "gpt-5.4-mini")]
 
 
 def test_an_empty_config_is_the_defaults() -> None:
