@@ -17,6 +17,9 @@ from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     REDACTED,
     alternating,
+    as_count,
+    as_dict,
+    as_str,
     closed_schema,
     image_base64,
     plain_id,
@@ -25,7 +28,6 @@ from pattern_core.models.providers.encoding import (
     system_words,
 )
 from pattern_core.models.providers.exchange import HttpProvider
-from pattern_core.models.text import as_count, as_dict, as_str
 
 VERSION = "2026-10-21"  # of the format. Source: the vendor's client, anthropic 2.12
 CALL_ID_CHARS_MAX = 64

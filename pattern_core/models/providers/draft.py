@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError
@@ -20,9 +21,10 @@ from pattern_core.models.model import (
     Usage,
     made_up_call_id,
 )
+from pattern_core.models.providers.encoding import as_str, mended
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.text import Joiner, as_str, mended, tool_call
 from pattern_core.models.tokens import estimate_usage
+from pattern_db.columns import check_depth
 
 REPLY_CHARS_MAX = 4_000_000  # far above any model's output; a stream beyond it has gone wrong
 CALLS_MAX = 256
@@ -42,6 +44,27 @@ class StreamEvent:
 
     event: str
     data: str
+
+
+_HIGH_SURROGATES = ("\ud800", "\udbff")
+
+
+class Joiner:
+    """Makes pieces of one text whole: a character whose halves came in two pieces is given out with the second."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, piece: str) -> str:
+        """The part of the text that is complete now; may be empty."""
+        text = self._half + piece
+        self._half = text[-1] if text and _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
+        return mended(text[: len(text) - len(self._half)])
+
+    def end(self) -> str:
+        """What was still held back: nothing, or U+FFFD for a half without its other."""
+        rest, self._half = mended(self._half), ""
+        return rest
 
 
 @dataclass(slots=True)
@@ -298,3 +321,33 @@ def loads(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise Malformed(f"not a JSON object: {mended(text[:80])!r}")
     return value
+
+
+def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
+    """The call with its arguments parsed; no text at all means no arguments.
+
+    What is not a JSON object (RFC 8259, so neither NaN nor Infinity) or nests too deep ends up in `invalid` as it came.
+    """
+    raw = mended(arguments)
+    try:
+        parsed: object = json.loads(raw, parse_constant=_refuse, parse_float=_finite) if raw.strip() else {}
+        if "\\ud" in raw.lower():
+            # Escaped halves of a character pass the parser and would later fail wherever text becomes UTF-8.
+            parsed = json.loads(mended(json.dumps(parsed, ensure_ascii=False)))
+        check_depth(parsed)
+    except (ValueError, RecursionError):
+        return ToolCall(call_id=call_id, tool=tool, invalid=raw)
+    if not isinstance(parsed, dict):
+        return ToolCall(call_id=call_id, tool=tool, invalid=raw)
+    return ToolCall(call_id=call_id, tool=tool, arguments=parsed)
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is beyond what JSON readers agree on")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

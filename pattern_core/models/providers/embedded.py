@@ -16,8 +16,8 @@ import trio
 
 from pattern_core.messages import Part, Text, ToolCall, ToolResult
 from pattern_core.models.model import FinishReason, ModelReply, ModelRequest, OnDelta, TextDelta, made_up_call_id
+from pattern_core.models.providers.encoding import as_str, json_object, mended
 from pattern_core.models.providers.settings import ProviderSettings
-from pattern_core.models.text import as_str, json_object, mended
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
 
 MODEL_NAME = "rules-1"

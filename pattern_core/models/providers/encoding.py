@@ -1,4 +1,7 @@
-"""What the requests of all vendors hold, in the forms that vendors take: names, ids, images, schemas, signatures; pure.
+"""What the formats of all vendors share: names, ids, images, schemas, signatures, and lenient reading of JSON; pure.
+
+What models and their servers write may hold halves of characters (lone surrogates), arguments that are no JSON, and
+values of another type.
 
 A conversation may hold what another vendor's model wrote, and a model may call a tool that nobody offered by a name
 that its own vendor refuses to read again. What is once in the history stays there, so it is sent as something that
@@ -11,6 +14,7 @@ a length of 9"), which its models' templates repeat.
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
@@ -142,3 +146,37 @@ def _is_strict(value: object, depth: int) -> bool:
 def _is_object(value: Mapping[str, object]) -> bool:
     # A property may itself be called "type" or "properties": then what stands there has another form.
     return value.get("type") == "object" or ("type" not in value and isinstance(value.get("properties"), Mapping))
+
+
+def mended(text: str) -> str:
+    """The text with surrogate pairs joined into their characters and lone halves replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def as_dict(value: object) -> dict[str, object]:
+    """The value if it is an object, else an empty one: optional parts of foreign formats are often null."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_str(value: object) -> str:
+    """The value if it is a string, else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: object) -> int | None:
+    """The value if it is a whole number from 0, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
+
+
+def json_object(text: str | None) -> dict[str, object]:
+    """The JSON object that the text is; an empty one where it is none."""
+    try:
+        return as_dict(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
+        return {}

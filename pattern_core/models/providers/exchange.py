@@ -19,8 +19,7 @@ from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
 from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, Unfinished, loads
-from pattern_core.models.providers.failures import refusal, shortened
-from pattern_core.models.providers.rates import rate_status, vendor_now_ms
+from pattern_core.models.providers.failures import rate_status, refusal, shortened, vendor_now_ms
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 
 if TYPE_CHECKING:

@@ -22,6 +22,9 @@ from pattern_core.models.providers.encoding import (
     GOOGLE,
     LOST_IMAGE,
     alternating,
+    as_count,
+    as_dict,
+    as_str,
     image_base64,
     plain_name,
     proof_of,
@@ -29,7 +32,6 @@ from pattern_core.models.providers.encoding import (
 )
 from pattern_core.models.providers.exchange import HttpProvider
 from pattern_core.models.providers.failures import failure
-from pattern_core.models.text import as_count, as_dict, as_str
 
 STOP_MAX = 5  # sequences that the vendor takes
 

@@ -23,8 +23,12 @@ from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     CHAT,
     LOST_IMAGE,
+    as_count,
+    as_dict,
+    as_str,
     image_url,
     is_strict_schema,
+    json_object,
     nine_id,
     plain_name,
     proof_of,
@@ -41,7 +45,6 @@ from pattern_core.models.providers.openai_responses import (
     sampling,
 )
 from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
-from pattern_core.models.text import as_count, as_dict, as_str, json_object
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer

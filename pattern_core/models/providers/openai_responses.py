@@ -20,14 +20,17 @@ from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     OPENAI,
+    as_count,
+    as_dict,
+    as_str,
     image_url,
     is_strict_schema,
+    json_object,
     plain_name,
     proof_of,
     short_id,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.text import as_count, as_dict, as_str, json_object
 
 CALL_ID_CHARS_MAX = 64
 

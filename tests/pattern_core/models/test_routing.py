@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pattern_core.errors import InvalidInput
 from pattern_core.models.routing import (
     FALLBACKS_MAX,
-    StepCondition,
     Link,
     ModelChain,
     RoutingSettings,
+    StepCondition,
     StepFacts,
     choose,
 )
