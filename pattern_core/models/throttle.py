@@ -385,11 +385,15 @@ class Gate:
             raise self._busy(f"{self._queue.length} calls are waiting for it already")
         waiter = _Waiter(tokens)
         self._queue.push(flow, waiter)
+        has_waited = False
         try:
             await self._wait(waiter, min(deadline, now + patience_s), patience_s)
+            has_waited = True
         finally:
             if waiter.number is None:
                 self._queue.remove(flow, waiter)
+            elif not has_waited:  # it was let in at the moment at which its task was cancelled
+                self.leave(waiter.number, None)
             self._let_in()
         if waiter.number is None:
             raise self._busy(f"no turn came within the time allowed; {self._concurrency.allowed} calls run at once")
