@@ -249,22 +249,17 @@ class FairQueue(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._flows: dict[str, deque[T]] = {}
+        self.flows: dict[str, deque[T]] = {}
 
     def __iter__(self) -> Iterator[T]:
-        return (item for items in self._flows.values() for item in items)
+        return (item for items in self.flows.values() for item in items)
 
     def __len__(self) -> int:
-        return sum(map(len, self._flows.values()))
-
-    @property
-    def flows(self) -> int:
-        """Return how many flows wait."""
-        return len(self._flows)
+        return sum(map(len, self.flows.values()))
 
     def push(self, flow: str, item: T) -> None:
         """Add an item at the end of its flow; a new flow comes after all that are waiting."""
-        self._flows.setdefault(flow, deque()).append(item)
+        self.flows.setdefault(flow, deque()).append(item)
 
     def peek(self) -> T | None:
         """Return the item whose turn it is; None if there is none."""
@@ -272,20 +267,20 @@ class FairQueue(Generic[T]):
 
     def pop(self) -> T:
         """Take the item whose turn it is; its flow goes to the end of the row. There is one."""
-        flow = next(iter(self._flows))
-        items = self._flows.pop(flow)
+        flow = next(iter(self.flows))
+        items = self.flows.pop(flow)
         item = items.popleft()
         if items:
-            self._flows[flow] = items
+            self.flows[flow] = items
         return item
 
     def remove(self, flow: str, item: T) -> None:
         """Take an item out before its turn; nothing happens if it is not there."""
-        items = self._flows.get(flow, ())
+        items = self.flows.get(flow, ())
         if item in items:
-            self._flows[flow].remove(item)
-            if not self._flows[flow]:
-                del self._flows[flow]
+            self.flows[flow].remove(item)
+            if not self.flows[flow]:
+                del self.flows[flow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,7 +429,7 @@ class Gate:
             closed_for_s=max(0.0, closed_for_s),
             running=len(self._running),
             waiting=len(self._queue),
-            flows_waiting=self._queue.flows,
+            flows_waiting=len(self._queue.flows),
             concurrency=self._concurrency.allowed,
             concurrency_max=self._concurrency.most,
             requests_limit=self._requests.limit,
