@@ -38,7 +38,7 @@ class Image:
 class Reasoning:
     """What a model thought before it answered; `signature` is the vendor's proof, replayed as it came.
 
-    Whose it is shows in it (`pattern_core.models.providers.signatures`), so that no vendor is sent another's.
+    Whose it is shows in it (`pattern_core.models.providers.encoding`), so that no vendor is sent another's.
     """
 
     text: str

@@ -49,16 +49,7 @@ RULES = (
     Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
     Rule(("jsonschema",), ("pattern_core/mcp_servers/",), "our own tools are checked by pydantic"),
     Rule(("markdownify",), ("pattern_core/files/readers.py",), "pages are read in a child process"),
-    Rule(
-        ("openai",),
-        ("pattern_core/models/providers/openai.py",),
-        "a vendor's library is known to its provider alone",
-    ),
-    Rule(
-        ("anthropic",),
-        ("pattern_core/models/providers/anthropic.py",),
-        "a vendor's library is known to its provider alone",
-    ),
+    Rule(("openai", "anthropic"), (), "the vendors' formats are spoken over httpx2"),
     Rule(
         ("pydantic", "pydantic_settings"),
         (
@@ -84,7 +75,7 @@ RULES = (
 )
 # Heavy libraries that must not delay the start of a server or of `pattern --help`.
 LATE = (
-    *("openai", "anthropic", "pint", "markdownify", "prometheus_client", "mcp", "mcp_types", "jsonschema"),
+    *("pint", "markdownify", "prometheus_client", "mcp", "mcp_types", "jsonschema"),
     *("numpy", "torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
 )
 # A dotted call (or the start of one, ending with a dot) -> files that may, and what to do elsewhere.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -174,33 +174,20 @@ def _unknown(provider: str, model: str) -> ModelFacts:
 
 
 def _overridden(facts: ModelFacts, override: ModelOverride) -> ModelFacts:
-    window = _or(override.window, facts.window)
+    said = {field.name: value for field in fields(override) if (value := getattr(override, field.name)) is not None}
+    window = int(said.get("window", facts.window))
     # A window that the operator states alone makes room for an answer too; a price does not make a model known.
-    default_output = facts.output_max if facts.is_known else window // UNKNOWN_OUTPUT_SHARE
-    prices = [getattr(override, name) for name in _PRICES]
+    output_max = int(said.get("output_max", facts.output_max if facts.is_known else window // UNKNOWN_OUTPUT_SHARE))
     return replace(
         facts,
-        window=window,
-        output_max=min(_or(override.output_max, default_output), window),
-        input_price=_first(override.input_price, facts.input_price),
-        output_price=_first(override.output_price, facts.output_price),
-        cache_read_price=_first(override.cache_read_price, facts.cache_read_price),
-        cache_write_price=_first(override.cache_write_price, facts.cache_write_price),
-        above=facts.above if all(price is None for price in prices) else None,
-        images=facts.images if override.images is None else override.images,
-        tools=facts.tools if override.tools is None else override.tools,
-        reasoning=facts.reasoning if override.reasoning is None else override.reasoning,
-        source=f"pattern.toml, else {facts.source}",
-        is_known=facts.is_known or override.window is not None,
+        **said
+        | {
+            "output_max": min(output_max, window),
+            "above": None if set(_PRICES) & set(said) else facts.above,
+            "source": f"pattern.toml, else {facts.source}",
+            "is_known": facts.is_known or "window" in said,
+        },
     )
-
-
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _parsed(text: str) -> dict[str, dict[str, ModelFacts]]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import TypeAlias
 
 from pattern_core.errors import InvalidInput
 from pattern_core.messages import Message, Reasoning, ToolCall
@@ -120,111 +119,63 @@ class StepFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelName:
-    """A model at a provider."""
+class StepCondition:
+    """When a rule applies; `kind` says which of the others count: see the module."""
 
-    provider: str
-    model: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostThreshold:
-    """Holds once the agent has spent `microdollars` or more today."""
-
-    microdollars: int
+    kind: str
+    least: int = 0  # micro-dollars of a `cost_threshold`, tokens of a `context_length`
+    names: tuple[str, ...] = ()  # of tools or sources
+    hours: tuple[int, int] = (0, 0)  # of a `time_window`: equal ones mean the whole day
 
     def holds(self, facts: StepFacts) -> str | None:
-        """Why the condition holds, None if it does not."""
-        if facts.spent_today < self.microdollars:
-            return None
-        return f"${_dollars(facts.spent_today)} of ${_dollars(self.microdollars)} are spent today"
+        """Return why the condition holds, None if it does not."""
+        match self.kind:
+            case "cost_threshold" if facts.spent_today >= self.least:
+                return f"${_dollars(facts.spent_today)} of ${_dollars(self.least)} are spent today"
+            case "context_length" if facts.tokens >= self.least:
+                return f"the prompt has about {facts.tokens:,} tokens, at least {self.least:,}"
+            case "tool_call":
+                called = next((tool for tool in self.names if tool in facts.tools_called), None)
+                return None if called is None else f"the tool {called} was called in this turn"
+            case "time_window":
+                (start, end), hour = self.hours, facts.hour
+                is_in = start <= hour < end if start < end else hour >= start or hour < end
+                return f"it is between {start}:00 and {end}:00 UTC" if is_in else None
+            case "source" if facts.source in self.names:
+                return f"the turn comes from {facts.source}"
+            case "always":
+                return "it applies always"
+        return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextLength:
-    """Holds for prompts of at least so many tokens."""
-
-    min_tokens: int
-
-    def holds(self, facts: StepFacts) -> str | None:
-        """Why the condition holds, None if it does not."""
-        if facts.tokens < self.min_tokens:
-            return None
-        return f"the prompt has about {facts.tokens:,} tokens, at least {self.min_tokens:,}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCalled:
-    """Holds once one of the tools was called in this turn."""
-
-    tools: tuple[str, ...]
-
-    def holds(self, facts: StepFacts) -> str | None:
-        """Why the condition holds, None if it does not."""
-        called = next((tool for tool in self.tools if tool in facts.tools_called), None)
-        return None if called is None else f"the tool {called} was called in this turn"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindow:
-    """Holds from `start_hour` to before `end_hour` (UTC); equal hours mean the whole day."""
-
-    start_hour: int
-    end_hour: int
-
-    def holds(self, facts: StepFacts) -> str | None:
-        """Why the condition holds, None if it does not."""
-        start, end, hour = self.start_hour, self.end_hour, facts.hour
-        is_in = start <= hour < end if start < end else hour >= start or hour < end
-        return f"it is between {start}:00 and {end}:00 UTC" if is_in else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FromSource:
-    """Holds for turns from one of the sources."""
-
-    sources: tuple[str, ...]
-
-    def holds(self, facts: StepFacts) -> str | None:
-        """Why the condition holds, None if it does not."""
-        return f"the turn comes from {facts.source}" if facts.source in self.sources else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Always:
-    """Holds always."""
-
-    def holds(self, facts: StepFacts) -> str | None:
-        """Why the condition holds."""
-        return "it applies always"
-
-
-Condition: TypeAlias = CostThreshold | ContextLength | ToolCalled | TimeWindow | FromSource | Always
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A model for the steps of which `condition` holds."""
-
-    condition: Condition
-    model: ModelName
-    temperature: float | None = None
-    max_output_tokens: int | None = None
+_CONDITIONS: Mapping[str, tuple[str, ...]] = {
+    "cost_threshold": ("max_usd",),
+    "context_length": ("min_tokens",),
+    "tool_call": ("tools",),
+    "time_window": ("start_hour", "end_hour"),
+    "source": ("sources",),
+    "always": (),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSettings:
-    """An agent's routing; the defaults ask its own model alone. `fallback_*` say what leads to the next model."""
+    """An agent's routing; the defaults ask its own model alone. Of `rules` the first that holds chooses the model."""
 
-    fallback_models: tuple[ModelName, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    fallback_on_rate_limit: bool = True
-    fallback_on_context_overflow: bool = True
+    rules: tuple[tuple[StepCondition, Link], ...] = ()
+    fallbacks: tuple[Link, ...] = ()
+    on_rate_limit: bool = True
+    on_context_overflow: bool = True
     max_retries: int = 2
+
+    @property
+    def has_cost_rule(self) -> bool:
+        """Whether `StepFacts.spent_today` counts."""
+        return any(condition.kind == "cost_threshold" for condition, _ in self.rules)
 
     @classmethod
     def of(cls, value: object) -> RoutingSettings:
-        """The settings as they are stored (see the module); None means the defaults.
+        """Return the settings as they are stored (see the module); None means the defaults.
 
         Raises:
             InvalidInput: a key is unknown or a value does not fit; the message says which and what is allowed.
@@ -232,48 +183,35 @@ class RoutingSettings:
         if value is None:
             return cls()
         data = _object("routing", value, _KEYS)
-        defaults = cls()
+        rules = enumerate(_list("routing.rules", data, RULES_MAX))
+        fallbacks = enumerate(_list("routing.fallback_models", data, FALLBACKS_MAX))
         return cls(
-            fallback_models=tuple(
-                _model_name(f"routing.fallback_models[{index}]", name)
-                for index, name in enumerate(_list("routing.fallback_models", data, FALLBACKS_MAX))
+            rules=tuple(_rule(f"routing.rules[{index}]", rule) for index, rule in rules),
+            fallbacks=tuple(
+                _link(f"routing.fallback_models[{index}]", name, reason="to fall back to") for index, name in fallbacks
             ),
-            rules=tuple(
-                _rule(f"routing.rules[{index}]", rule)
-                for index, rule in enumerate(_list("routing.rules", data, RULES_MAX))
-            ),
-            fallback_on_rate_limit=_flag("routing.fallback_on_rate_limit", data, defaults.fallback_on_rate_limit),
-            fallback_on_context_overflow=_flag(
-                "routing.fallback_on_context_overflow", data, defaults.fallback_on_context_overflow
-            ),
-            max_retries=_whole("routing.max_retries", data, most=RETRIES_MAX, default=defaults.max_retries),
+            on_rate_limit=_flag("routing.fallback_on_rate_limit", data),
+            on_context_overflow=_flag("routing.fallback_on_context_overflow", data),
+            max_retries=_whole("routing.max_retries", data, most=RETRIES_MAX, default=cls().max_retries),
         )
 
 
 def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
     """Return the models for this step, each with the reason why it is there; at least one, none twice."""
-    links: dict[tuple[str, str], Link] = {}
-    for rule in settings.rules:
-        why = rule.condition.holds(facts)
+    own = Link(provider=facts.provider, model=facts.model, reason="the agent's own model")
+    links = [own, *settings.fallbacks]
+    for condition, link in settings.rules:
+        why = condition.holds(facts)
         if why is not None:
-            links[rule.model.provider, rule.model.model] = Link(
-                provider=rule.model.provider,
-                model=rule.model.model,
-                reason=f"by rule: {why}",
-                temperature=rule.temperature,
-                max_output_tokens=rule.max_output_tokens,
-            )
+            links.insert(0, replace(link, reason=f"by rule: {why}"))
             break
-    if (facts.provider, facts.model) not in links:
-        own = Link(provider=facts.provider, model=facts.model, reason="the agent's own model")
-        links[facts.provider, facts.model] = own
-    for one in settings.fallback_models:
-        if (one.provider, one.model) not in links:
-            links[one.provider, one.model] = Link(provider=one.provider, model=one.model, reason="to fall back to")
+    named: dict[tuple[str, str], Link] = {}
+    for link in links:
+        named.setdefault((link.provider, link.model), link)
     return ModelChain(
-        links=tuple(links.values()),
-        on_rate_limit=settings.fallback_on_rate_limit,
-        on_context_overflow=settings.fallback_on_context_overflow,
+        links=tuple(named.values()),
+        on_rate_limit=settings.on_rate_limit,
+        on_context_overflow=settings.on_context_overflow,
         max_retries=settings.max_retries,
     )
 
@@ -331,7 +269,7 @@ def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsO
     return next(iter(rest), None) if may_move else None
 
 
-def _rule(place: str, value: object) -> Rule:
+def _rule(place: str, value: object) -> tuple[StepCondition, Link]:
     data = _object(place, value, _RULE_KEYS)
     if "model" not in data:
         raise InvalidInput(f'{place} needs a model, such as "openai/gpt-5.4-mini"')
@@ -339,43 +277,33 @@ def _rule(place: str, value: object) -> Rule:
     if temperature is not None and not (_is_number(temperature) and 0 <= float(str(temperature)) <= 2):
         raise InvalidInput(f"{place}.temperature_override must be a number from 0 to 2")
     limit = data.get("max_tokens_override")
-    return Rule(
-        condition=_condition(f"{place}.condition", data.get("condition")),
-        model=_model_name(f"{place}.model", data["model"]),
+    link = replace(
+        _link(f"{place}.model", data["model"]),
         temperature=None if temperature is None else float(str(temperature)),
         max_output_tokens=None if limit is None else _whole(f"{place}.max_tokens_override", data, least=1),
     )
+    return _condition(f"{place}.condition", data.get("condition")), link
 
 
-def _condition(place: str, value: object) -> Condition:
-    kind = value.get("type") if isinstance(value, Mapping) else None
+def _condition(place: str, value: object) -> StepCondition:
+    kind = str(value.get("type")) if isinstance(value, Mapping) else ""
+    if kind not in _CONDITIONS:
+        raise InvalidInput(f"{place} needs a type: {', '.join(_CONDITIONS)}")
+    data = _object(place, value, ("type", *_CONDITIONS[kind]))
     match kind:
         case "cost_threshold":
-            data = _object(place, value, ("type", "max_usd"))
-            return CostThreshold(microdollars=_usd(f"{place}.max_usd", data.get("max_usd")))
+            return StepCondition(kind=kind, least=_usd(f"{place}.max_usd", data.get("max_usd")))
         case "context_length":
-            return ContextLength(
-                min_tokens=_whole(f"{place}.min_tokens", _object(place, value, ("type", "min_tokens")))
-            )
-        case "tool_call":
-            return ToolCalled(tools=_names(f"{place}.tools", _object(place, value, ("type", "tools"))))
+            return StepCondition(kind=kind, least=_whole(f"{place}.min_tokens", data))
         case "time_window":
-            data = _object(place, value, ("type", "start_hour", "end_hour"))
-            return TimeWindow(
-                start_hour=_whole(f"{place}.start_hour", data, most=23),
-                end_hour=_whole(f"{place}.end_hour", data, most=24),
-            )
-        case "source":
-            return FromSource(sources=_names(f"{place}.sources", _object(place, value, ("type", "sources"))))
-        case "always":
-            _object(place, value, ("type",))
-            return Always()
-    raise InvalidInput(
-        f"{place} needs a type: cost_threshold, context_length, tool_call, time_window, source or always"
-    )
+            start, end = _whole(f"{place}.start_hour", data, most=23), _whole(f"{place}.end_hour", data, most=24)
+            return StepCondition(kind=kind, hours=(start, end))
+        case "tool_call" | "source":
+            return StepCondition(kind=kind, names=_names(f"{place}.{_CONDITIONS[kind][0]}", data))
+    return StepCondition(kind=kind)
 
 
-def _model_name(place: str, value: object) -> ModelName:
+def _link(place: str, value: object, reason: str = "") -> Link:
     if isinstance(value, str):
         provider, _, model = value.partition("/")
     else:
@@ -383,7 +311,7 @@ def _model_name(place: str, value: object) -> ModelName:
         provider, model = str(data.get("provider") or ""), str(data.get("model") or "")
     if not provider.strip() or not model.strip() or len(provider) + len(model) > NAME_CHARS_MAX:
         raise InvalidInput(f'{place} must be "provider/model", or an object with provider and model')
-    return ModelName(provider=provider.strip(), model=model.strip())
+    return Link(provider=provider.strip(), model=model.strip(), reason=reason)
 
 
 def _object(place: str, value: object, keys: Sequence[str]) -> Mapping[str, object]:
@@ -409,8 +337,8 @@ def _names(place: str, data: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def _flag(place: str, data: Mapping[str, object], default: bool) -> bool:
-    value = data.get(_key(place), default)
+def _flag(place: str, data: Mapping[str, object]) -> bool:
+    value = data.get(_key(place), True)
     if not isinstance(value, bool):
         raise InvalidInput(f"{place} must be true or false")
     return value

@@ -11,7 +11,7 @@ All but the gate is pure. Times are seconds on any clock that does not go back; 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -217,37 +217,29 @@ class Breaker:
 
 
 class Concurrency:
-    """How many calls may run at once: additive increase, multiplicative decrease, from `least` to `most`.
+    """How many calls may run at once: additive increase, multiplicative decrease, from 1 to `most`.
 
     Calls that were sent before the last halving do not halve again: a burst refused at once is one refusal.
     """
 
-    def __init__(self, most: int, *, least: int = 1, successes_per_step: int = SUCCESSES_PER_STEP) -> None:
-        self.most = max(1, most)
-        self.least = min(max(1, least), self.most)
-        self.allowed = self.most
-        self._successes_per_step = max(1, successes_per_step)
+    def __init__(self, most: int) -> None:
+        self.most = self.allowed = max(1, most)
         self._successes = 0
         self._halved_after = -1
 
     def succeeded(self) -> None:
         """Note that a call was answered."""
         self._successes += 1
-        if self._successes >= self._successes_per_step:
+        if self._successes >= SUCCESSES_PER_STEP:
             self._successes = 0
             self.allowed = min(self.allowed + 1, self.most)
 
-    def overloaded(self, number: int, newest: int) -> bool:
-        """Note that call `number` was refused for overload; call `newest` was sent last.
-
-        Return whether this halved what is allowed.
-        """
+    def overloaded(self, number: int, newest: int) -> None:
+        """Note that call `number` was refused for overload; call `newest` was sent last."""
         self._successes = 0
-        if number <= self._halved_after:
-            return False
-        self._halved_after = newest
-        self.allowed = max(self.allowed // 2, self.least)
-        return True
+        if number > self._halved_after:
+            self._halved_after = newest
+            self.allowed = max(self.allowed // 2, 1)
 
 
 class FairQueue(Generic[T]):
@@ -257,53 +249,38 @@ class FairQueue(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._flows: OrderedDict[str, deque[T]] = OrderedDict()
-        self.length = 0
+        self.flows: dict[str, deque[T]] = {}
 
     def __iter__(self) -> Iterator[T]:
-        return (item for items in self._flows.values() for item in items)
+        return (item for items in self.flows.values() for item in items)
 
-    @property
-    def flows(self) -> int:
-        """Return how many flows wait."""
-        return len(self._flows)
+    def __len__(self) -> int:
+        return sum(map(len, self.flows.values()))
 
     def push(self, flow: str, item: T) -> None:
         """Add an item at the end of its flow; a new flow comes after all that are waiting."""
-        self._flows.setdefault(flow, deque()).append(item)
-        self.length += 1
+        self.flows.setdefault(flow, deque()).append(item)
 
     def peek(self) -> T | None:
         """Return the item whose turn it is; None if there is none."""
-        flow = next(iter(self._flows), None)
-        return None if flow is None else self._flows[flow][0]
+        return next(iter(self), None)
 
     def pop(self) -> T:
-        """Take the item whose turn it is; its flow goes to the end of the row.
-
-        Raises:
-            IndexError: the queue is empty.
-        """
-        flow = next(iter(self._flows), None)
-        if flow is None:
-            raise IndexError("the queue is empty")
-        item = self._flows[flow].popleft()
-        self.length -= 1
-        if self._flows[flow]:
-            self._flows.move_to_end(flow)
-        else:
-            del self._flows[flow]
+        """Take the item whose turn it is; its flow goes to the end of the row. There is one."""
+        flow = next(iter(self.flows))
+        items = self.flows.pop(flow)
+        item = items.popleft()
+        if items:
+            self.flows[flow] = items
         return item
 
     def remove(self, flow: str, item: T) -> None:
         """Take an item out before its turn; nothing happens if it is not there."""
-        items = self._flows.get(flow)
-        if items is None or item not in items:
-            return
-        items.remove(item)
-        self.length -= 1
-        if not items:
-            del self._flows[flow]
+        items = self.flows.get(flow, ())
+        if item in items:
+            self.flows[flow].remove(item)
+            if not self.flows[flow]:
+                del self.flows[flow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,18 +355,22 @@ class Gate:
             ModelUnreachable: the vendor is left alone after failures.
         """
         now = trio.current_time()
-        if self._queue.length == 0 and self._ready_at(tokens, now) <= now:
+        if not self._queue.flows and self._ready_at(tokens, now) <= now:
             return self._admit(tokens, now)
         self._refuse_the_hopeless(tokens, now, deadline, patience_s)
-        if self._queue.length >= self._waiting_max:
-            raise self._busy(f"{self._queue.length} calls are waiting for it already")
+        if len(self._queue) >= self._waiting_max:
+            raise self._busy(f"{len(self._queue)} calls are waiting for it already")
         waiter = _Waiter(tokens)
         self._queue.push(flow, waiter)
+        has_waited = False
         try:
             await self._wait(waiter, min(deadline, now + patience_s), patience_s)
+            has_waited = True
         finally:
             if waiter.number is None:
                 self._queue.remove(flow, waiter)
+            elif not has_waited:  # it was let in at the moment at which its task was cancelled
+                self.leave(waiter.number, None)
             self._let_in()
         if waiter.number is None:
             raise self._busy(f"no turn came within the time allowed; {self._concurrency.allowed} calls run at once")
@@ -416,7 +397,7 @@ class Gate:
                     self._concurrency.succeeded()
             case ModelError():
                 self._failed(number, outcome, now, pause_s)
-        if self._queue.length:
+        if self._queue.flows:
             self._let_in()
 
     def _failed(self, number: int, error: ModelError, now: float, pause_s: float) -> None:
@@ -447,8 +428,8 @@ class Gate:
             failures=self._breaker.failures,
             closed_for_s=max(0.0, closed_for_s),
             running=len(self._running),
-            waiting=self._queue.length,
-            flows_waiting=self._queue.flows,
+            waiting=len(self._queue),
+            flows_waiting=len(self._queue.flows),
             concurrency=self._concurrency.allowed,
             concurrency_max=self._concurrency.most,
             requests_limit=self._requests.limit,

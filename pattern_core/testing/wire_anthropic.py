@@ -11,7 +11,7 @@ from functools import partial
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.model import ModelReply
-from pattern_core.models.providers.encoding import ANTHROPIC, REDACTED, proof_of, unbound_proof, unmarked_proof
+from pattern_core.models.providers.encoding import ANTHROPIC, REDACTED, proof_of
 from pattern_core.testing.wire import Entry, Play, WireRequest, document, events, serve_wire
 
 _STOP = {
@@ -108,14 +108,14 @@ def _block(part: Part, index: int, size: int) -> list[dict[str, object]]:
         case Text():
             start: dict[str, object] = {"type": "text", "text": ""}
             deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(part.text, size)]
-        case Reasoning() if data := unbound_proof(proof_of(REDACTED, part.signature)):
-            start = {"type": "redacted_thinking", "data": data}
+        case Reasoning() if data := proof_of(REDACTED, part.signature):
+            start = {"type": "redacted_thinking", "data": data.rpartition(" ")[2]}
             deltas = []
         case Reasoning():
             start = {"type": "thinking", "thinking": "", "signature": ""}
             deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(part.text, size)]
-            if signature := unmarked_proof(part.signature) or unbound_proof(proof_of(ANTHROPIC, part.signature)):
-                deltas.append({"type": "signature_delta", "signature": signature})
+            if proof := proof_of(ANTHROPIC, part.signature):
+                deltas.append({"type": "signature_delta", "signature": proof.rpartition(" ")[2]})
         case ToolCall():
             start = {"type": "tool_use", "id": part.call_id, "name": part.tool, "input": {}}
             raw = part.invalid if part.invalid is not None else json.dumps(dict(part.arguments), ensure_ascii=False)

@@ -11,8 +11,7 @@ from functools import partial
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.model import ModelReply
-from pattern_core.models.providers.encoding import OPENAI, proof_of
-from pattern_core.models.text import json_object
+from pattern_core.models.providers.encoding import OPENAI, json_object, proof_of
 from pattern_core.testing.wire import NO_SCRIPT, Entry, Play, WireRequest, events, serve_wire
 from pattern_core.testing.wire_openai import refuses
 

@@ -19,7 +19,7 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded, was_shown
 from pattern_core.models.model import Delta, ModelReply, TextDelta
-from pattern_core.models.routing import CostThreshold, ModelChain, Move, StepFacts, choose
+from pattern_core.models.routing import ModelChain, Move, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.build import Offered, Prompt
 from pattern_core.prompts.collect import Look, Seen
@@ -249,9 +249,9 @@ class Turn:
         return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
 
     async def _step_facts(self) -> StepFacts:
-        agent, rules = self.agent, self.settings.routing.rules
-        now, spent = self._services.journal.now() if rules else "", 0
-        if any(isinstance(rule.condition, CostThreshold) for rule in rules):
+        agent, routing = self.agent, self.settings.routing
+        now, spent = self._services.journal.now() if routing.rules else "", 0
+        if routing.rules and routing.has_cost_rule:
             await self.record.flush()  # what this turn has spent so far counts
             today = await self._services.database.read(budgets.spent, BudgetScope.AGENT, agent.id, since=now)
             spent = today.microdollars

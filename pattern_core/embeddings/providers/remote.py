@@ -30,8 +30,7 @@ from pattern_core.models.errors import (
     ModelUnreachable,
     WindowExceeded,
 )
-from pattern_core.models.providers.failures import failure, shortened, vendor_words
-from pattern_core.models.providers.rates import retry_after_s
+from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_words
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
 

@@ -10,7 +10,7 @@ from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
 from pattern_core.models.providers.settings import ProviderKind, ProviderSettings
 
-# A vendor's module is imported with its first provider.
+# A provider's module is imported with the first of its kind.
 PROVIDERS: Mapping[str, ProviderKind] = MappingProxyType(
     {
         "anthropic": ProviderKind(

@@ -1,90 +1,326 @@
-"""Anthropic's models: the provider. The format is in `claude.py`; compatible gateways are reached by `base_url`."""
+"""Anthropic's models: requests, and the events of their streams. Compatible gateways are reached by `base_url`.
+
+Source: Anthropic API reference, "Create a Message" and "Streaming Messages"; guides "Prompt caching", "Extended
+thinking", "Adaptive thinking", "Structured outputs".
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import json
+import re
 
-from pattern_core.ids import Clock, SystemClock
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
-from pattern_core.models.providers.claude import MessageDecoder, encode
-from pattern_core.models.providers.exchange import (
-    CONNECT_TIMEOUT_S,
-    PLAIN_HEADERS,
-    HttpResponse,
-    OpenClient,
-    VendorConnection,
+from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
+from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
+from pattern_core.models.providers.encoding import (
+    ANTHROPIC,
+    LOST_IMAGE,
+    REDACTED,
+    alternating,
+    as_count,
+    as_dict,
+    as_str,
+    closed_schema,
+    image_base64,
+    plain_id,
+    plain_name,
+    proof_of,
+    system_words,
 )
-from pattern_core.models.providers.settings import ProviderSettings, Secret
+from pattern_core.models.providers.exchange import HttpProvider
 
-BASE_URL = "https://api.anthropic.com"
+VERSION = "2026-10-21"  # of the format. Source: the vendor's client, anthropic 2.12
+CALL_ID_CHARS_MAX = 64
+
+_CACHED = {"type": "ephemeral"}
+_NOTHING = "(no words)"  # the vendor accepts no empty text
+# Models that are told how many tokens to think; later ones decide by themselves and are told how hard to try.
+# Some always think and refuse to be told not to; the newest of them cannot be made to call a tool; and thoughts of the
+# newest are bound to all that stood before them, which the words about each call alone change, so none is sent back.
+# Source: the vendor's migration guides for Fable 5.1 and Opus 5.5; of what they leave open the worse is taken to be so.
+_LATER = r"[a-z]+-(?:[6-9]|\d\d)(?!\d)"
+_ALWAYS = re.compile(rf"claude-(?:fable|mythos|opus-5[-.][5-9](?!\d)|{_LATER})")
+_UNFORCED = re.compile(rf"claude-(?:(?:fable|mythos)-5[-.][1-9](?!\d)|opus-5[-.][5-9](?!\d)|{_LATER})")
+_BOUND = re.compile(rf"claude-(?:[a-z]+-5[-.][1-9](?!\d)|{_LATER})")
+_THINKING: dict[str, object] = {"type": "adaptive", "display": "summarized"}
+_BUDGETED = re.compile(r"claude-(?:3-7-|(?:opus|sonnet|haiku)-4(?:-[015])?(?:$|-\d{8}|-latest|@))")
+# From Opus 4.7 on none takes a temperature or the like. Names of other vendors' models, at gateways, say nothing of it.
+_UNSAMPLED = re.compile(r"claude-(?!v?\d|instant|(?:opus|sonnet|haiku)-4(?:[-.][0-6])?(?:$|-\d{8}|-latest|@))")
+_BUDGETS = {"low": 1_024, "medium": 4_096, "high": 16_384}  # tokens; 1,024 is the vendor's least
+_FINISH: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+_Block = dict[str, object]
 
 
-class AnthropicProvider:
-    """A provider of kind "anthropic". `omit` names fields of the body that a gateway does not accept."""
+class AnthropicProvider(HttpProvider):
+    """A provider of kind "anthropic"."""
 
-    def __init__(
-        self,
-        name: str,
-        api_key: Secret,
-        base_url: str | None = None,
-        *,
-        omit: Sequence[str] = (),
-        clock: Clock | None = None,
-    ) -> None:
-        self.name = name
-        self._api_key = api_key
-        self._base_url = base_url or BASE_URL
-        self._omit = frozenset(omit)
-        self._connection = VendorConnection(name, self._base_url, api_key, clock or SystemClock(), self._load)
+    OWN_URL = "https://api.anthropic.com"
 
-    @classmethod
-    def from_settings(cls, name: str, settings: ProviderSettings) -> AnthropicProvider:
-        """Return the provider that `settings` describe."""
-        return cls(name, settings.api_key or Secret("none"), settings.base_url, omit=settings.omit)
+    def headers(self, key: str) -> dict[str, str]:
+        """Return the headers. Gateways made for earlier versions of the vendor's API look for the key elsewhere."""
+        headers = {"anthropic-version": VERSION, "authorization": f"Bearer {key}"}
+        return headers if self.base_url == self.OWN_URL else headers | {"x-api-key": key}
 
-    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once, streaming; an empty delta is a sign of life, such as a ping.
+    def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
+        """Return path, body and decoder."""
+        return "/v1/messages", encode(request), MessageDecoder(request, self.name)
 
-        Raises:
-            ModelError: every failure, translated.
-        """
-        body = {name: value for name, value in encode(request).items() if name not in self._omit}
-        return await self._connection.converse(body, MessageDecoder(request, self.name), on_delta)
 
-    async def aclose(self) -> None:
-        """Close the connections to the vendor."""
-        await self._connection.aclose()
+def encode(request: ModelRequest) -> dict[str, object]:
+    """The body of the request.
 
-    def _load(self) -> OpenClient:
-        import anthropic
-        import httpx2
+    Marks for the vendor's prompt cache, of which there may be four, end the tools, the first system part, the last one,
+    and the conversation before the tail: tools stay cached when instructions change, those when memory does, and all of
+    it while only messages are added. Temperature and the like are sent only if set, not to newer models, which do not
+    take them, and not beside reasoning, where none do; there is no seed.
+    """
+    system: list[_Block] = [{"type": "text", "text": part} for part in request.system if part.strip()]
+    for index in {0, len(system) - 1} if system else ():
+        system[index]["cache_control"] = _CACHED
+    body: dict[str, object] = {
+        "model": request.model,
+        "max_tokens": request.max_output_tokens,
+        "messages": _encode_messages(request),
+        "stream": True,
+    }
+    if system:
+        body["system"] = system
+    if request.tools:
+        tools: list[_Block] = [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+            for tool in request.tools
+        ]
+        tools[-1]["cache_control"] = _CACHED
+        body["tools"] = tools
+        if request.force_tool is not None and not _UNFORCED.search(request.model):
+            is_any = request.force_tool == ANY_TOOL
+            body["tool_choice"] = {"type": "any"} if is_any else {"type": "tool", "name": request.force_tool}
+    reasoning = _encode_reasoning(request)
+    thinks = as_dict(reasoning.get("thinking")).get("type") in ("enabled", "adaptive")
+    if not thinks and not _UNSAMPLED.search(request.model):
+        body |= _encode_sampling(request)
+    if request.stop:
+        body["stop_sequences"] = list(request.stop)
+    body |= reasoning
+    if request.response_schema is not None:
+        answer = {"type": "json_schema", "schema": closed_schema(request.response_schema)}
+        body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
+    return body | dict(request.extra)
 
-        headers = dict(PLAIN_HEADERS)
-        if self._base_url != BASE_URL:
-            # Gateways made for earlier versions of the vendor's client look for the key here.
-            headers["x-api-key"] = self._api_key.reveal()
-        client = anthropic.AsyncAnthropic(
-            api_key=self._api_key.reveal(),
-            base_url=self._base_url,
-            max_retries=0,
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            default_headers=headers,
-            open_telemetry=False,  # else the environment decides whether prompts leave by that way
-        )
 
-        @asynccontextmanager
-        async def post(body: dict[str, object]) -> AsyncIterator[HttpResponse]:
-            # The body is in the vendor's form already; `extra_body` spares it a second, slow walk through the types.
-            create = client.messages.with_streaming_response.create
-            async with create(max_tokens=1, messages=[], model="", stream=True, extra_body=body) as response:
-                yield response.http_response
+def _encode_sampling(request: ModelRequest) -> dict[str, object]:
+    """The temperature or else `top_p`: newer models take only one of them."""
+    if request.temperature is not None:
+        return {"temperature": request.temperature}
+    return {} if request.top_p is None else {"top_p": request.top_p}
 
-        return OpenClient(
-            post=post,
-            errors=(anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError),
-            timeouts=(anthropic.APITimeoutError, httpx2.TimeoutException),
-            undecodable=(httpx2.DecodingError, ValueError),
-            statuses=(anthropic.APIStatusError,),
-            close=client.close,
-        )
+
+def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
+    """The fields that say how much to reason; none where the request does not say, but for models that always do."""
+    effort = request.reasoning_effort
+    if _ALWAYS.search(request.model):
+        level = "low" if effort == "none" else effort
+        return {"thinking": _THINKING, **({} if level is None else {"output_config": {"effort": level}})}
+    if effort is None:
+        return {}
+    if effort == "none" or (request.force_tool is not None and request.tools):
+        return {"thinking": {"type": "disabled"}}  # the vendor allows no reasoning before a forced call
+    if not _BUDGETED.search(request.model):
+        return {"thinking": _THINKING, "output_config": {"effort": effort}}
+    # The answer needs room beside its reasoning: at least half of what may come.
+    budget = min(_BUDGETS[effort], request.max_output_tokens // 2)
+    if budget < _BUDGETS["low"] or _has_thoughtless_calls(request):
+        return {"thinking": {"type": "disabled"}}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _has_thoughtless_calls(request: ModelRequest) -> bool:
+    """Whether the calls that were just answered came without thoughts, as forced ones and other models' do.
+
+    Models with a budget then refuse to begin thinking before the turn is over.
+    """
+    last = next((message for message in reversed(request.messages) if message.role != "tool"), None)
+    if last is None or last.role != "assistant" or not last.tool_calls:
+        return False
+    first = last.parts[0]
+    return not (isinstance(first, Reasoning) and _encode_thought(first, request.model))
+
+
+def _encode_messages(request: ModelRequest) -> list[_Block]:
+    """Turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
+
+    def blocks_of(message: Message) -> list[_Block]:
+        blocks = [block for part in message.parts if (block := _encode_part(part, message.role, request.model))]
+        while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+            blocks.pop()  # the vendor refuses thoughts of which nothing came
+        return blocks
+
+    turns = alternating(request.messages, "assistant", blocks_of)
+    ending: list[_Block] = [
+        {"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()
+    ]
+    for role, blocks in turns:
+        if role == "user":
+            blocks.sort(key=lambda block: block["type"] != "tool_result")
+            if not blocks and not (ending and blocks is turns[-1][1]):
+                blocks.append({"type": "text", "text": _NOTHING})
+    if turns[-1][1]:
+        turns[-1][1][-1]["cache_control"] = _CACHED
+    turns[-1][1].extend(ending)
+    return [{"role": role, "content": blocks} for role, blocks in turns]
+
+
+def _urged(request: ModelRequest) -> list[str]:
+    """The wish that a tool be called in words, for models that cannot be made to."""
+    if request.force_tool is None or not request.tools or not _UNFORCED.search(request.model):
+        return []
+    named = "one of your tools" if request.force_tool == ANY_TOOL else f"the tool {request.force_tool}"
+    return [system_words(f"Call {named} now, before you say or do anything else.")]
+
+
+def _encode_part(part: Part, role: str, model: str) -> _Block | None:
+    match part:
+        case Text(text=text):
+            if not text.strip():
+                return None
+            # This format has one system prompt, at the start; what the system says later is marked as its words.
+            return {"type": "text", "text": system_words(text) if role == "system" else text}
+        case Image():
+            return _encode_image(part)
+        case Reasoning():
+            return _encode_thought(part, model)
+        case ToolCall():
+            # Invalid arguments cannot be replayed; the result tells what was wrong with them.
+            return {
+                "type": "tool_use",
+                "id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
+                "name": plain_name(part.tool),
+                "input": dict(part.arguments),
+            }
+        case ToolResult():
+            result: _Block = {
+                "type": "tool_result",
+                "tool_use_id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
+                "content": part.content,
+            }
+            return {**result, "is_error": True} if part.is_error else result
+
+
+def _encode_thought(part: Reasoning, model: str) -> _Block | None:
+    """The thought as it came; None for unsigned ones and those of other models, which are refused."""
+    if _BOUND.search(model):
+        return None
+    if data := proof_of(f"{REDACTED}{model} ", part.signature):
+        return {"type": "redacted_thinking", "data": data}
+    proof = proof_of(f"{ANTHROPIC}{model} ", part.signature)
+    return {"type": "thinking", "thinking": part.text, "signature": proof} if proof else None
+
+
+def _encode_image(image: Image) -> _Block:
+    data = image_base64(image)
+    if data is not None:
+        return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
+    if image.url is not None and image.url.startswith("https:"):  # the vendor fetches no others, and refuses them
+        return {"type": "image", "source": {"type": "url", "url": image.url}}
+    return {"type": "text", "text": LOST_IMAGE}
+
+
+class MessageDecoder(Decoder):
+    """Events of a message into a reply. `input_tokens` counts cached tokens too; the vendor counts them apart."""
+
+    FINISHES = _FINISH
+
+    def __init__(self, request: ModelRequest, provider: str) -> None:
+        super().__init__(request, provider)
+        self._calls: dict[int, CallDraft] = {}
+        self._counts: dict[str, int] = {}
+
+    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+        """Take one event; kinds that are not known are skipped, as the vendor asks."""
+        match as_str(body.get("type")) or kind:
+            case "error":
+                raise self.failed(body)
+            case "message_start":
+                message = as_dict(body.get("message"))
+                self.keep_id(message)
+                self._count(message.get("usage"))
+            case "content_block_start":
+                return self._begin(as_count(body.get("index")), as_dict(body.get("content_block")))
+            case "content_block_delta":
+                return self._extend(as_count(body.get("index")), as_dict(body.get("delta")))
+            case "message_delta":
+                self.finish = as_str(as_dict(body.get("delta")).get("stop_reason")) or self.finish
+                self._count(body.get("usage"))
+            case "message_stop":
+                self.is_done = True
+        return []
+
+    def whole(self, body: dict[str, object]) -> list[Delta]:
+        """Take a message that was not streamed."""
+        if body.get("type") == "error" or "error" in body:
+            raise self.failed(body)
+        content = body.get("content")
+        if not isinstance(content, list):
+            raise Malformed(f"a document without content: {sorted(body)[:10]}")
+        self.keep_id(body)
+        self.finish = as_str(body.get("stop_reason")) or "end_turn"
+        self._count(body.get("usage"))
+        return [delta for index, block in enumerate(content) for delta in self._begin(index, as_dict(block))]
+
+    def _begin(self, index: int | None, block: dict[str, object]) -> list[Delta]:
+        mark = f"{self.request.model} "
+        match block.get("type"):
+            case "text":
+                self.draft.begin_words(is_reasoning=False)
+                return self.draft.words(as_str(block.get("text")))
+            case "thinking":
+                self.draft.begin_words(is_reasoning=True)
+                deltas = self.draft.words(as_str(block.get("thinking")), is_reasoning=True)
+                self.draft.sign(ANTHROPIC + mark, as_str(block.get("signature")))
+                return deltas
+            case "redacted_thinking":
+                self.draft.begin_words(is_reasoning=True)
+                self.draft.sign(REDACTED + mark, as_str(block.get("data")))
+            case "tool_use" if index is not None:
+                call = self.draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
+                if block.get("input"):  # empty at the start of a stream, whole in a document
+                    call.arguments.append(json.dumps(block["input"]))
+                self._calls[index] = call
+        return []
+
+    def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
+        match delta.get("type"):
+            case "text_delta":
+                return self.draft.words(as_str(delta.get("text")))
+            case "thinking_delta":
+                return self.draft.words(as_str(delta.get("thinking")), is_reasoning=True)
+            case "signature_delta":
+                self.draft.sign(f"{ANTHROPIC}{self.request.model} ", as_str(delta.get("signature")))
+            case "input_json_delta":
+                call = self._calls.get(-1 if index is None else index)
+                self.draft.extend(call, as_str(delta.get("partial_json")))
+        return []
+
+    def _count(self, usage: object) -> None:
+        """Take what is counted so far; later counts replace earlier ones."""
+        told = as_dict(usage)
+        found = {name: as_count(value) for name, value in (told | as_dict(told.get("output_tokens_details"))).items()}
+        self._counts |= {name: count for name, count in found.items() if count is not None}
+        counts = self._counts
+        if "input_tokens" in counts and "output_tokens" in counts:
+            cached, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
+            self.usage = Usage(
+                input_tokens=counts["input_tokens"] + written + cached,
+                output_tokens=counts["output_tokens"],
+                cached_tokens=cached,
+                cache_write_tokens=written,
+                reasoning_tokens=counts.get("thinking_tokens", 0),
+            )

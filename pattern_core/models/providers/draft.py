@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, NoReturn
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
-from pattern_core.models.model import Delta, ModelRequest, ReasoningDelta, TextDelta, made_up_call_id
-from pattern_core.models.text import Joiner, mended, tool_call
+from pattern_core.models.errors import ModelError
+from pattern_core.models.model import (
+    Delta,
+    FinishReason,
+    ModelReply,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+    made_up_call_id,
+)
+from pattern_core.models.providers.encoding import as_str, mended
+from pattern_core.models.providers.failures import failure, vendor_words
+from pattern_core.models.tokens import estimate_usage
+from pattern_db.columns import check_depth
 
 REPLY_CHARS_MAX = 4_000_000  # far above any model's output; a stream beyond it has gone wrong
 CALLS_MAX = 256
@@ -19,6 +36,35 @@ class Malformed(Exception):
 
 class Unfinished(Exception):
     """The stream ended before the reply did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEvent:
+    """A server-sent event; `event` is "" where the stream names none. Bytes that are not UTF-8 became U+FFFD."""
+
+    event: str
+    data: str
+
+
+_HIGH_SURROGATES = ("\ud800", "\udbff")
+
+
+class Joiner:
+    """Makes pieces of one text whole: a character whose halves came in two pieces is given out with the second."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, piece: str) -> str:
+        """The part of the text that is complete now; may be empty."""
+        text = self._half + piece
+        self._half = text[-1] if text and _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
+        return mended(text[: len(text) - len(self._half)])
+
+    def end(self) -> str:
+        """What was still held back: nothing, or U+FFFD for a half without its other."""
+        rest, self._half = mended(self._half), ""
+        return rest
 
 
 @dataclass(slots=True)
@@ -70,10 +116,7 @@ class ReplyDraft:
         """
         if not piece:
             return []
-        last = self._segments[-1] if self._segments else None
-        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
-            last = _Words(is_reasoning)
-            self._segments.append(last)
+        last = self._last_words(is_reasoning)
         self.grow(len(piece))
         whole = last.joiner.feed(piece)
         if not whole:
@@ -81,12 +124,12 @@ class ReplyDraft:
         last.pieces.append(whole)
         return [ReasoningDelta(text=whole) if is_reasoning else TextDelta(text=whole)]
 
-    def sign(self, signature: str) -> None:
-        """Add (a piece of) the vendor's signature to the reasoning that came last."""
+    def sign(self, mark: str, signature: str) -> None:
+        """Add (a piece of) the vendor's signature to the reasoning that came last; `mark` stands before the first."""
         for segment in reversed(self._segments):
-            if isinstance(segment, _Words) and segment.is_reasoning:
+            if isinstance(segment, _Words) and segment.is_reasoning and signature:
                 self.grow(len(signature))
-                segment.signature += signature
+                segment.signature = (segment.signature or mark) + signature
                 return
 
     def sign_words(self, signature: str, *, is_reasoning: bool) -> None:
@@ -94,12 +137,16 @@ class ReplyDraft:
 
         Further words do not join those that are signed.
         """
+        self.grow(len(signature))
+        self._last_words(is_reasoning).signature = signature
+
+    def _last_words(self, is_reasoning: bool) -> _Words:
+        """The words that came last, or new ones if they are signed already or of the other kind."""
         last = self._segments[-1] if self._segments else None
         if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
             last = _Words(is_reasoning)
             self._segments.append(last)
-        self.grow(len(signature))
-        last.signature = signature
+        return last
 
     def sign_thoughts(self, signature: str, last: str | None = None) -> None:
         """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is none.
@@ -128,6 +175,17 @@ class ReplyDraft:
         call = CallDraft(call_id, tool)
         self._segments.append(call)
         return call
+
+    def extend(self, call: CallDraft | None, piece: str) -> None:
+        """Add a piece of a call's arguments.
+
+        Raises:
+            Malformed: there is no such call, or the reply is longer than `REPLY_CHARS_MAX`.
+        """
+        if call is None:
+            raise Malformed("arguments of a tool call that never began")
+        self.grow(len(piece))
+        call.arguments.append(piece)
 
     def grow(self, chars: int) -> None:
         """Count `chars` characters more.
@@ -182,6 +240,74 @@ class ReplyDraft:
         return made if draft.signature is None else replace(made, signature=mended(draft.signature))
 
 
+class Decoder(ABC):
+    """Turns a vendor's events into a reply; pure. Each format says in `take` what its events mean.
+
+    `finish` is the vendor's own word for why the answer ended, "" until it has; `FINISHES` translates it. `is_done`
+    becomes True once the vendor has said that nothing more comes.
+    """
+
+    FINISHES: ClassVar[Mapping[str, FinishReason]]
+
+    def __init__(self, request: ModelRequest, provider: str) -> None:
+        self.request = request
+        self.provider = provider
+        self.draft = ReplyDraft(request)
+        self.finish = ""
+        self.usage: Usage | None = None
+        self.reply_id = ""
+        self.is_done = False
+
+    @abstractmethod
+    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+        """Take an event's object, whose name in the stream is `kind`; return what can be shown now.
+
+        Raises:
+            Malformed: it is not in the vendor's format.
+            ModelError: it is an error message.
+        """
+
+    @abstractmethod
+    def whole(self, body: dict[str, object]) -> list[Delta]:
+        """Take an answer that came as one JSON object, although a stream was asked for; raises as `take`."""
+
+    def feed(self, event: StreamEvent) -> list[Delta]:
+        """Take the next event; return what can be shown now. Raises as `take`."""
+        data = event.data.strip()
+        if data.startswith("[DONE]"):
+            self.is_done = True
+        elif data:
+            return self.take(loads(data), event.event)
+        return []
+
+    def reply(self, request_id: str | None) -> ModelReply:
+        """Return the reply, at the end.
+
+        Raises:
+            Unfinished: the vendor did not end it.
+            Malformed: a call without a name.
+        """
+        if not self.finish:
+            raise Unfinished
+        finish = self.FINISHES.get(self.finish, "other")
+        parts = self.draft.parts(is_cut=finish == "length")
+        return ModelReply(
+            parts=parts,
+            finish_reason="tool_calls" if finish == "stop" and self.draft.has_calls else finish,
+            usage=self.usage or estimate_usage(self.request, parts),
+            request_id=request_id or self.reply_id or None,
+        )
+
+    def keep_id(self, body: Mapping[str, object], field: str = "id") -> None:
+        """Keep the reply's id, if there is none yet."""
+        self.reply_id = self.reply_id or as_str(body.get(field))[:200]
+
+    def failed(self, body: Mapping[str, object]) -> ModelError:
+        """Return the error that an error message in the middle of an answer stands for."""
+        words, code = vendor_words(body)
+        return failure(self.provider, None, words, code=code)
+
+
 def loads(text: str) -> dict[str, object]:
     """The JSON object of an event.
 
@@ -195,3 +321,33 @@ def loads(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise Malformed(f"not a JSON object: {mended(text[:80])!r}")
     return value
+
+
+def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
+    """The call with its arguments parsed; no text at all means no arguments.
+
+    What is not a JSON object (RFC 8259, so neither NaN nor Infinity) or nests too deep ends up in `invalid` as it came.
+    """
+    raw = mended(arguments)
+    try:
+        parsed: object = json.loads(raw, parse_constant=_refuse, parse_float=_finite) if raw.strip() else {}
+        if "\\ud" in raw.lower():
+            # Escaped halves of a character pass the parser and would later fail wherever text becomes UTF-8.
+            parsed = json.loads(mended(json.dumps(parsed, ensure_ascii=False)))
+        check_depth(parsed)
+    except (ValueError, RecursionError):
+        return ToolCall(call_id=call_id, tool=tool, invalid=raw)
+    if not isinstance(parsed, dict):
+        return ToolCall(call_id=call_id, tool=tool, invalid=raw)
+    return ToolCall(call_id=call_id, tool=tool, arguments=parsed)
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is beyond what JSON readers agree on")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

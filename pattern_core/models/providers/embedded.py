@@ -1,20 +1,87 @@
-"""The embedded provider: rules behind the same protocol as a vendor's model, acting through the agent's own tools."""
+"""The embedded provider: rules instead of a language model, for use without a key and without a network.
+
+It remembers, finds and forgets through the agent's own tools, so that a newcomer's first minute exercises the journal,
+memory and search. Between the steps of a turn it keeps nothing but what the request shows: the last message of a
+person, the calls made since, and their results.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import unescape
 
 import trio
 
-from pattern_core.messages import Part, Text, ToolCall
-from pattern_core.models.embedded.moves import next_move, scene_of
+from pattern_core.messages import Part, Text, ToolCall, ToolResult
 from pattern_core.models.model import FinishReason, ModelReply, ModelRequest, OnDelta, TextDelta, made_up_call_id
+from pattern_core.models.providers.encoding import as_str, json_object, mended
 from pattern_core.models.providers.settings import ProviderSettings
-from pattern_core.models.text import mended
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
 
 MODEL_NAME = "rules-1"
+QUESTION_CHARS_MAX = 4_000  # only a request to remember may be longer
+SEARCH_HITS = 20
+SEARCH_WORDS_MAX = 12
+SENTENCES_MAX = 8
+SENTENCE_CHARS_MAX = 600
+SCORE_SHARE_MIN = 0.6  # of the best sentence's score: two words of three are worth showing, one of two is not
+BONUS = 0.3  # of what is in memory, in the archive or in a file, beside what was only said
+CHOICES_MAX = 10
 
+NO_MODEL = (
+    "I have no language model configured: I am a set of rules that remembers, finds and forgets. To give me a model,"
+    " set ANTHROPIC_API_KEY or OPENAI_API_KEY, or describe a server of your own in pattern.toml under"
+    ' [providers.<name>] with kind = "openai" and its base_url; then set the agent\'s model_provider and model_name.'
+)
+HELP = (
+    "I am not a language model: I answer by rules (provider embedded, model rules-1). I can do this:\n"
+    "- remember that … (I keep it in my memory)\n"
+    "- what do you know about …? who is …? when did …?\n"
+    "- forget that …\n"
+    f"{NO_MODEL}"
+)
+HELLO = "Hello! Tell me what to remember, or ask me what I know; “help” lists what I can do."
+HISTORY_STAYS = "What was said in our conversations and what is in my archive stays where it is."
+
+_ASKING = r"\s*(?:[\w-]+,\s+|(?:hello|hi|hey|please|and|also)[.!]?\s+|(?:can|could|would|will) you )*+"
+_FLAGS = re.IGNORECASE | re.DOTALL
+_REMEMBER = re.compile(
+    _ASKING + r"(?:remember|note|(?:do not|don't|never) forget|keep in mind|write down|save|store)\b"
+    r"(?:\s+that\b|\s+this\b)?[\s:,-]+(?P<fact>.*\w.*)",
+    _FLAGS,
+)
+_FORGET = re.compile(_ASKING + r"forget(?:\s+that|\s+about)?\s+(?P<topic>.*\w.*)", _FLAGS)
+_HELLO = re.compile(r"\s*(?:hello|hi|hey|good (?:morning|afternoon|evening))\b.{0,40}", _FLAGS)
+_HELP = re.compile(r"\s*help\W*", _FLAGS)
+_QUESTION = re.compile(
+    _ASKING + r"(?:who|whom|whose|what|when|where|which|why|how|is|are|was|were|do|does|did|has|have|had|should|am"
+    r"|tell me|remind me|search|find|look up|recall)\b",
+    _FLAGS,
+)
+_WORD = re.compile(r"[^\W_]+")
+_SENTENCE = re.compile(r"(?<=[.!?…。！？])(?<!\b[MD]r\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bSt\.)\s+|\n+", re.IGNORECASE)
+_STOP = frozenset(
+    _WORD.findall(
+        """
+    a about all am an and any anything are as at be because been but by can could did do does everything find for from
+    get got had has have he her hers him his how i if in into is it its know let like look me mine more much my myself
+    need no not now of on one or our ours out over please recall remember remind s said say search she should so some
+    something tell than that the their them then there these they thing things this those to too up us very was we were
+    what when where which who whom whose why will with would yes you your yours
+        """
+    )
+)
+_ME = frozenset({"me", "myself", "i"})
+_BLOCK = re.compile(
+    r'<block:(?P<label>[^\n<>"]+?) permission="(?P<permission>[a-z_]+)"(?P<more>[^<>\n]*)>\n'
+    r"(?P<content>.*?)\n?</block:(?P=label)>",
+    re.DOTALL,
+)
+_CHARS = re.compile(r'\bchars="(\d{1,12})/(\d{1,12})"')
+_ASKS = ("partner", "human")  # permissions with which a change waits for a person
+_MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
 _PIECE = re.compile(r"(?:\S+\s*|\s+){1,3}")
 
 
@@ -26,7 +93,7 @@ class EmbeddedProvider:
 
     @classmethod
     def from_settings(cls, name: str, _: ProviderSettings) -> EmbeddedProvider:
-        """The provider of that name; it needs neither a key nor an address."""
+        """Return the provider of that name; it needs neither a key nor an address."""
         return cls(name)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
@@ -43,17 +110,251 @@ class EmbeddedProvider:
 
 
 def reply_to(request: ModelRequest) -> ModelReply:
-    """The reply that the rules give: tool calls or words. Its usage is an estimate; pure."""
-    move = next_move(scene_of(request))
+    """Return the reply that the rules give: one tool call, or words. Its usage is an estimate; pure."""
+    move = _Turn(request).move()
     finish: FinishReason = "tool_calls"
+    part: Part
     if isinstance(move, str):
         whole = mended(move)
-        text = whole[: request.max_output_tokens * CHARS_PER_TOKEN]
-        finish = "stop" if text == whole else "length"
-        parts: tuple[Part, ...] = (Text(text=text),)
+        part = Text(text=whole[: request.max_output_tokens * CHARS_PER_TOKEN])
+        finish = "stop" if part.text == whole else "length"
     else:
-        parts = tuple(
-            ToolCall(call_id=made_up_call_id(request, index), tool=call.tool, arguments=dict(call.arguments))
-            for index, call in enumerate(move)
-        )
-    return ModelReply(parts=parts, finish_reason=finish, usage=estimate_usage(request, parts))
+        tool, arguments = move
+        part = ToolCall(call_id=made_up_call_id(request, 0), tool=tool, arguments=arguments)
+    return ModelReply(parts=(part,), finish_reason=finish, usage=estimate_usage(request, (part,)))
+
+
+_Move = tuple[str, dict[str, object]] | str
+"""A tool and its arguments, or the answer that ends the turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """A block that the prompt shows; `room` is how many characters still fit, None if it does not say."""
+
+    label: str
+    permission: str
+    content: str
+    room: int | None
+
+    @property
+    def lines(self) -> list[str]:
+        return self.content.split("\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Excerpt:
+    """A piece of text with its origin: a block's label, or the kind, role and time of a search hit."""
+
+    text: str
+    kind: str  # "block", "message", "archival", "file"
+    label: str = ""
+    role: str = ""
+    created_at: str = ""
+
+    def __str__(self) -> str:
+        day = f", {self.created_at[:10]}" if self.created_at else ""
+        match self.kind:
+            case "block" | "file":
+                origin = f"{'memory block' if self.kind == 'block' else 'file'} {self.label}".rstrip()
+            case "message":
+                origin = {"user": "you said", "assistant": "I said"}.get(self.role, "from our conversations") + day
+            case _:
+                origin = f"archive{day}"
+        return f"- {self.text} ({origin})"
+
+
+class _Turn:
+    """What a request shows: what was said last, the calls made since, and the blocks in view."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        messages = request.messages
+        start = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user"), len(messages))
+        self.said = messages[start].text.replace("’", "'") if start < len(messages) else ""
+        calls = {call.call_id: call for message in messages[start:] for call in message.tool_calls}
+        parts = [part for message in messages[start:] for part in message.parts]
+        self.done = [
+            (calls[part.call_id], part) for part in parts if isinstance(part, ToolResult) and part.call_id in calls
+        ]
+        self.tools = {tool.name for tool in request.tools}
+        self.blocks = [_block(found) for part in (*request.system, *request.tail) for found in _BLOCK.finditer(part)]
+        last = self.done[-1][1] if self.done else None
+        self.failure = last.content[:300] if last is not None and last.is_error else ""
+
+    def move(self) -> _Move:
+        """Return the tool to call now, or the answer that ends the turn."""
+        fact = _REMEMBER.fullmatch(self.said)
+        if fact is not None and not (self.said.rstrip().endswith("?") and not keywords(fact["fact"])):
+            return self._remember(fact["fact"].strip())
+        self.said = self.said[:QUESTION_CHARS_MAX]
+        if (topic := _FORGET.fullmatch(self.said)) is not None:
+            return self._forget(topic["topic"])
+        if _HELP.fullmatch(self.said):
+            return HELP
+        if self.said.rstrip().endswith(("?", "？")) or _QUESTION.match(self.said):
+            return self._recall()
+        return HELLO if _HELLO.fullmatch(self.said) else NO_MODEL
+
+    def _remember(self, fact: str) -> _Move:
+        fact = fact[0].upper() + fact[1:]
+        known = next((block.label for block in self.blocks if fact in block.lines), None)
+        if known is not None and not self.done:
+            return f"I know that already; it is in my memory block {known}."
+        made = [call.tool for call, _ in self.done]
+        home = _home_of(fact, self.blocks)
+        if not made and home is not None and "block_edit" in self.tools:
+            begin = "\n" if home.content and not home.content.endswith("\n") else ""
+            return "block_edit", {"op": "append", "label": home.label, "content": f"{begin}{fact}\n"}
+        if "recall" not in made and "recall" in self.tools and (not made or self.failure):
+            return "recall", {"op": "insert", "content": fact}
+        if not made:
+            return "I cannot keep that: none of the tools that I may use writes to memory."
+        if self.failure:
+            return f"I could not keep that. {self.failure}"
+        if made[-1] == "recall":
+            return f"I will remember that, in my archive: {fact}"
+        label = self.done[-1][0].arguments.get("label")
+        if home is not None and home.permission in _ASKS:
+            return f"My memory block {label} is changed only if a person agrees. I have asked; until then it stays."
+        return f"I will remember that, in my memory block {label}: {fact}"
+
+    def _recall(self) -> _Move:
+        words = _telling(self.said)
+        if not words:
+            if not _ME & set(_WORD.findall(self.said.casefold())):
+                return HELP
+            known = [piece for piece in self._memory() if piece.label == "human"]
+            if not known:
+                return "I know nothing about you yet. Tell me something, as in: remember that I live in Lisbon."
+            return "This is what I know about you:\n" + "\n".join(map(str, known))
+        if not self.done and "search" in self.tools:
+            query = " ".join(words[:SEARCH_WORDS_MAX])
+            return "search", {"query": query, "domain": "all", "limit": SEARCH_HITS}
+        found = [hit for _, result in self.done for hit in _hits(result.content)]
+        best = best_sentences(self.said, [*self._memory(), *found])
+        if best:
+            return "From what I remember:\n" + "\n".join(map(str, best))
+        if self.failure:
+            return f"I could not search. {self.failure}"
+        return f"I find nothing about that in my memory or in what we said. {NO_MODEL}"
+
+    def _memory(self) -> list[_Excerpt]:
+        return [
+            _Excerpt(text=line, kind="block", label=block.label)
+            for block in self.blocks
+            for line in block.lines
+            if line.strip()
+        ]
+
+    def _forget(self, topic: str) -> _Move:
+        """Remove the one line of memory that holds all words of the topic."""
+        if self.done:
+            label = self.done[-1][0].arguments.get("label")
+            if self.failure:
+                return f"I could not remove that. {self.failure}"
+            return f"I removed that line from my memory block {label}. {HISTORY_STAYS}"
+        if "block_edit" not in self.tools:
+            return "I cannot forget that: none of the tools that I may use edits memory."
+        wanted = set(keywords(topic))
+        found = [
+            (block, number, line)
+            for block in self.blocks
+            if block.permission in ("read_write", "admin")
+            for number, line in enumerate(block.lines, start=1)
+            if wanted and wanted <= set(keywords(line))
+        ]
+        if not found:
+            return f"I find no line about that in the memory blocks that I may edit. {HISTORY_STAYS}"
+        if len(found) > 1:
+            choices = "\n".join(f"- {line} (memory block {block.label})" for block, _, line in found[:CHOICES_MAX])
+            return f"Which of these shall I forget?\n{choices}\nSay it in more of its words."
+        block, number, _ = found[0]
+        return "block_edit", {"op": "edit_range", "label": block.label, "content": f"{number}-{number}: "}
+
+
+def _telling(text: str) -> list[str]:
+    """The words that carry meaning, in lower case: what to search for."""
+    words = (word for word in _WORD.findall(text.casefold()) if word not in _STOP)
+    return [word for word in words if len(word) > 1 or word.isdigit()]
+
+
+def keywords(text: str) -> list[str]:
+    """Return the words that carry meaning without common English endings, each once: what to compare."""
+    return list(dict.fromkeys(map(_stem, _telling(text))))
+
+
+def _stem(word: str) -> str:
+    """The word without its ending, so that "lives" meets "live" and "walnuts" meets "walnut"."""
+    if not word.isascii() or len(word) < 4:
+        return word
+    for ending, rest in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word[: -len(ending)] + rest
+            break
+    return word.removesuffix("e") if len(word) > 3 else word
+
+
+def best_sentences(question: str, found: Sequence[_Excerpt]) -> list[_Excerpt]:
+    """Return the sentences that share the most words with the question, best first, each once.
+
+    What is in memory goes before what was said. Questions and requests are no answers, nor are the agent's own words.
+    """
+    wanted = set(keywords(question))
+    seen: set[tuple[str, ...]] = set()
+    scored: list[tuple[float, _Excerpt]] = []
+    for piece in sorted(found, key=lambda piece: piece.kind == "message"):
+        if piece.role in ("assistant", "tool") or piece.text == question:
+            continue
+        for sentence in _sentences(piece.text):
+            words = keywords(sentence)
+            shared = len(wanted & set(words))
+            is_request = piece.role == "user" and (_REMEMBER.match(sentence) or _FORGET.match(sentence))
+            if not shared or sentence.endswith(("?", "？")) or is_request or tuple(words) in seen:
+                continue
+            seen.add(tuple(words))
+            made = _Excerpt(
+                text=sentence, kind=piece.kind, label=piece.label, role=piece.role, created_at=piece.created_at
+            )
+            scored.append((shared + BONUS * (piece.kind != "message"), made))
+    scored.sort(key=lambda entry: -entry[0])
+    return [piece for score, piece in scored if score > scored[0][0] * SCORE_SHARE_MIN][:SENTENCES_MAX]
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences and lines of a text, without list marks."""
+    pieces = (piece.strip().lstrip("-*• ").strip() for piece in _SENTENCE.split(text))
+    return [piece[:SENTENCE_CHARS_MAX] for piece in pieces if any(map(str.isalnum, piece))]
+
+
+def _hits(content: str) -> Iterable[_Excerpt]:
+    """The hits of the search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`, marked or not."""
+    marked = _MARKED.fullmatch(content)
+    hits = json_object(content if marked is None else marked["text"]).get("hits")
+    for hit in hits if isinstance(hits, list) else ():
+        if isinstance(hit, dict):
+            text, label, role = (as_str(hit.get(name)) for name in ("content", "label", "role"))
+            kind, created_at = as_str(hit.get("kind")), as_str(hit.get("created_at"))
+            yield _Excerpt(text=text, kind=kind, label=label, role=role, created_at=created_at)
+
+
+def _block(found: re.Match[str]) -> _Block:
+    chars = _CHARS.search(found["more"])
+    return _Block(
+        label=unescape(found["label"]),
+        permission=found["permission"],
+        content=found["content"],
+        room=int(chars[2]) - int(chars[1]) if chars else None,
+    )
+
+
+def _home_of(fact: str, blocks: Sequence[_Block]) -> _Block | None:
+    """The block where a fact belongs: "human", else the first with room that is not "persona"; None without one.
+
+    One that needs a person's consent only if there is no other.
+    """
+    fitting = [one for one in blocks if one.label != "persona" and (one.room is None or one.room > len(fact) + 1)]
+    for permissions in (("append", "read_write", "admin"), _ASKS):
+        allowed = [one for one in fitting if one.permission in permissions]
+        if allowed:
+            return next((one for one in allowed if one.label == "human"), allowed[0])
+    return None

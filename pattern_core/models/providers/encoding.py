@@ -1,4 +1,7 @@
-"""What the requests of all vendors hold, in the forms that vendors take: names, ids, images, schemas, signatures; pure.
+"""What the formats of all vendors share: names, ids, images, schemas, signatures, and lenient reading of JSON; pure.
+
+What models and their servers write may hold halves of characters (lone surrogates), arguments that are no JSON, and
+values of another type.
 
 A conversation may hold what another vendor's model wrote, and a model may call a tool that nobody offered by a name
 that its own vendor refuses to read again. What is once in the history stays there, so it is sent as something that
@@ -11,13 +14,14 @@ a length of 9"), which its models' templates repeat.
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2s
 
-from pattern_core.messages import Image
+from pattern_core.messages import Image, Message
 
 TOOL_NAME_CHARS_MAX = 64
 TOOL_NAMES_MAX = 1_024  # names kept at hand: a conversation repeats the same few
@@ -25,14 +29,13 @@ SCHEMA_DEPTH_MAX = 64  # deeper schemas are passed on as they are
 LOST_IMAGE = "(There was an image here; it is not at hand any more.)"
 
 # Whose signature it is: proofs of reasoning are replayed to the vendor that made them and to no other, so that an agent
-# that moves to another model loses the proofs and nothing else. A stored signature begins with its vendor's mark and a
-# colon. Anthropic's are bound to a model, whose name comes next, with a space behind it; those from before that was so
-# stand unmarked: they are base64, which has no colon.
-ANTHROPIC = "anthropic"
-OPENAI = "openai"  # of the responses format
-CHAT = "chat"  # of chat completions, by servers that give calls an `extra_content`
-GOOGLE = "google"
-REDACTED = "redacted_thinking"  # Anthropic's reasoning that only the vendor can read
+# that moves to another model loses the proofs and nothing else. A stored signature begins with its vendor's mark;
+# Anthropic's are bound to a model, whose name comes next, with a space behind it.
+ANTHROPIC = "anthropic:"
+OPENAI = "openai:"  # of the responses format
+CHAT = "chat:"  # of chat completions, by servers that give calls an `extra_content`
+GOOGLE = "google:"
+REDACTED = "redacted_thinking:"  # Anthropic's reasoning that only the vendor can read
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")
@@ -75,31 +78,29 @@ def image_url(image: Image) -> str | None:
     return image.url if data is None else f"data:{image.media_type};base64,{data}"
 
 
-def signature_of(vendor: str, proof: str) -> str | None:
-    """The signature as it is stored; None where there is no proof."""
-    return f"{vendor}:{proof}" if proof else None
+def proof_of(mark: str, signature: str | None) -> str | None:
+    """Return the vendor's proof as it came, None if there is none or it does not begin with the vendor's mark."""
+    return (signature[len(mark) :] or None) if signature and signature.startswith(mark) else None
 
 
-def proof_of(vendor: str, signature: str | None) -> str | None:
-    """The vendor's proof as it came, None if there is none or it is another vendor's."""
-    mark, colon, proof = (signature or "").partition(":")
-    return proof if colon and mark == vendor and proof else None
+def alternating(
+    messages: Iterable[Message], assistant: str, encode: Callable[[Message], list[dict[str, object]]]
+) -> list[tuple[str, list[dict[str, object]]]]:
+    """Return turns of alternating roles, beginning and ending with "user"; `assistant` is the vendor's other role."""
+    turns: list[tuple[str, list[dict[str, object]]]] = [("user", [])]
+    for message in messages:
+        role = assistant if message.role == "assistant" else "user"
+        blocks = encode(message)
+        if role == turns[-1][0]:
+            turns[-1][1].extend(blocks)
+        elif blocks:
+            turns.append((role, blocks))
+    return turns if turns[-1][0] == "user" else [*turns, ("user", [])]
 
 
-def unmarked_proof(signature: str | None) -> str | None:
-    """The signature if it is one of Anthropic's without a mark, else None."""
-    return signature if signature and ":" not in signature else None
-
-
-def bound_proof(model: str, proof: str) -> str:
-    """The proof with the model that made it, for `signature_of`; "" where there is no proof."""
-    return f"{model} {proof}" if proof else ""
-
-
-def unbound_proof(proof: str | None, model: str | None = None) -> str | None:
-    """The proof alone, None if another model than `model` made it; None as `model` takes any one's."""
-    maker, _, own = (proof or "").rpartition(" ")
-    return own if own and (model is None or maker in ("", model)) else None
+def system_words(text: str) -> str:
+    """Return what the system says later than at the start, marked, for formats that have it only there."""
+    return f"<system>\n{text}\n</system>"
 
 
 def closed_schema(schema: Mapping[str, object]) -> dict[str, object]:
@@ -145,3 +146,37 @@ def _is_strict(value: object, depth: int) -> bool:
 def _is_object(value: Mapping[str, object]) -> bool:
     # A property may itself be called "type" or "properties": then what stands there has another form.
     return value.get("type") == "object" or ("type" not in value and isinstance(value.get("properties"), Mapping))
+
+
+def mended(text: str) -> str:
+    """The text with surrogate pairs joined into their characters and lone halves replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def as_dict(value: object) -> dict[str, object]:
+    """The value if it is an object, else an empty one: optional parts of foreign formats are often null."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_str(value: object) -> str:
+    """The value if it is a string, else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: object) -> int | None:
+    """The value if it is a whole number from 0, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
+
+
+def json_object(text: str | None) -> dict[str, object]:
+    """The JSON object that the text is; an empty one where it is none."""
+    try:
+        return as_dict(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
+        return {}

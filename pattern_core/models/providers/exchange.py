@@ -1,230 +1,221 @@
-"""One streamed question to a vendor over HTTP: the only place where a vendor's client waits, fails or is cancelled.
+"""One streamed question to a vendor over HTTP: the only place where a provider waits, fails or is cancelled.
 
-The vendors' own clients send the request, authenticate and report statuses; the answer's bytes are decoded here, since
-their stream classes swallow pings and comments. Each chunk without new words becomes an empty delta: a sign of life.
+The vendors' own libraries are not used: their streams swallow comments and pings, which tell a slow model from a dead
+connection, set no bound on the size of an event, and leave generators to the garbage collector when a call fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, replace
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 import trio
 
-from pattern_core.ids import Clock
+from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
-from pattern_core.models.model import Delta, ModelReply, OnDelta, RateStatus, TextDelta
-from pattern_core.models.providers.draft import Malformed, Unfinished, loads
-from pattern_core.models.providers.failures import failure, shortened, vendor_words
-from pattern_core.models.providers.rates import rate_status, retry_after_s, vendor_now_ms
-from pattern_core.models.providers.settings import Secret
-from pattern_core.models.providers.sse import EVENT_BYTES_MAX, EventDecoder, EventTooLong, StreamEvent
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
+from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, Unfinished, loads
+from pattern_core.models.providers.failures import rate_status, refusal, shortened, vendor_now_ms
+from pattern_core.models.providers.settings import ProviderSettings, Secret
+
+if TYPE_CHECKING:
+    import httpx2
 
 CONNECT_TIMEOUT_S = 10.0
 DRAIN_S = 0.1  # after the reply, for the end of the body, so that the connection can be used again
+IDLE_CONNECTIONS_MAX = 100  # how many are open at once is the gate's to bound
+EVENT_BYTES_MAX = 8 * 1024 * 1024  # of an event, and of an answer that is not streamed
 
-# Compression would hold small chunks back, and a stream that breaks in it leaves the client's generators open.
-PLAIN_HEADERS = {"accept-encoding": "identity"}
-
+_BOM = b"\xef\xbb\xbf"
 _SIGN_OF_LIFE = TextDelta(text="")
 
 
-class Decoder(Protocol):
-    """Turns a vendor's events into a reply; pure. Errors are `Malformed`, or a `ModelError` that the stream reports."""
+class HttpProvider(ABC):
+    """A vendor's models over HTTP. `base_url` None is the vendor's own address, `OWN_URL`.
 
-    @property
-    def is_done(self) -> bool:
-        """True once the vendor has said that nothing more comes."""
-        ...
-
-    def feed(self, event: StreamEvent) -> list[Delta]:
-        """Take the next event; returns what can be shown now."""
-        ...
-
-    def whole(self, body: dict[str, object]) -> list[Delta]:
-        """Take an answer that came as one JSON object, although a stream was asked for."""
-        ...
-
-    def reply(self, request_id: str | None) -> ModelReply:
-        """The reply, at the end; raises `Unfinished` if the vendor did not end it, `Malformed` if it makes no sense."""
-        ...
-
-
-class HttpResponse(Protocol):
-    """What is used of httpx2.Response."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The headers; names in any case."""
-        ...
-
-    def aiter_bytes(self) -> AsyncGenerator[bytes, None]:
-        """The body, decompressed."""
-        ...
-
-    def aiter_raw(self) -> AsyncGenerator[bytes, None]:
-        """The body as it came."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenClient:
-    """A vendor's client, loaded and open.
-
-    `post` sends a body and yields the response; `errors` are all classes that it and reading may raise, `timeouts`,
-    `undecodable` (bad compression) and `statuses` (with `.response` and `.body`) are those told apart.
+    `omit` names fields of the body that a compatible server does not accept. Redirects are not followed, since the key
+    would go with them. Proxies and certificates are the environment's (`HTTPS_PROXY`, `SSL_CERT_FILE`).
     """
 
-    post: Callable[[dict[str, object]], AbstractAsyncContextManager[HttpResponse]]
-    errors: tuple[type[Exception], ...]
-    timeouts: tuple[type[Exception], ...]
-    undecodable: tuple[type[Exception], ...]
-    statuses: tuple[type[Exception], ...]
-    close: Callable[[], Awaitable[None]]
-
-
-class VendorConnection:
-    """A provider's lazily loaded client. Loading imports a large library: a second of work, in a thread, once."""
+    OWN_URL: ClassVar[str]
 
     def __init__(
-        self, name: str, base_url: str, api_key: Secret | None, clock: Clock, load: Callable[[], OpenClient]
+        self,
+        name: str,
+        api_key: Secret | None,
+        base_url: str | None = None,
+        *,
+        omit: Sequence[str] = (),
+        clock: Clock | None = None,
     ) -> None:
-        self._name = name
-        self._host = urlsplit(base_url).netloc.rpartition("@")[2]
-        self._api_key = api_key
-        self._clock = clock
-        self._load = load
-        self._client: OpenClient | None = None
-        self._loading = trio.Lock()
+        self.name = name
+        self.base_url = (base_url or self.OWN_URL).rstrip("/")
+        self._api_key = api_key or Secret("")
+        self._omit = frozenset(omit)
+        self._clock = clock or SystemClock()
+        self._client: httpx2.AsyncClient | None = None
+        self._opening = trio.Lock()
 
-    async def converse(self, body: dict[str, object], decoder: Decoder, on_delta: OnDelta) -> ModelReply:
-        """Send `body`, feed the answer to `decoder` and pass its deltas on.
+    @classmethod
+    def from_settings(cls, name: str, settings: ProviderSettings) -> HttpProvider:
+        """Return the provider that `settings` describe."""
+        return cls(name, settings.api_key, settings.base_url, omit=settings.omit)
+
+    @abstractmethod
+    def headers(self, key: str) -> dict[str, str]:
+        """Return the headers of each request; `key` is "none" where none is configured."""
+
+    @abstractmethod
+    def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
+        """Return path and body of the request, and what reads the answer."""
+
+    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        """Ask once, streaming; an empty delta is a sign of life, such as a ping or a piece of a call's arguments.
 
         Raises:
-            ModelError: for every way in which this fails.
+            ModelError: every failure, translated.
         """
+        path, body, decoder = self.encode(request)
+        sent = {name: value for name, value in body.items() if name not in self._omit}
         client = await self._opened()
         async with AsyncExitStack() as stack:
             try:
-                response = await stack.enter_async_context(client.post(body))
-            except client.errors as error:
-                raise self._translated(error, client) from error
-            rate = self._rate(response.headers)
-            request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
-            chunks = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
-            reader = _Reader(chunks, self._translated, client)
+                stream = client.stream("POST", self.base_url + path, json=sent)
+                response = await stack.enter_async_context(stream)
+            except _failures() as error:
+                raise self._translated(error) from error
+            reader = _Reader(response, self._translated)
             stack.push_async_callback(reader.finish, 0.0)
             try:
-                await self._read(response, reader, decoder, on_delta)
-                return replace(decoder.reply(request_id), rate=rate)
-            except (Malformed, EventTooLong) as error:
+                return await self._read(response, reader, decoder, on_delta)
+            except Malformed as error:
                 raise self._garbage(str(error)) from error
             except Unfinished as error:
                 raise ModelUnreachable(
-                    f"{self._name} ended its answer before it was complete.", provider=self._name
+                    f"{self.name} ended its answer before it was complete.", provider=self.name
                 ) from error
 
     async def aclose(self) -> None:
-        """Close the client's connections; it opens again with the next question."""
+        """Close the connections to the vendor; they open again with the next question."""
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            await client.aclose()
 
-    async def _opened(self) -> OpenClient:
-        async with self._loading:
+    async def _opened(self) -> httpx2.AsyncClient:
+        async with self._opening:
             if self._client is None:
                 self._client = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
             return self._client
 
-    async def _read(self, response: HttpResponse, reader: _Reader, decoder: Decoder, on_delta: OnDelta) -> None:
-        kind = response.headers.get("content-type", "").lower()
+    def _load(self) -> httpx2.AsyncClient:
+        """Make the client; in a thread, as the import and the certificates take a while."""
+        import httpx2
+
+        return httpx2.AsyncClient(
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS_MAX),
+            # Compression would hold small chunks back, and a stream that breaks in it leaves generators open.
+            headers={"accept-encoding": "identity", **self.headers(self._api_key.reveal() or "none")},
+        )
+
+    async def _read(
+        self, response: httpx2.Response, reader: _Reader, decoder: Decoder, on_delta: OnDelta
+    ) -> ModelReply:
+        headers = dict(response.headers)
+        now_ms = vendor_now_ms(headers, self._clock.now_ms())
+        rate = rate_status(headers, now_ms, trio.current_time())
+        if not response.is_success:
+            words = self._redacted(await reader.rest())
+            error = refusal(self.name, response.status_code, headers, words, now_ms)
+            error.rate = rate
+            raise error
+        kind = headers.get("content-type", "").lower()
         if "html" in kind:
             raise Malformed(f"a page ({kind}) instead of an answer; is the base_url right?")
         if "json" in kind:
             for delta in decoder.whole(loads(await reader.rest())):
                 await on_delta(delta)
-            return
+        else:
+            await self._stream(reader, decoder, on_delta)
+        request_id = headers.get("x-request-id") or headers.get("request-id")
+        return replace(decoder.reply(request_id), rate=rate)
+
+    async def _stream(self, reader: _Reader, decoder: Decoder, on_delta: OnDelta) -> None:
         events = EventDecoder()
-        while (chunk := await reader.next()) is not None:
-            await self._pass_on(events.feed(chunk), decoder, on_delta)
-            if decoder.is_done:
-                await reader.finish(DRAIN_S)
-                return
-        await self._pass_on(events.end(), decoder, on_delta)
-
-    async def _pass_on(self, events: list[StreamEvent], decoder: Decoder, on_delta: OnDelta) -> None:
-        has_shown = False
-        for event in events:
-            if decoder.is_done:
-                break
-            for delta in decoder.feed(event):
-                has_shown = True
-                await on_delta(delta)
-        if not has_shown:
-            await on_delta(_SIGN_OF_LIFE)
-
-    def _rate(self, headers: Mapping[str, str]) -> RateStatus | None:
-        lower = {name.lower(): value for name, value in headers.items()}
-        return rate_status(lower, vendor_now_ms(lower, self._clock.now_ms()), trio.current_time())
+        while not decoder.is_done and (chunk := await reader.next()) is not None:
+            await _pass_on(events.feed(chunk), decoder, on_delta)
+        await _pass_on(events.end(), decoder, on_delta)
+        await reader.finish(DRAIN_S)
 
     def _garbage(self, why: str) -> ModelGarbage:
-        return ModelGarbage(f"{self._name} sent what is not in its format: {self._redacted(why)}", provider=self._name)
+        return ModelGarbage(f"{self.name} sent what is not in its format: {self._redacted(why)}", provider=self.name)
 
-    def _translated(self, error: Exception, client: OpenClient) -> ModelError:
-        if isinstance(error, client.timeouts):
+    def _translated(self, error: Exception) -> ModelError:
+        import httpx2
+
+        host = urlsplit(self.base_url).netloc.rpartition("@")[2]
+        if isinstance(error, httpx2.TimeoutException):
             return ModelTimeout(
-                f"No connection to {self._name} ({self._host}) within {CONNECT_TIMEOUT_S:g} s.", provider=self._name
+                f"No connection to {self.name} ({host}) within {CONNECT_TIMEOUT_S:g} s.", provider=self.name
             )
-        if isinstance(error, client.statuses):
-            response = getattr(error, "response")  # noqa: B009 - both vendors' errors have it; neither is imported here
-            words, code = vendor_words(getattr(error, "body", None))
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            wait_s = retry_after_s(headers, words, vendor_now_ms(headers, self._clock.now_ms()))
-            refused = failure(self._name, response.status_code, self._redacted(words), code=code, retry_after_s=wait_s)
-            refused.rate = self._rate(headers)
-            return refused
         cause = error.__cause__ or error
-        why = self._redacted(str(cause) or type(cause).__name__)
-        if isinstance(error, client.undecodable):
+        why = shortened(self._redacted(str(cause) or type(cause).__name__))
+        if isinstance(error, httpx2.DecodingError | ValueError):  # bad compression, or text that is not Unicode
             return self._garbage(why)
         return ModelUnreachable(
-            f"The connection to {self._name} ({self._host}) failed: {why}. Does it run, and is the base_url right?",
-            provider=self._name,
+            f"The connection to {self.name} ({host}) failed: {why}. Does it run, and is the base_url right?",
+            provider=self.name,
         )
 
     def _redacted(self, words: str) -> str:
-        if self._api_key:
-            words = words.replace(self._api_key.reveal(), "***")  # some servers repeat the key that they refuse
-        return shortened(words)
+        key = self._api_key.reveal()
+        return words.replace(key, "***") if key else words  # some servers repeat the key that they refuse
+
+
+async def _pass_on(events: Sequence[StreamEvent], decoder: Decoder, on_delta: OnDelta) -> None:
+    has_shown = False
+    for event in events:
+        if decoder.is_done:
+            return
+        for delta in decoder.feed(event):
+            has_shown = True
+            await on_delta(delta)
+    if not has_shown:
+        await on_delta(_SIGN_OF_LIFE)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """All that sending a request and reading its answer raise."""
+    import httpx2
+
+    return (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError)
 
 
 class _Reader:
     """The chunks of a body, with the failures of reading translated; `on_delta` runs outside of that."""
 
-    def __init__(
-        self,
-        chunks: AsyncGenerator[bytes, None],
-        translated: Callable[[Exception, OpenClient], ModelError],
-        client: OpenClient,
-    ) -> None:
-        self._chunks = chunks
+    def __init__(self, response: httpx2.Response, translated: Callable[[Exception], ModelError]) -> None:
+        self._chunks = response.aiter_bytes()
+        self._failures = _failures()
         self._translated = translated
-        self._client = client
 
     async def next(self) -> bytes | None:
-        """The next chunk, None at the end of the body."""
+        """Return the next chunk, None at the end of the body."""
         try:
-            return await anext(self._chunks)
-        except StopAsyncIteration:
-            return None
-        except self._client.errors as error:
-            raise self._translated(error, self._client) from error
+            return await anext(self._chunks, None)
+        except self._failures as error:
+            raise self._translated(error) from error
 
     async def rest(self) -> str:
-        """The rest of the body as text; raises `Malformed` beyond `EVENT_BYTES_MAX` bytes."""
+        """Return the rest of the body as text.
+
+        Raises:
+            Malformed: it has more than `EVENT_BYTES_MAX` bytes.
+        """
         body = bytearray()
         while (chunk := await self.next()) is not None:
             body += chunk
@@ -244,3 +235,64 @@ class _Reader:
                     pass
         except ModelError:
             pass
+
+
+class EventDecoder:
+    """Server-sent events out of bytes, without I/O: any slicing of the bytes gives the same events.
+
+    Source: WHATWG HTML, section 9.2.6, "Interpreting an event stream". Only `event` and `data` matter here, and
+    `error`, which is no field of the standard.
+    """
+
+    def __init__(self) -> None:
+        self._rest = bytearray()  # a line that is not complete
+        self._event = ""
+        self._data: list[str] = []
+        self._size = 0  # bytes of the event so far
+        self._has_begun = False
+
+    def feed(self, chunk: bytes) -> list[StreamEvent]:
+        """Return the events that `chunk` completes, in order.
+
+        Raises:
+            Malformed: no end of an event came within `EVENT_BYTES_MAX` bytes.
+        """
+        self._rest += chunk
+        lines: list[bytes] = []
+        if b"\n" in chunk or b"\r" in chunk:
+            lines = bytes(self._rest).splitlines(keepends=True)
+            self._rest.clear()
+            if not lines[-1].endswith(b"\n"):  # an open line, or perhaps the first half of \r\n
+                self._rest += lines.pop()
+        events = self._take(lines)
+        if self._size + len(self._rest) > EVENT_BYTES_MAX:
+            raise Malformed(f"an event of more than {EVENT_BYTES_MAX} bytes")
+        return events
+
+    def end(self) -> list[StreamEvent]:
+        """Return the events that are complete when no more bytes come; a last one without its empty line counts too.
+
+        The standard would drop that one; some servers end their stream that way.
+        """
+        return self._take([*bytes(self._rest).splitlines(), b""])
+
+    def _take(self, lines: list[bytes]) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
+        for raw in lines:
+            line = raw.rstrip(b"\r\n")
+            if not self._has_begun:
+                self._has_begun, line = True, line.removeprefix(_BOM)
+            if not line:
+                if self._data:
+                    events.append(StreamEvent(event=self._event, data="\n".join(self._data)))
+                self._event, self._data, self._size = "", [], 0
+                continue
+            self._size += len(line)
+            name, _, value = line.partition(b":")
+            text = value.removeprefix(b" ").decode("utf-8", "replace")
+            if name == b"event":
+                self._event = text
+            elif name in (b"data", b"error"):  # `error`: how older servers of llama.cpp report what goes wrong
+                self._event = "error" if name == b"error" else self._event
+                self._data.append(text)
+        return events

@@ -1,153 +1,274 @@
-"""Google's Gemini models: the provider. The format itself is in `gemini.py`.
+"""Google's Gemini models: requests, and the chunks of their streams.
 
-It speaks over httpx2 directly. Tried with google-genai 3.4.0 on trio, the vendor's client takes a comment within a
-stream for broken JSON, does not notice a stream that ends too early, leaves its generators to the garbage collector
-when a call fails, and costs a second to import.
+What is particular to it: a conversation is turns of alternating roles, calls need no ids and are told apart by their
+order, thoughts are words with a mark, and a signature stands at whatever part the thoughts led to: a call, words, or
+empty words. Each is kept where it came and replayed there; the newest models refuse a call without.
 
-Source: Gemini API reference, "models.streamGenerateContent".
+Source: Gemini API reference, "Generating content"; guides "Thinking", "Thought signatures", "Structured output".
 """
 
 from __future__ import annotations
 
 import json
+import mimetypes
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
-from pattern_core.ids import Clock, SystemClock
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
-from pattern_core.models.providers.exchange import (
-    CONNECT_TIMEOUT_S,
-    PLAIN_HEADERS,
-    HttpResponse,
-    OpenClient,
-    VendorConnection,
+from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, ReasoningEffort, Usage
+from pattern_core.models.providers.draft import Decoder, Malformed
+from pattern_core.models.providers.encoding import (
+    GOOGLE,
+    LOST_IMAGE,
+    alternating,
+    as_count,
+    as_dict,
+    as_str,
+    image_base64,
+    plain_name,
+    proof_of,
+    system_words,
 )
-from pattern_core.models.providers.gemini import GeminiDecoder, encode
-from pattern_core.models.providers.settings import ProviderSettings, Secret
-from pattern_core.models.text import as_dict, as_str
+from pattern_core.models.providers.exchange import HttpProvider
+from pattern_core.models.providers.failures import failure
 
-if TYPE_CHECKING:
-    import httpx2
+STOP_MAX = 5  # sequences that the vendor takes
 
-BASE_URL = "https://generativelanguage.googleapis.com"
-ERROR_BYTES_MAX = 64 * 1024
+_SEED_BITS = 31
+_NOTHING = "(no words)"  # the vendor accepts no turn without parts
+# The vendor's own word for calls that another model made or whose signature is lost.
+_UNSIGNED = "skip_thought_signature_validator"
+_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
+_BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}  # tokens, before version 3
+_PRO_BUDGET_MIN = 128  # thoughts of the large ones cannot be turned off
+_LEVELS = {"none": "minimal", "low": "low", "medium": "medium", "high": "high"}  # from version 3 on
+_FINISH: dict[str, FinishReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+}
+# The model tried to call a tool and failed at the format of it: asking again helps.
+_BROKEN_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
 
-_MODEL = "model"  # within a body on its way to `post`, which takes it out: the format has it in the address
 _HAS_VERSION = re.compile(r"/v\d\w*$")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refusal:
-    """What is kept of a response that is no answer, in the form in which `VendorConnection` looks at it."""
-
-    status_code: int
-    headers: Mapping[str, str]
+_Part = dict[str, object]
 
 
-class _Refused(Exception):
-    """The server answered with a status that is no success."""
-
-    def __init__(self, response: _Refusal, body: object) -> None:
-        super().__init__(response.status_code)
-        self.response = response
-        self.body = body
-
-
-class GoogleProvider:
+class GoogleProvider(HttpProvider):
     """A provider of kind "google". `base_url` may end in the version of the API, else it is v1beta."""
 
-    def __init__(
-        self,
-        name: str,
-        api_key: Secret,
-        base_url: str | None = None,
-        *,
-        omit: Sequence[str] = (),
-        clock: Clock | None = None,
-    ) -> None:
-        self.name = name
-        self._api_key = api_key
-        address = (base_url or BASE_URL).rstrip("/")
-        self._address = address if _HAS_VERSION.search(urlsplit(address).path) else f"{address}/v1beta"
-        self._omit = frozenset(omit)
-        self._connection = VendorConnection(name, self._address, api_key, clock or SystemClock(), self._load)
+    OWN_URL = "https://generativelanguage.googleapis.com"
 
-    @classmethod
-    def from_settings(cls, name: str, settings: ProviderSettings) -> GoogleProvider:
-        """Return the provider that `settings` describe."""
-        return cls(name, settings.api_key or Secret("none"), settings.base_url, omit=settings.omit)
+    def headers(self, key: str) -> dict[str, str]:
+        """Return the headers."""
+        return {"x-goog-api-key": key}
 
-    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once, streaming; an empty delta is a sign of life, such as a part without words.
-
-        Raises:
-            ModelError: every failure, translated.
-        """
-        body = {name: value for name, value in encode(request).items() if name not in self._omit}
-        body[_MODEL] = request.model
-        return await self._connection.converse(body, GeminiDecoder(request, self.name), on_delta)
-
-    async def aclose(self) -> None:
-        """Close the connections to the vendor."""
-        await self._connection.aclose()
-
-    def _load(self) -> OpenClient:
-        import httpx2
-
-        client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            headers={**PLAIN_HEADERS, "x-goog-api-key": self._api_key.reveal()},
-        )
-
-        @asynccontextmanager
-        async def post(body: dict[str, object]) -> AsyncIterator[HttpResponse]:
-            sent = {name: value for name, value in body.items() if name != _MODEL}
-            model = quote(as_str(body[_MODEL]).removeprefix("models/"), safe="")
-            address = f"{self._address}/models/{model}:streamGenerateContent?alt=sse"
-            async with client.stream("POST", address, json=sent) as response:
-                if not response.is_success:
-                    raise await _refused(response)
-                yield response
-
-        return OpenClient(
-            post=post,
-            errors=(_Refused, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError),
-            timeouts=(httpx2.TimeoutException,),
-            undecodable=(httpx2.DecodingError, ValueError),
-            statuses=(_Refused,),
-            close=client.aclose,
-        )
+    def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
+        """Return path, body and decoder."""
+        version = "" if _HAS_VERSION.search(urlsplit(self.base_url).path) else "/v1beta"
+        model = quote(request.model.removeprefix("models/"), safe="")
+        path = f"{version}/models/{model}:streamGenerateContent?alt=sse"
+        return path, encode(request), GeminiDecoder(request, self.name)
 
 
-async def _refused(response: httpx2.Response) -> _Refused:
-    read = bytearray()
-    async for piece in response.aiter_bytes():  # to its end, or the client's generators would be left open
-        read += piece[: ERROR_BYTES_MAX - len(read)]
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return _Refused(_Refusal(status_code=response.status_code, headers=headers), _error_body(bytes(read)))
+def encode(request: ModelRequest) -> dict[str, object]:
+    """The body of the request; the model's name belongs to the address."""
+    body: dict[str, object] = {
+        "contents": _encode_messages(request),
+        "generationConfig": _encode_generation(request),
+    }
+    system = [{"text": part} for part in request.system if part.strip()]
+    if request.response_schema is not None and not _takes_schema(request):
+        schema = json.dumps(dict(request.response_schema), ensure_ascii=False, sort_keys=True)
+        system.append({"text": f"When you answer, answer with nothing but JSON that follows this schema: {schema}"})
+    if system:
+        body["systemInstruction"] = {"parts": system}
+    if request.tools:
+        declared = [
+            {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
+            for tool in request.tools
+        ]
+        body["tools"] = [{"functionDeclarations": declared}]
+        if request.force_tool is not None:
+            names = {} if request.force_tool == ANY_TOOL else {"allowedFunctionNames": [request.force_tool]}
+            body["toolConfig"] = {"functionCallingConfig": {"mode": "ANY", **names}}
+    return body | dict(request.extra)
 
 
-def _error_body(data: bytes) -> object:
-    """The error's body, its words completed by the vendor's wish when to come back; else the text as it is."""
-    text = data.decode("utf-8", "replace")
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if isinstance(body, list):  # the form of errors outside of an event stream
-        body = body[0] if body else {}
-    error = dict(as_dict(as_dict(body).get("error")))
-    if not error:
-        return body
-    # The code repeats the HTTP status; the status is the vendor's word for the kind of error.
-    error["code"] = as_str(error.get("status")) or error.get("code")
-    details = error.get("details")
-    for detail in details if isinstance(details, list) else []:
-        delay = as_str(as_dict(detail).get("retryDelay"))
-        if delay and "retry in" not in as_str(error.get("message")).lower():
-            error["message"] = f"{as_str(error.get('message'))} Retry in {delay}."
-    return {"error": error}
+def _takes_schema(request: ModelRequest) -> bool:
+    """Whether the model can be held to a schema: the older ones not while they may also call tools."""
+    return not request.tools or _version(request.model) >= (3, 0)
+
+
+def _encode_generation(request: ModelRequest) -> dict[str, object]:
+    config: dict[str, object] = {"maxOutputTokens": request.max_output_tokens}
+    if request.response_schema is not None and _takes_schema(request):
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.response_schema)}
+    thinking = _encode_thinking(request.model, request.reasoning_effort)
+    optional = {
+        "temperature": request.temperature,
+        "topP": request.top_p,
+        "stopSequences": list(request.stop)[:STOP_MAX] or None,
+        "seed": None if request.seed is None else request.seed & ((1 << _SEED_BITS) - 1),
+        "thinkingConfig": thinking or None,
+    }
+    return config | {name: value for name, value in optional.items() if value is not None}
+
+
+def _encode_thinking(model: str, effort: ReasoningEffort | None) -> dict[str, object]:
+    """How much to think; nothing for models that cannot, which refuse to be told."""
+    version = _version(model)
+    if version < (2, 5):
+        return {}
+    config: dict[str, object] = {"includeThoughts": effort != "none"}
+    is_pro = "-pro" in model
+    if effort is None:
+        return config
+    if version >= (3, 0):
+        return config | {"thinkingLevel": "low" if is_pro and effort == "none" else _LEVELS[effort]}
+    return config | {"thinkingBudget": max(_BUDGETS[effort], _PRO_BUDGET_MIN if is_pro else 0)}
+
+
+def _version(model: str) -> tuple[int, int]:
+    """The version in the model's name; (0, 0) of models that are no Gemini."""
+    found = _VERSION.search(model)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
+    """Turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
+    is_signing = _version(request.model) >= (3, 0)
+    turns = alternating(request.messages, "model", lambda message: _encode_parts(message, is_signing=is_signing))
+    turns[-1][1].extend({"text": system_words(part)} for part in request.tail if part.strip())
+    for role, parts in turns:
+        if role == "user":
+            parts.sort(key=lambda part: "functionResponse" not in part)
+        if not parts:
+            parts.append({"text": _NOTHING})
+    return [{"role": role, "parts": parts} for role, parts in turns]
+
+
+def _encode_parts(message: Message, *, is_signing: bool) -> list[_Part]:
+    parts = [encoded for part in message.parts if (encoded := _encode_part(part, message.role))]
+    if is_signing:
+        # Of calls made side by side only the first is signed.
+        first = next((part for part in parts if "functionCall" in part), None)
+        if first is not None and "thoughtSignature" not in first:
+            first["thoughtSignature"] = _UNSIGNED
+    return parts
+
+
+def _encode_part(part: Part, role: str) -> _Part | None:
+    match part:
+        case Text():
+            proof = proof_of(GOOGLE, part.signature)
+            if not part.text.strip() and proof is None:
+                return None
+            return {"text": system_words(part.text) if role == "system" else part.text, **_signed(proof)}
+        case Image():
+            return _encode_image(part)
+        case Reasoning():
+            proof = proof_of(GOOGLE, part.signature)
+            return None if proof is None else {"text": part.text, "thought": True, **_signed(proof)}
+        case ToolCall():
+            # Invalid arguments cannot be replayed; the result tells what was wrong with them.
+            call = {"id": part.call_id, "name": plain_name(part.tool), "args": dict(part.arguments)}
+            return {"functionCall": call, **_signed(proof_of(GOOGLE, part.signature))}
+        case ToolResult():
+            said = {"error" if part.is_error else "output": part.content}
+            return {"functionResponse": {"id": part.call_id, "name": plain_name(part.tool), "response": said}}
+
+
+def _encode_image(image: Image) -> _Part:
+    data = image_base64(image)
+    if data is not None:
+        return {"inlineData": {"mimeType": image.media_type, "data": data}}
+    if image.url is not None:
+        kind = image.media_type or mimetypes.guess_type(image.url)[0] or "image/jpeg"
+        return {"fileData": {"mimeType": kind, "fileUri": image.url}}
+    return {"text": LOST_IMAGE}
+
+
+def _signed(proof: str | None) -> dict[str, object]:
+    return {} if proof is None else {"thoughtSignature": proof}
+
+
+class GeminiDecoder(Decoder):
+    """Chunks of generated content into a reply; only the first candidate counts, as only one is asked for.
+
+    The format has no last chunk: the stream just ends.
+    """
+
+    FINISHES = _FINISH
+
+    def whole(self, body: dict[str, object]) -> list[Delta]:
+        """Take an answer that was not streamed."""
+        return self.take(body, "")
+
+    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+        """Take one chunk."""
+        if body.get("error"):
+            raise self.failed(body)
+        self.keep_id(body, "responseId")
+        self.usage = _usage(as_dict(body.get("usageMetadata"))) or self.usage
+        candidates = body.get("candidates")
+        if not isinstance(candidates, list) or not candidates:
+            self._refuse_blocked(body)
+            return []
+        candidate = as_dict(candidates[0])
+        parts = as_dict(candidate.get("content")).get("parts")
+        taken = parts if isinstance(parts, list) else []
+        deltas = [delta for part in taken for delta in self._take_part(as_dict(part))]
+        self.finish = as_str(candidate.get("finishReason")) or self.finish
+        if self.finish in _BROKEN_CALLS:
+            said = as_str(candidate.get("finishMessage")) or "no more is known"
+            raise Malformed(f"the model broke off while it called a tool ({self.finish}: {said[:200]})")
+        return deltas
+
+    def _refuse_blocked(self, chunk: Mapping[str, object]) -> None:
+        """A chunk without an answer: it counts tokens, or says why there is none."""
+        reason = as_str(as_dict(chunk.get("promptFeedback")).get("blockReason"))
+        if reason:
+            words = f"the prompt was blocked ({reason}); change what the agent was told or shown."
+            raise failure(self.provider, 400, words, code="blocked")
+        if "usageMetadata" not in chunk and "responseId" not in chunk:
+            raise Malformed(f"a chunk without candidates: {sorted(chunk)[:10]}")
+
+    def _take_part(self, part: Mapping[str, object]) -> list[Delta]:
+        proof = as_str(part.get("thoughtSignature"))
+        signature = GOOGLE + proof if proof else None
+        called = part.get("functionCall")
+        if isinstance(called, dict):
+            call = self.draft.begin_call(as_str(called.get("id")), as_str(called.get("name")))
+            self.draft.extend(call, json.dumps(called.get("args") or {}, ensure_ascii=False))
+            self.draft.grow(len(proof))
+            call.signature = signature
+            return []
+        is_thought = part.get("thought") is True
+        if signature is not None:
+            # What is signed is a part of its own: words before it were not, and are replayed without.
+            self.draft.begin_words(is_reasoning=is_thought)
+        deltas = self.draft.words(as_str(part.get("text")), is_reasoning=is_thought)
+        if signature is not None:
+            self.draft.sign_words(signature, is_reasoning=is_thought)
+        return deltas
+
+
+def _usage(data: Mapping[str, object]) -> Usage | None:
+    sent = as_count(data.get("promptTokenCount"))
+    if sent is None:
+        return None
+    thoughts = as_count(data.get("thoughtsTokenCount")) or 0
+    return Usage(
+        input_tokens=sent + (as_count(data.get("toolUsePromptTokenCount")) or 0),
+        output_tokens=(as_count(data.get("candidatesTokenCount")) or 0) + thoughts,
+        cached_tokens=as_count(data.get("cachedContentTokenCount")) or 0,
+        reasoning_tokens=thoughts,
+    )

@@ -1,36 +1,100 @@
-"""OpenAI's models, and the many servers that speak its format (Ollama, llama.cpp, vLLM, OpenRouter …): the provider.
+"""OpenAI's models, and the many servers that speak its chat completions (Ollama, llama.cpp, vLLM, OpenRouter …).
 
-The formats are in `openai_chat.py` and `openai_responses.py`; the provider asks in either.
+What compatible servers do differently and is put up with here: no usage, no `[DONE]`, no `finish_reason` before
+`[DONE]`, tool calls without id or index or in one piece, arguments as objects, `null` for empty, errors within a 200,
+thoughts in fields of their own, which some want back with the calls that came of them (DeepSeek's guide "Thinking
+mode", OpenRouter's guide "Reasoning tokens").
+
+Source: OpenAI API reference, "Create chat completion" and its streaming chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from pattern_core.ids import Clock, SystemClock
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta
-from pattern_core.models.providers.exchange import (
-    CONNECT_TIMEOUT_S,
-    PLAIN_HEADERS,
-    HttpResponse,
-    OpenClient,
-    VendorConnection,
+from pattern_core.ids import Clock
+from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
+from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
+from pattern_core.models.providers.encoding import (
+    CHAT,
+    LOST_IMAGE,
+    as_count,
+    as_dict,
+    as_str,
+    image_url,
+    is_strict_schema,
+    json_object,
+    nine_id,
+    plain_name,
+    proof_of,
+    short_id,
+    system_words,
 )
-from pattern_core.models.providers.openai_chat import ChatDecoder, Server, encode
-from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses
+from pattern_core.models.providers.exchange import HttpProvider
+from pattern_core.models.providers.openai_responses import (
+    ResponseDecoder,
+    effort_of,
+    encode_response,
+    is_reasoning,
+    needs_responses,
+    sampling,
+)
 from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
 
-BASE_URL = "https://api.openai.com/v1"
+_OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
+_SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
+_FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "content_filter": "content_filter",
+}
+_OWN_HOSTS = ("api.openai.com", "openai.azure.com")
+_THINKING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
+_MISTRAL = re.compile(r"mi[sx]tral|magistral|codestral|devstral|voxtral", re.IGNORECASE)
+_DETAILS = "reasoning_details"  # OpenRouter's: words and proofs of the vendor behind it
+_GROWING = ("text", "summary", "data", "signature")  # fields of a detail that come in pieces
+_THOUGHTS = ("reasoning_content", "reasoning")
+
+_Encoded = dict[str, object]
 
 
-class OpenAIProvider:
-    """A provider of kind "openai".
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What sets a server of this format apart.
 
-    `base_url` None is OpenAI's own; with another one the key may be missing. `omit` names fields of the body that a
-    server does not accept, such as `seed` or `stream_options`. `api` is the format in which it asks; OpenAI's own
-    server is asked in responses, whatever that says, where it takes a model's questions in no other.
+    `is_own` for OpenAI's own (and Azure's): its newer models refuse `max_tokens`, and its system messages may stand
+    anywhere. `wants_thoughts` for those that refuse calls without the thoughts that led to them.
     """
+
+    name: str  # of the provider
+    is_own: bool = False
+    wants_thoughts: bool = False
+
+    @classmethod
+    def at(cls, name: str, base_url: str) -> Server:
+        """The server at an address."""
+        try:
+            host = urlsplit(base_url).hostname or ""
+        except ValueError:  # no address; who connects to it says so
+            host = ""
+        return cls(name=name, is_own=_is_of(host, _OWN_HOSTS), wants_thoughts=_is_of(host, _THINKING_HOSTS))
+
+
+class OpenAIProvider(HttpProvider):
+    """A provider of kind "openai"; with an address of another server the key may be missing.
+
+    `api` is the format in which it asks; OpenAI's own server is asked in responses, whatever that says, where it takes
+    a model's questions in no other.
+    """
+
+    OWN_URL = "https://api.openai.com/v1"
 
     def __init__(
         self,
@@ -42,74 +106,329 @@ class OpenAIProvider:
         api: OpenAIFormat = "chat",
         clock: Clock | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name, api_key, base_url, omit=omit, clock=clock)
         self._api = api
-        self._api_key = api_key
-        self._base_url = base_url or BASE_URL
-        self._server = Server.at(name, self._base_url)
-        self._omit = frozenset(omit)
-        self._connection = VendorConnection(name, self._base_url, api_key, clock or SystemClock(), self._load)
+        self._server = Server.at(name, self.base_url)
 
     @classmethod
     def from_settings(cls, name: str, settings: ProviderSettings) -> OpenAIProvider:
         """Return the provider that `settings` describe."""
-        return cls(name, settings.api_key or None, settings.base_url, omit=settings.omit, api=settings.api)
+        return cls(name, settings.api_key, settings.base_url, omit=settings.omit, api=settings.api)
 
-    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once, streaming; an empty delta is a sign of life, such as a piece of a tool call's arguments.
+    def headers(self, key: str) -> dict[str, str]:
+        """Return the headers."""
+        return {"authorization": f"Bearer {key}"}
 
-        Raises:
-            ModelError: every failure, translated.
-        """
-        body, decoder = worded(request, self._server, self._api)
-        kept = {name: value for name, value in body.items() if name not in self._omit}
-        return await self._connection.converse(kept, decoder, on_delta)
+    def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
+        """Return path, body and decoder, in the format that the server takes."""
+        if self._api == "responses" or (self._server.is_own and needs_responses(request.model)):
+            return "/responses", encode_response(request), ResponseDecoder(request, self.name)
+        return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
 
-    async def aclose(self) -> None:
-        """Close the connections to the vendor."""
-        await self._connection.aclose()
 
-    def _load(self) -> OpenClient:
-        import httpx2
-        import openai
+def encode(request: ModelRequest, server: Server) -> _Encoded:
+    """The body of the request."""
+    messages: list[_Encoded] = []
+    if request.system:
+        messages.append({"role": "system", "content": "\n\n".join(request.system)})
+    for message in request.messages:
+        messages += _encode_message(message, request.model, server)
+    tail = "\n\n".join(request.tail)
+    if server.is_own:
+        messages += [{"role": "system", "content": tail}] if tail else []
+    else:
+        messages = _folded(messages)
+        _add_tail(messages, tail, is_mistral=_MISTRAL.search(request.model) is not None)
+    body: _Encoded = {
+        "model": request.model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_completion_tokens" if server.is_own else "max_tokens": request.max_output_tokens,
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": dict(tool.parameters),
+                },
+            }
+            for tool in request.tools
+        ]
+        if request.force_tool is not None:
+            named = {"type": "function", "function": {"name": request.force_tool}}
+            body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
+    if request.response_schema is not None:
+        schema = dict(request.response_schema)
+        answer = {"name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": answer}
+    if request.stop and not is_reasoning(request.model):
+        body["stop"] = list(request.stop)
+    if (effort := effort_of(request)) is not None:
+        body["reasoning_effort"] = effort
+    if request.seed is not None:
+        body["seed"] = request.seed & ((1 << _SEED_BITS) - 1)
+    return body | sampling(request) | dict(request.extra)
 
-        client = openai.AsyncOpenAI(
-            api_key=self._api_key.reveal() if self._api_key else "none",
-            base_url=self._base_url,
-            max_retries=0,
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            default_headers=PLAIN_HEADERS,
+
+def _is_of(host: str, domains: Sequence[str]) -> bool:
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
+
+
+def _folded(messages: Sequence[_Encoded]) -> list[_Encoded]:
+    """The conversation as the templates of open models know it.
+
+    They raise at a system message that is not the first one, and many at two of one role in a row. Calls and their
+    results stand between as they are.
+    """
+    made: list[_Encoded] = []
+    for index, message in enumerate(messages):
+        said = message
+        if index and message["role"] == "system":
+            said = {"role": "user", "content": system_words(str(message["content"]))}
+        last = made[-1] if made else {}
+        if said["role"] == last.get("role") and said["role"] != "tool" and not {*last, *said} - {"role", "content"}:
+            made[-1] = {"role": said["role"], "content": _joined(last["content"], said["content"])}
+        else:
+            made.append(said)
+    return made
+
+
+def _joined(first: object, second: object) -> object:
+    if isinstance(first, str) and isinstance(second, str):
+        return "\n\n".join(text for text in (first, second) if text)
+    return [*_listed(first), *_listed(second)]
+
+
+def _listed(content: object) -> list[object]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
+
+
+def _add_tail(messages: list[_Encoded], tail: str, *, is_mistral: bool) -> None:
+    """Put what is said about this call alone at the end, in the user's words, as there may be no system message.
+
+    Mistral's models know no user's message behind a result.
+    """
+    if not tail:
+        return
+    last = messages[-1] if messages else {}
+    if last.get("role") == "user" or (is_mistral and last.get("role") == "tool"):
+        messages[-1] = {**last, "content": _joined(last["content"], tail)}
+    else:
+        messages.append({"role": "user", "content": tail})
+
+
+def _encode_message(message: Message, model: str, server: Server) -> Sequence[_Encoded]:
+    if message.role == "tool":
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        return [
+            {
+                "role": "tool",
+                "tool_call_id": _id(part.call_id, model, server),
+                # The format has no mark for errors, so the words must say it.
+                "content": f"{'Error: ' * part.is_error}{part.content}",
+            }
+            for part in results
+        ]
+    if message.role != "assistant":
+        return [{"role": message.role, "content": _encode_content(message)}]
+    encoded: _Encoded = {"role": "assistant", "content": message.text or None}
+    if message.tool_calls:
+        encoded["tool_calls"] = [_encode_call(call, model, server) for call in message.tool_calls]
+        encoded |= _encode_thoughts(message, server)
+    elif not message.text:
+        return []  # nothing but reasoning, which this format has no place for
+    return [encoded]
+
+
+def _encode_content(message: Message) -> str | list[_Encoded]:
+    """Words as a string, which every server takes; a list of parts only where there are images."""
+    if not message.images:
+        return message.text
+    content: list[_Encoded] = []
+    for part in message.parts:
+        match part:
+            case Text():
+                content.append({"type": "text", "text": part.text})
+            case Image() if (url := image_url(part)) is not None:
+                content.append({"type": "image_url", "image_url": {"url": url}})
+            case Image():
+                content.append({"type": "text", "text": LOST_IMAGE})
+    return content
+
+
+def _encode_call(call: ToolCall, model: str, server: Server) -> _Encoded:
+    # Invalid arguments are not replayed: servers parse them again and fail; the tool's result tells what was wrong.
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+    function = {"name": plain_name(call.tool), "arguments": arguments}
+    encoded: _Encoded = {"id": _id(call.call_id, model, server), "type": "function", "function": function}
+    proof = proof_of(CHAT, call.signature)
+    return encoded if proof is None else {**encoded, "extra_content": json_object(proof)}
+
+
+def _encode_thoughts(message: Message, server: Server) -> _Encoded:
+    """The thoughts behind calls, in the fields in which this server sent them; no other server is told."""
+    fields: _Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
+    for part in message.parts:
+        if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
+            continue
+        proof = json_object(signature)
+        if proof.get("server") != server.name:
+            continue
+        field = as_str(proof.get("field"))
+        if field in _THOUGHTS:
+            fields[field] = as_str(fields.get(field)) + part.text
+        if isinstance(details := proof.get(_DETAILS), list):
+            fields[_DETAILS] = details
+    return fields
+
+
+def _id(call_id: str, model: str, server: Server) -> str:
+    if server.is_own:
+        return short_id(call_id, _OWN_ID_CHARS_MAX)
+    return nine_id(call_id) if _MISTRAL.search(model) else short_id(call_id, _ID_CHARS_MAX)
+
+
+class ChatDecoder(Decoder):
+    """Chunks of a chat completion into a reply; only the first choice counts, as only one is asked for."""
+
+    FINISHES = _FINISH
+
+    def __init__(self, request: ModelRequest, provider: str) -> None:
+        super().__init__(request, provider)
+        self._calls: dict[int, CallDraft] = {}
+        self._last_call: CallDraft | None = None
+        self._thought_field = ""  # in which the server sends thoughts
+        self._details: list[dict[str, object]] = []
+
+    def whole(self, body: dict[str, object]) -> list[Delta]:
+        """Take a completion that was not streamed."""
+        self.is_done = True
+        return self._take(body, "message")
+
+    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+        """Take one chunk."""
+        if kind == "error" and not body.get("error"):
+            raise self.failed({"error": body})
+        return self._take(body, "delta")
+
+    def reply(self, request_id: str | None) -> ModelReply:
+        """Return the reply; some servers send `[DONE]` without a finish reason."""
+        if not self.finish and self.is_done:
+            if self.draft.is_empty:
+                raise Malformed("the stream ended without an answer")
+            self.finish = "stop"
+        self._sign_thoughts()
+        return super().reply(request_id)
+
+    def _take(self, chunk: dict[str, object], field: str) -> list[Delta]:
+        if chunk.get("error") or chunk.get("object") == "error":
+            raise self.failed(chunk)
+        self.keep_id(chunk)
+        self.usage = _usage(as_dict(chunk.get("usage"))) or self.usage
+        choices = chunk.get("choices")
+        if not isinstance(choices, list):
+            if "usage" in chunk or "id" in chunk:
+                return []
+            raise Malformed(f"a chunk without choices: {sorted(chunk)[:10]}")
+        if not choices:
+            return []
+        choice = as_dict(choices[0])
+        if choice.get("error") or choice.get("finish_reason") == "error":
+            raise self.failed(choice if choice.get("error") else {"message": "the server broke its answer off"})
+        deltas = self._take_delta(as_dict(choice.get(field)))
+        self.finish = as_str(choice.get("finish_reason")) or self.finish
+        return deltas
+
+    def _take_delta(self, delta: Mapping[str, object]) -> list[Delta]:
+        thought = next((said for field in _THOUGHTS if (said := as_str(delta.get(field)))), "")
+        self._thought_field = self._thought_field or next(
+            (field for field in _THOUGHTS if isinstance(delta.get(field), str)), ""
         )
-        if self._base_url != BASE_URL:
-            # The vendor's client takes these from the environment; they are no business of another server.
-            client.organization = client.project = None
+        self._take_details(delta.get(_DETAILS))
+        deltas = self.draft.words(thought or _thinking(delta.get("content")), is_reasoning=True)
+        deltas += self.draft.words(_content(delta.get("content")))
+        deltas += self.draft.words(as_str(delta.get("refusal")))
+        calls = delta.get("tool_calls")
+        for call in calls if isinstance(calls, list) else []:
+            self._take_call(as_dict(call))
+        return deltas
 
-        @asynccontextmanager
-        async def post(body: dict[str, object]) -> AsyncIterator[HttpResponse]:
-            # The body is in the vendor's form already; `extra_body` spares it a second, slow walk through the types.
-            if "input" in body:
-                respond = client.responses.with_streaming_response.create
-                async with respond(model="", input="", stream=True, extra_body=body) as response:
-                    yield response.http_response
-                return
-            create = client.chat.completions.with_streaming_response.create
-            async with create(model="", messages=[], stream=True, extra_body=body) as response:
-                yield response.http_response
+    def _take_call(self, piece: dict[str, object]) -> None:
+        function = as_dict(piece.get("function"))
+        call_id, name = as_str(piece.get("id")), as_str(function.get("name"))
+        index = as_count(piece.get("index"))
+        call = self._last_call if index is None else self._calls.get(index)
+        # Some servers give every call the index 0 or none at all; another id with a name is another call then.
+        if call is None or (name and call.tool and call_id and call.call_id != call_id) or (index is None and name):
+            call = self.draft.begin_call()
+        if index is not None:
+            self._calls[index] = call
+        self._last_call = call
+        call.call_id = call.call_id or call_id
+        call.tool = call.tool or name
+        if extra := as_dict(piece.get("extra_content")):  # Google's compatible server asks for it back
+            call.signature = CHAT + json.dumps(extra)
+            self.draft.grow(len(call.signature))
+        arguments = function.get("arguments")
+        text = json.dumps(arguments) if isinstance(arguments, dict | list) else as_str(arguments)
+        self.draft.extend(call, text)
 
-        return OpenClient(
-            post=post,
-            errors=(openai.OpenAIError, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError),
-            timeouts=(openai.APITimeoutError, httpx2.TimeoutException),
-            undecodable=(httpx2.DecodingError, ValueError),
-            statuses=(openai.APIStatusError,),
-            close=client.close,
+    def _take_details(self, pieces: object) -> None:
+        """Collect them as they come; pieces of one detail, told apart by index and type, become one again."""
+        for piece in pieces if isinstance(pieces, list) else []:
+            detail = {key: value for key, value in as_dict(piece).items() if value is not None}
+            if not detail:
+                continue
+            self.draft.grow(1 + sum(len(value) for value in detail.values() if isinstance(value, str)))
+            last = self._details[-1] if self._details else {}
+            if any(detail.get(key) != last.get(key) for key in ("index", "type")):
+                self._details.append(detail)
+                continue
+            grown = {key: as_str(last.get(key)) + as_str(detail[key]) for key in _GROWING if key in detail}
+            last |= detail | grown
+
+    def _sign_thoughts(self) -> None:
+        """Keep with the thoughts behind calls how the server told them: some want them back."""
+        if not self.draft.has_calls or not (self._thought_field or self._details):
+            return
+        proof = {"server": self.provider, "field": self._thought_field}
+        self.draft.sign_thoughts(
+            CHAT + json.dumps(proof),
+            last=CHAT + json.dumps({**proof, _DETAILS: self._details}) if self._details else None,
         )
 
 
-def worded(
-    request: ModelRequest, server: Server, api: OpenAIFormat
-) -> tuple[dict[str, object], ChatDecoder | ResponseDecoder]:
-    """The body of the request in the format that the server takes, and what reads the answer."""
-    if api == "responses" or (server.is_own and needs_responses(request.model)):
-        return encode_response(request), ResponseDecoder(request, server.name)
-    return encode(request, server), ChatDecoder(request, server.name)
+def _content(value: object) -> str:
+    """The words of `content`, which is a string, or in some servers a list of parts."""
+    if isinstance(value, list):
+        return "".join(as_str(as_dict(part).get("text")) for part in value)
+    return as_str(value)
+
+
+def _thinking(value: object) -> str:
+    """The thoughts within `content`, where Mistral's server has them."""
+    parts = [as_dict(part) for part in value] if isinstance(value, list) else []
+    return "".join(_content(part.get("thinking")) for part in parts if part.get("type") == "thinking")
+
+
+def _usage(data: dict[str, object]) -> Usage | None:
+    sent, got = as_count(data.get("prompt_tokens")), as_count(data.get("completion_tokens"))
+    if sent is None or got is None:
+        return None
+    details = as_dict(data.get("prompt_tokens_details"))
+    # OpenAI's place for it, DeepSeek's and Moonshot's.
+    places = (details.get("cached_tokens"), data.get("prompt_cache_hit_tokens"), data.get("cached_tokens"))
+    cached = next((count for place in places if (count := as_count(place))), 0)
+    return Usage(
+        input_tokens=sent,
+        output_tokens=got,
+        cached_tokens=cached,
+        cache_write_tokens=as_count(details.get("cache_write_tokens")) or 0,
+        reasoning_tokens=as_count(as_dict(data.get("completion_tokens_details")).get("reasoning_tokens")) or 0,
+    )

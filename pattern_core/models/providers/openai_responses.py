@@ -14,22 +14,23 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
-from pattern_core.models.providers.draft import CallDraft, Malformed, ReplyDraft, Unfinished, loads
+from pattern_core.models.errors import ModelError
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
+from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     OPENAI,
+    as_count,
+    as_dict,
+    as_str,
     image_url,
     is_strict_schema,
+    json_object,
     plain_name,
     proof_of,
     short_id,
-    signature_of,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
-from pattern_core.models.providers.sse import StreamEvent
-from pattern_core.models.text import as_count, as_dict, as_str, json_object
-from pattern_core.models.tokens import estimate_usage
 
 CALL_ID_CHARS_MAX = 64
 
@@ -45,7 +46,11 @@ _LEAST_EFFORTS = (
     (re.compile(r"(?:^|[/:])o\d"), "low"),
     (re.compile(r"(?:^|[/:])gpt-5(?!\.)"), "minimal"),
 )
-_INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_FINISH: dict[str, FinishReason] = {
+    "completed": "stop",
+    "max_output_tokens": "length",
+    "content_filter": "content_filter",
+}
 
 _Item = dict[str, object]
 
@@ -177,49 +182,32 @@ def _encode_input(part: Part) -> _Item | None:
     return None
 
 
-class ResponseDecoder:
+class ResponseDecoder(Decoder):
     """Events of a response into a reply. Reasoning is signed with the item's id and its encrypted content."""
 
+    FINISHES = _FINISH
+
     def __init__(self, request: ModelRequest, provider: str) -> None:
-        self._request = request
-        self._provider = provider
-        self._draft = ReplyDraft(request)
+        super().__init__(request, provider)
         self._calls: dict[int, CallDraft] = {}
         self._seen: set[int] = set()  # places of the items that have begun
-        self._finish: FinishReason | None = None
-        self._usage: Usage | None = None
-        self._response_id = ""
 
-    @property
-    def is_done(self) -> bool:
-        """True after the response has ended, completed or not."""
-        return self._finish is not None
-
-    def feed(self, event: StreamEvent) -> list[Delta]:
-        """Take one event; kinds that are not known are skipped.
-
-        Raises:
-            Malformed: its data is no JSON object, or speaks of a call that never began.
-            ModelError: it says that the response failed.
-        """
-        data = event.data.strip()
-        if not data or data.startswith("[DONE]"):
-            return []
-        body = loads(data)
+    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+        """Take one event; kinds that are not known are skipped."""
         place = as_count(body.get("output_index"))
-        match as_str(body.get("type")) or event.event:
+        match as_str(body.get("type")) or kind:
             case "error":
-                raise self._failed(body)
+                raise self.failed(body)
             case "response.created":
-                self._response_id = as_str(as_dict(body.get("response")).get("id"))[:200]
+                self.keep_id(as_dict(body.get("response")))
             case "response.output_item.added" if place is not None:
                 return self._begin(place, as_dict(body.get("item")))
             case "response.output_text.delta" | "response.refusal.delta":
-                return self._draft.words(as_str(body.get("delta")))
+                return self.draft.words(as_str(body.get("delta")))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                return self._draft.words(as_str(body.get("delta")), is_reasoning=True)
+                return self.draft.words(as_str(body.get("delta")), is_reasoning=True)
             case "response.reasoning_summary_part.added" if as_count(body.get("summary_index")):
-                return self._draft.words("\n\n", is_reasoning=True)
+                return self.draft.words("\n\n", is_reasoning=True)
             case "response.function_call_arguments.delta":
                 self._extend(place, as_str(body.get("delta")))
             case "response.output_item.done" if place is not None:
@@ -229,55 +217,29 @@ class ResponseDecoder:
         return []
 
     def whole(self, body: dict[str, object]) -> list[Delta]:
-        """Take a response that was not streamed.
-
-        Raises:
-            Malformed: it is none.
-            ModelError: it failed.
-        """
+        """Take a response that was not streamed."""
         if not isinstance(body.get("output"), list) and not body.get("error"):
             raise Malformed(f"a document without output: {sorted(body)[:10]}")
         return self._end(body)
 
-    def reply(self, request_id: str | None) -> ModelReply:
-        """The reply.
-
-        Raises:
-            Unfinished: the response did not end.
-            Malformed: a call without a name.
-        """
-        if self._finish is None:
-            raise Unfinished
-        parts = self._draft.parts(is_cut=self._finish == "length")
-        is_calling = self._finish == "stop" and self._draft.has_calls
-        return ModelReply(
-            parts=parts,
-            finish_reason="tool_calls" if is_calling else self._finish,
-            usage=self._usage or estimate_usage(self._request, parts),
-            request_id=request_id or self._response_id or None,
-        )
-
-    def _failed(self, body: Mapping[str, object]) -> Exception:
+    def failed(self, body: Mapping[str, object]) -> ModelError:
+        """Return the error that an error message in the middle of an answer stands for."""
         words, code = vendor_words(body)
-        return failure(self._provider, None, words or "the response failed", code="" if code == "error" else code)
+        return failure(self.provider, None, words or "the response failed", code="" if code == "error" else code)
 
     def _begin(self, place: int, item: Mapping[str, object]) -> list[Delta]:
         self._seen.add(place)
         match item.get("type"):
             case "message":
-                self._draft.begin_words(is_reasoning=False)
+                self.draft.begin_words(is_reasoning=False)
             case "reasoning":
-                self._draft.begin_words(is_reasoning=True)
+                self.draft.begin_words(is_reasoning=True)
             case "function_call":
-                self._calls[place] = self._draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
+                self._calls[place] = self.draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
         return []
 
     def _extend(self, place: int | None, piece: str) -> None:
-        call = self._calls.get(-1 if place is None else place)
-        if call is None:
-            raise Malformed("arguments of a tool call that never began")
-        self._draft.grow(len(piece))
-        call.arguments.append(piece)
+        self.draft.extend(self._calls.get(-1 if place is None else place), piece)
 
     def _complete(self, place: int, item: Mapping[str, object]) -> list[Delta]:
         """Take the finished item: what no piece brought, and its signature."""
@@ -295,10 +257,10 @@ class ResponseDecoder:
         match item.get("type"):
             case "message":
                 for part in _dicts(item.get("content")):
-                    deltas += self._draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
+                    deltas += self.draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
             case "reasoning":
                 texts = [as_str(part.get("text")) for part in _dicts(item.get("summary"))]
-                deltas += self._draft.words("\n\n".join(texts), is_reasoning=True)
+                deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
             case "function_call":
                 self._extend(place, as_str(item.get("arguments")))
         self._sign(item)
@@ -308,22 +270,23 @@ class ResponseDecoder:
         match item:
             case {"type": "reasoning", "encrypted_content": str(encrypted)} if encrypted:
                 proof = json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted})
-                self._draft.sign(signature_of(OPENAI, proof) or "")
+                self.draft.sign(OPENAI, proof)
             case {"type": "message", "phase": str(phase)} if phase:
-                self._draft.sign_words(signature_of(OPENAI, json.dumps({"phase": phase})) or "", is_reasoning=False)
+                self.draft.sign_words(OPENAI + json.dumps({"phase": phase}), is_reasoning=False)
 
     def _end(self, response: Mapping[str, object]) -> list[Delta]:
-        self._response_id = self._response_id or as_str(response.get("id"))[:200]
+        self.keep_id(response)
         status = as_str(response.get("status"))
         if status in ("failed", "cancelled") or response.get("error"):
-            raise self._failed({"error": as_dict(response.get("error")) or {"message": f"the response was {status}"}})
+            raise self.failed({"error": as_dict(response.get("error")) or {"message": f"the response was {status}"}})
         deltas: list[Delta] = []
         for place, item in enumerate(_dicts(response.get("output"))):
             if place not in self._seen:
                 deltas += self._take_item(place, item)
-        self._usage = _usage(as_dict(response.get("usage")))
+        self.usage = _usage(as_dict(response.get("usage")))
         reason = as_str(as_dict(response.get("incomplete_details")).get("reason"))
-        self._finish = _INCOMPLETE.get(reason, "other") if status == "incomplete" or reason else "stop"
+        self.finish = (reason or "incomplete") if status == "incomplete" or reason else "completed"
+        self.is_done = True
         return deltas
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -294,6 +294,7 @@ async def test_the_turns_own_deadline_says_nothing_of_the_vendor() -> None:
 
 
 @settings(max_examples=25, deadline=None)
+@example(calls=[("a", "ok", 0.0, 0.0), ("a", "cancel", 1.0, 1.0), ("a", "ok", 1.0, 1.0)], calls_max=1)
 @given(
     calls=st.lists(
         st.tuples(

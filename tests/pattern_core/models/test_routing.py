@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from pattern_core.errors import InvalidInput
 from pattern_core.models.routing import (
     FALLBACKS_MAX,
-    CostThreshold,
+    Link,
     ModelChain,
-    ModelName,
     RoutingSettings,
+    StepCondition,
     StepFacts,
-    TimeWindow,
     choose,
 )
 
@@ -110,7 +109,7 @@ def test_conditions_hold_from_their_bound_on(condition: object, holds: StepFacts
     [(9, 17, range(9, 17)), (22, 6, [22, 23, 0, 1, 2, 3, 4, 5]), (0, 24, range(24)), (5, 5, range(24))],
 )
 def test_hours_go_over_midnight(start: int, end: int, hours: list[int]) -> None:
-    window = TimeWindow(start_hour=start, end_hour=end)
+    window = StepCondition(kind="time_window", hours=(start, end))
     held = [hour for hour in range(24) if window.holds(StepFacts(provider="p", model="m", hour=hour))]
     assert held == sorted(hours)
 
@@ -118,7 +117,7 @@ def test_hours_go_over_midnight(start: int, end: int, hours: list[int]) -> None:
 @pytest.mark.parametrize(("usd", "micro"), [(0.1, 100_000), ("0.1", 100_000), (1, 1_000_000), (0.000001, 1)])
 def test_dollars_become_exact_micro_dollars(usd: object, micro: int) -> None:
     rule = {"condition": {"type": "cost_threshold", "max_usd": usd}, "model": "a/b"}
-    assert RoutingSettings.of({"rules": [rule]}).rules[0].condition == CostThreshold(microdollars=micro)
+    assert RoutingSettings.of({"rules": [rule]}).rules[0][0] == StepCondition(kind="cost_threshold", least=micro)
 
 
 def rule(**changes: object) -> dict[str, object]:
@@ -186,6 +185,6 @@ def test_any_json_is_read_or_refused(value: object) -> None:
 
 
 def test_model_names_keep_their_slashes() -> None:
-    assert RoutingSettings.of({"fallback_models": ["router/openai/gpt-5"]}).fallback_models == (
-        ModelName(provider="router", model="openai/gpt-5"),
+    assert RoutingSettings.of({"fallback_models": ["router/openai/gpt-5"]}).fallbacks == (
+        Link(provider="router", model="openai/gpt-5", reason="to fall back to"),
     )

@@ -21,8 +21,8 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits import AppendText
 from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelRequest, Usage
-from pattern_core.models.providers import claude, openai_chat
-from pattern_core.models.providers.openai_chat import Server
+from pattern_core.models.providers import anthropic, openai
+from pattern_core.models.providers.openai import Server
 from pattern_core.models.tokens import estimate_messages
 from pattern_core.prompts.build import Offered, Prompt
 from pattern_core.prompts.collect import Conversation, block_parts, is_named
@@ -314,12 +314,12 @@ def _without_marks(value: Any) -> Any:
 
 
 def _as_anthropic(request: ModelRequest) -> str:
-    body = _without_marks(claude.encode(request))
+    body = _without_marks(anthropic.encode(request))
     return json.dumps([body.get("tools"), body.get("system"), body["messages"]])
 
 
 def _as_openai(request: ModelRequest) -> str:
-    body = openai_chat.encode(request, Server(name="openai", is_own=True))
+    body = openai.encode(request, Server(name="openai", is_own=True))
     return json.dumps([body.get("tools"), body["messages"]])
 
 

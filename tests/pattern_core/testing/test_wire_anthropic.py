@@ -25,7 +25,9 @@ def datas(body: bytes) -> list[dict[str, object]]:
 def test_a_reply_as_a_stream() -> None:
     usage = Usage(input_tokens=7, output_tokens=3, cached_tokens=2)
     reply = together(says("hello", usage=usage), calls("search", {"q": "ż"}, call_id="c1"))
-    signed = ModelReply(parts=(Reasoning(text="so", signature="sig"), *reply.parts), finish_reason="stop", usage=usage)
+    signed = ModelReply(
+        parts=(Reasoning(text="so", signature="anthropic:m sig"), *reply.parts), finish_reason="stop", usage=usage
+    )
     stream = datas(replies(signed, slice_chars=4).body)
     assert [data["type"] for data in stream][:4] == [
         "message_start",

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pattern_core.models.errors import ModelError
 from pattern_core.models.model import Delta, FinishReason, ModelReply
-from pattern_core.models.providers.draft import Malformed, Unfinished
-from pattern_core.models.providers.sse import EventDecoder, StreamEvent
+from pattern_core.models.providers.draft import Malformed, StreamEvent, Unfinished
+from pattern_core.models.providers.exchange import EventDecoder
 
 ADDED: st.SearchStrategy[object] = (
     st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.just([{}]) | st.just({"x": {"type": "y"}})

@@ -1,38 +1,26 @@
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+import json
+from dataclasses import replace
 
 import pytest
-import trio
-import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.errors import (
-    ModelError,
-    ModelGarbage,
-    ModelNotConfigured,
-    ModelOverloaded,
-    ModelRefused,
-    ModelRejected,
-    ModelServerError,
-    ModelUnreachable,
-    WindowExceeded,
-)
+from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.model import (
-    Delta,
     ModelReply,
     ModelRequest,
-    ReasoningDelta,
-    TextDelta,
+    ReasoningEffort,
+    ToolSpec,
     Usage,
 )
-from pattern_core.models.providers import make_provider
-from pattern_core.models.providers.anthropic import AnthropicProvider
-from pattern_core.models.providers.settings import ProviderSettings, Secret
-from pattern_core.testing import StoppedClock, calls, says, together
-from pattern_core.testing.wire import Entry, Play, WireServer, document, events
-from pattern_core.testing.wire_anthropic import PING, refuses, replies, serve_anthropic
+from pattern_core.models.providers.anthropic import MessageDecoder, encode
+from pattern_core.models.providers.draft import StreamEvent
+from pattern_core.models.providers.exchange import EventDecoder
+from pattern_core.testing import calls, together
+from pattern_core.testing.wire_anthropic import replies
+from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
 
 REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
 USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=1)
@@ -50,154 +38,95 @@ RICH = ModelReply(
     request_id="msg_scripted",
 )
 
-
-@dataclass
-class Listener:
-    """A provider that talks to a wire server, and the deltas that it gave."""
-
-    server: WireServer
-    seen: list[Delta] = field(default_factory=list)
-    heard: trio.Event = field(default_factory=trio.Event)
-
-    def __post_init__(self) -> None:
-        key = Secret("sk-secret")
-        self.provider = AnthropicProvider("anthropic", key, self.server.url, clock=StoppedClock())
-
-    async def on_delta(self, delta: Delta) -> None:
-        self.seen.append(delta)
-        self.heard.set()
-
-    async def ask(self, request: ModelRequest = REQUEST) -> ModelReply:
-        return await self.provider.ask(request, self.on_delta)
-
-    def text(self, kind: type[Delta] = TextDelta) -> str:
-        return "".join(delta.text for delta in self.seen if isinstance(delta, kind))
+TOOL = ToolSpec(name="search", description="", parameters={"type": "object"})
 
 
-async def answer(play: Play | ModelReply, request: ModelRequest = REQUEST) -> ModelReply:
-    async with serve_anthropic([play]) as server:
-        listener = Listener(server)
-        try:
-            return await listener.ask(request)
-        finally:
-            await listener.provider.aclose()
-
-
-async def test_thinking_text_calls_and_usage_arrive() -> None:
-    async with serve_anthropic([RICH]) as server:
-        listener = Listener(server)
-        assert await listener.ask() == RICH
-        assert listener.text() == "Zażółć 😀 gęślą."
-        assert listener.text(ReasoningDelta) == "Let me think."
-        sent = server.requests[0]
-        assert sent.headers["x-api-key"] == "sk-secret"
-        assert sent.headers["authorization"] == "Bearer sk-secret"
-        await listener.provider.aclose()
-
-
-async def test_streams_cut_anywhere_give_the_same_reply_over_one_connection() -> None:
-    play = replies(RICH)
-    whole = range(len(play.body))
-    cuts = [[at] for at in whole[:: len(whole) // 12]]
-    cuts += [random.Random(seed).sample(whole, 40) for seed in range(6)]
-    script: list[Entry | ModelReply] = [*(play.cut(edges) for edges in cuts), play.cut(whole)]
-    async with serve_anthropic(script) as server:
-        listener = Listener(server)
-        for _ in script:
-            assert await listener.ask() == RICH
-        assert server.connections == 1
-        await listener.provider.aclose()
-
-
-async def test_cancelling_closes_the_socket_at_once_and_leaves_the_provider_usable() -> None:
-    stream = replies(says("Hello there"))
-    hanging = Play(chunks=stream.chunks[:4], headers=stream.headers, never_ends=True)
-    async with serve_anthropic([says("load"), Play(never_answers=True), hanging, says("again")]) as server:
-        listener = Listener(server)
-        await trio.testing.wait_all_tasks_blocked()
-        tasks = trio.lowlevel.current_statistics().tasks_living
-        await listener.ask()
-        for number in (2, 3):
-            listener.heard = trio.Event()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(listener.ask)
-                exchange = await server.arrived(number)
-                if number == 3:
-                    await listener.heard.wait()
-                nursery.cancel_scope.cancel()
-            with trio.fail_after(60):
-                await exchange.client_gone.wait()
-            await trio.testing.wait_all_tasks_blocked()
-            assert trio.lowlevel.current_statistics().tasks_living == tasks
-        assert (await listener.ask()).parts == says("again").parts
-        await listener.provider.aclose()
+def test_any_cut_of_the_bytes_decodes_alike() -> None:
+    body = replies(RICH).body
+    for at in range(0, len(body) + 1, 3):
+        stream, decoder = EventDecoder(), MessageDecoder(REQUEST, "anthropic")
+        for event in (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end()):
+            decoder.feed(event)
+        assert decoder.reply(None) == RICH
 
 
 @pytest.mark.parametrize(
-    ("play", "kind", "words"),
+    ("reason", "finish"),
     [
-        (refuses(401, "invalid x-api-key sk-secret", kind="authentication_error"), ModelRefused, r"\*\*\*\. Check"),
-        (refuses(403, "no", kind="permission_error"), ModelRefused, "no"),
-        (refuses(404, "model: x", kind="not_found_error"), ModelRefused, "model_name"),
-        (refuses(400, "bad", kind="invalid_request_error"), ModelRejected, "bad"),
-        (refuses(400, "prompt is too long: 3 > 2", kind="invalid_request_error"), WindowExceeded, "shorter"),
-        (refuses(400, "Your credit balance is too low", kind="billing_error"), ModelRefused, "credit"),
-        (refuses(429, "slow", kind="rate_limit_error", headers={"retry-after": "7"}), ModelOverloaded, "slow"),
-        (refuses(500, "oops"), ModelServerError, "oops"),
-        (refuses(529, "Overloaded", kind="overloaded_error"), ModelOverloaded, "Overloaded"),
-        (Play(status=502, chunks=(b"<html>Bad gateway",)), ModelServerError, "Bad gateway"),
-        (
-            events({"type": "error", "error": {"type": "overloaded_error", "message": "later"}}, names=True),
-            ModelOverloaded,
-            "later",
-        ),
-        (Play(chunks=(b"event: error\ndata: {}\n\n",)), ModelServerError, "500"),
-        (document({"type": "error", "error": {"message": "x"}}), ModelServerError, "x"),
-        (document({"hello": 1}), ModelGarbage, "without content"),
-        (events("{not json"), ModelGarbage, "not JSON"),
-        (events([1]), ModelGarbage, "not a JSON object"),
-        (
-            events({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta"}}),
-            ModelGarbage,
-            "never began",
-        ),
-        (events(PING, {"type": "message_stop"}), ModelUnreachable, "before it was complete"),
-        (Play(chunks=replies(RICH).chunks[:9]), ModelUnreachable, "before it was complete"),
-        (Play(chunks=(b"<html>login</html>",), headers={"content-type": "text/html"}), ModelGarbage, "base_url"),
-        (Play(chunks=(replies(RICH).body,), stops_after=300), ModelUnreachable, "failed"),
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("tool_use", "tool_calls"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "content_filter"),
+        ("pause_turn", "other"),
+        ("new_one", "other"),
     ],
 )
-async def test_failures_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
-    with pytest.raises(kind, match=words) as caught:
-        await answer(play)
-    assert "sk-secret" not in str(caught.value)
-    assert caught.value.provider == "anthropic"
-    if play.headers.get("retry-after"):
-        assert caught.value.retry_after_s == 7
+def test_finish_reasons(reason: str, finish: str) -> None:
+    decoder = MessageDecoder(REQUEST, "anthropic")
+    decoder.whole({"content": [], "stop_reason": reason, "usage": {"input_tokens": 1, "output_tokens": 1}})
+    assert decoder.reply("req").finish_reason == finish
 
 
-async def test_no_server() -> None:
-    provider = AnthropicProvider("gateway", Secret("k"), "http://127.0.0.1:9")
-    with pytest.raises(ModelUnreachable, match="gateway"):
-        await provider.ask(REQUEST, Listener(WireServer((), Play())).on_delta)
-    await provider.aclose()
+def test_cut_arguments_become_an_invalid_call() -> None:
+    cut = ModelReply(parts=(ToolCall(call_id="c", tool="t", invalid='{"a":'),), finish_reason="length", usage=USAGE)
+    decoder = MessageDecoder(REQUEST, "anthropic")
+    stream = EventDecoder()
+    for event in stream.feed(replies(cut).body):
+        decoder.feed(event)
+    assert decoder.reply("msg_scripted").parts == cut.parts
 
 
-async def test_a_document_instead_of_a_stream_and_no_usage() -> None:
-    content = [
-        {"type": "text", "text": "hi"},
-        {"type": "redacted_thinking", "data": "xyz"},
-        {"type": "tool_use", "id": "c", "name": "t", "input": {"a": 1}},
-        {"type": "server_tool_use"},
-    ]
-    reply = await answer(document({"id": "m", "content": content, "stop_reason": "tool_use"}))
-    assert reply.parts == (
-        Text(text="hi"),
-        Reasoning(text="", signature="redacted_thinking:m xyz"),
-        ToolCall(call_id="c", tool="t", arguments={"a": 1}),
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "index", "delta", "message", "usage", "text", "id", "name", "input", "error", "x"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=15,
+)
+kinds = st.sampled_from(
+    ["error", "message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "new"]
+)
+blocks = st.sampled_from(["text", "thinking", "redacted_thinking", "tool_use", "text_delta", "input_json_delta"])
+malformed = (
+    junk.map(json.dumps)
+    | st.text(max_size=20)
+    | st.builds(lambda kind, value: json.dumps({"type": kind, "delta": value, "message": value}), kinds, junk)
+    | st.builds(
+        lambda kind, block, value: json.dumps(
+            {"type": kind, "index": 0, "content_block": {"type": block, "text": value, "name": value, "input": value}}
+        ),
+        kinds,
+        blocks,
+        junk,
     )
-    assert reply.usage.is_estimate
-    assert (await answer(replies(says("hi"), usage=False))).usage.is_estimate
+    | st.builds(
+        lambda block, value: json.dumps(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": block, "text": value, "partial_json": value}}
+        ),
+        blocks,
+        junk,
+    )
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(malformed, min_size=1, max_size=4))
+def test_broken_events_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
+    check_malformed(MessageDecoder(REQUEST, "anthropic"), datas)
+
+
+@given(ADDED)
+def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
+    assert with_news(MessageDecoder(REQUEST, "anthropic"), replies(RICH).body, added) == RICH
 
 
 CONVERSATION = [
@@ -211,42 +140,299 @@ CONVERSATION = [
     user("hurry"),
     Message(role="tool", parts=(ToolResult(call_id="c:3", tool="search", content="x"),)),
 ]
+CACHED = {"cache_control": {"type": "ephemeral"}}
 
 
-async def test_redacted_reasoning_is_kept_and_replayed() -> None:
-    redacted = ModelReply(
-        parts=(Reasoning(text="", signature="redacted_thinking:m xyz"), *RICH.parts),
-        finish_reason="tool_calls",
-        usage=USAGE,
-        request_id="msg_scripted",
+def test_the_fields_of_a_request() -> None:
+    request = ModelRequest(
+        model="claude",
+        system=["one", "two", "", "three"],
+        messages=[user("hi")],
+        tools=[ToolSpec(name="search", description="Find.", parameters={"type": "object"})],
+        max_output_tokens=99,
+        top_p=0.5,
+        stop=["END"],
+        seed=7,
+        extra={"thinking": {"type": "adaptive"}},
     )
-    assert await answer(redacted) == redacted
+    assert encode(request) == {
+        "model": "claude",
+        "max_tokens": 99,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", **CACHED}]}],
+        "stream": True,
+        "system": [
+            {"type": "text", "text": "one", **CACHED},
+            {"type": "text", "text": "two"},
+            {"type": "text", "text": "three", **CACHED},
+        ],
+        "tools": [{"name": "search", "description": "Find.", "input_schema": {"type": "object"}, **CACHED}],
+        "top_p": 0.5,
+        "stop_sequences": ["END"],
+        "thinking": {"type": "adaptive"},
+    }
+    assert not {"system", "tools", "temperature"} & set(encode(ModelRequest(model="m", system=(), messages=())))
+
+
+def test_there_are_no_more_marks_than_the_vendor_allows() -> None:
+    tools = [ToolSpec(name=name, description="", parameters={}) for name in "ab"]
+    messages = [user("hi"), Message(role="assistant", parts=(Text(text="so"),)), user("and")]
+    body = encode(ModelRequest(model="m", system=list("xyz"), messages=messages, tools=tools, tail=["now"]))
+    assert json.dumps(body).count("ephemeral") == 4
+    assert isinstance(body["messages"], list)
+    assert body["messages"][-1]["content"] == [
+        {"type": "text", "text": "and", **CACHED},
+        {"type": "text", "text": "now"},
+    ]
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("model", "effort", "tokens_max", "thinking"),
     [
-        ModelRequest(model="m", system=(), messages=()),
-        ModelRequest(model="m", system=(" ",), messages=[user(" ")], tail=["\n"]),
-        ModelRequest(model="m", system=(), messages=(), tail=["now"]),
-        ModelRequest(model="m", system=(), messages=[user("a"), user("b"), *CONVERSATION, *CONVERSATION[:1]]),
-        ModelRequest(model="m", system=(), messages=CONVERSATION, tail=["now"]),
-        ModelRequest(
-            model="m",
-            system=(),
-            messages=[
-                user("a"),
-                Message(role="assistant", parts=(Reasoning(text="", signature="redacted_thinking:d"), Text(text="b"))),
-            ],
-        ),
+        ("claude-sonnet-5-5", "low", 4_096, {"type": "adaptive", "display": "summarized"}),
+        ("claude-opus-4-6", "high", 4_096, {"type": "adaptive", "display": "summarized"}),
+        ("claude-opus-4-5-20251101", "high", 20_000, {"type": "enabled", "budget_tokens": 10_000}),
+        ("claude-haiku-4-5", "medium", 20_000, {"type": "enabled", "budget_tokens": 4_096}),
+        ("claude-sonnet-4-20250514", "low", 20_000, {"type": "enabled", "budget_tokens": 1_024}),
+        ("claude-3-7-sonnet-latest", "low", 2_000, {"type": "disabled"}),
+        ("claude-sonnet-5-5", "none", 4_096, {"type": "disabled"}),
+        ("claude-opus-5-5", "high", 4_096, {"type": "adaptive", "display": "summarized"}),
+        ("claude-sonnet-5-5", None, 4_096, None),
     ],
 )
-async def test_every_conversation_becomes_one_that_the_vendor_takes(request_: ModelRequest) -> None:
-    assert (await answer(says("fine"), request_)).parts == says("fine").parts
+def test_how_much_to_reason(
+    model: str, effort: ReasoningEffort | None, tokens_max: int, thinking: dict[str, object] | None
+) -> None:
+    request = ModelRequest(
+        model=model, system=(), messages=(), max_output_tokens=tokens_max, reasoning_effort=effort, temperature=0.5
+    )
+    body = encode(request)
+    assert body.get("thinking") == thinking
+    is_adaptive = thinking is not None and thinking["type"] == "adaptive"
+    assert body.get("output_config") == ({"effort": effort} if is_adaptive else None)
+    assert ("temperature" in body) == (thinking == {"type": "disabled"} and model != "claude-sonnet-5-5")
 
 
-def test_a_key_is_needed_for_the_vendors_own_server_only() -> None:
-    with pytest.raises(ModelNotConfigured, match="ANTHROPIC_API_KEY"):
-        make_provider("anthropic", ProviderSettings(kind="anthropic"))
-    gateway = ProviderSettings(kind="anthropic", base_url="http://x", omit=("system",))
-    assert make_provider("gateway", gateway).name == "gateway"
+@pytest.mark.parametrize(
+    ("model", "is_sampled"),
+    [
+        ("claude-opus-4-7", False),
+        ("claude-opus-5", False),
+        ("claude-sonnet-5-20260901", False),
+        ("anthropic/claude-opus-4.7", False),
+        ("claude-opus-4-6", True),
+        ("claude-sonnet-4-6-20260217", True),
+        ("claude-opus-4-20250514", True),
+        ("claude-haiku-4-5@20251001", True),
+        ("claude-3-haiku-20240307", True),
+        ("claude-2.1", True),
+        ("glm-5", True),
+    ],
+)
+def test_models_that_cannot_be_told_how_to_sample_are_not(model: str, is_sampled: bool) -> None:
+    request = ModelRequest(model=model, system=(), messages=(), temperature=0.5, top_p=0.9, stop=["END"])
+    body = encode(request)
+    assert (body.get("temperature"), "top_p" in body) == (0.5 if is_sampled else None, False)
+    assert body["stop_sequences"] == ["END"]
+    assert ("top_p" in encode(replace(request, temperature=None))) == is_sampled
+
+
+def test_models_with_a_budget_do_not_begin_to_think_amid_calls() -> None:
+    answers = [
+        Message(role="tool", parts=(ToolResult(call_id=call.call_id, tool=call.tool, content="ok"),))
+        for call in RICH.parts
+        if isinstance(call, ToolCall)
+    ]
+
+    def thinking(parts: tuple[Part, ...], *more: Message, model: str = "claude-opus-4-5") -> object:
+        messages = [user("hi"), Message(role="assistant", parts=parts), *answers, *more]
+        request = ModelRequest(
+            model=model, system=(), messages=messages, reasoning_effort="low", max_output_tokens=4_096
+        )
+        made = encode(request)["thinking"]
+        assert isinstance(made, dict)
+        return made["type"]
+
+    foreign = (Reasoning(text="a", signature="openai:{}"), *RICH.parts[1:])
+    own = (Reasoning(text="a", signature="anthropic:claude-opus-4-5 sig"), *RICH.parts[1:])
+    assert thinking(own) == "enabled"
+    assert thinking(RICH.parts) == "disabled"  # another model thought so
+    assert thinking(foreign) == "disabled"
+    assert thinking(foreign, user("go on")) == "enabled"
+    assert thinking(foreign, model="claude-opus-5") == "adaptive"
+
+
+def test_forced_tools_and_answers_by_a_schema() -> None:
+    tools = [ToolSpec(name="search", description="", parameters={})]
+    schema = {"type": "object", "properties": {"a": {"type": "object"}}}
+    request = ModelRequest(
+        model="claude-sonnet-5-5",
+        system=(),
+        messages=(),
+        tools=tools,
+        force_tool="search",
+        reasoning_effort="low",
+        response_schema=schema,
+    )
+    body = encode(request)
+    assert body["tool_choice"] == {"type": "tool", "name": "search"}
+    assert body["thinking"] == {"type": "disabled"}
+    is_closed = {"additionalProperties": False}
+    inner = {"a": {"type": "object", **is_closed}}
+    expected = {"type": "json_schema", "schema": {"type": "object", "properties": inner, **is_closed}}
+    assert body["output_config"] == {"format": expected}
+    free = encode(ModelRequest(model="m", system=(), messages=(), tools=tools, force_tool="*", response_schema=schema))
+    assert free["tool_choice"] == {"type": "any"}
+    both = encode(
+        ModelRequest(model="claude-opus-5", system=(), messages=(), reasoning_effort="high", response_schema=schema)
+    )
+    assert both["output_config"] == {"effort": "high", "format": expected}
+
+
+def test_images_and_other_vendors_signatures() -> None:
+    parts = (
+        Image(media_type="image/png", data=b"\x89PNG"),
+        Image(media_type="", url="https://x/a.png"),
+        Image(media_type="image/png", digest="ab"),
+    )
+    foreign = (Reasoning(text="a", signature="openai:{}"), Reasoning(text="", signature="redacted_thinking:m xyz"))
+    conversation = [Message(role="user", parts=parts), Message(role="assistant", parts=(*foreign, Text(text="so")))]
+    messages = encode(ModelRequest(model="m", system=(), messages=conversation))["messages"]
+    assert isinstance(messages, list)
+    assert messages[0]["content"][:2] == [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}},
+        {"type": "image", "source": {"type": "url", "url": "https://x/a.png"}},
+    ]
+    assert "not at hand" in messages[0]["content"][2]["text"]
+    plain = Message(role="user", parts=(Image(media_type="", url="http://x/a.png"),))
+    assert "not at hand" in json.dumps(encode(ModelRequest(model="m", system=(), messages=[plain]))["messages"])
+    assert messages[1]["content"] == [{"type": "redacted_thinking", "data": "xyz"}, {"type": "text", "text": "so"}]
+
+
+def test_the_messages_of_a_request() -> None:
+    request = ModelRequest(model="m", system=(), messages=CONVERSATION, tail=["now is noon", " "])
+    assert encode(request)["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "(no words)"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Good morning."}]},
+        {"role": "user", "content": [{"type": "text", "text": "find tea"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Let me think.", "signature": "sig+/="},
+                {"type": "text", "text": "Zażółć 😀 gęślą."},
+                {"type": "tool_use", "id": "c1", "name": "search", "input": {"query": 'tea "with" żółw'}},
+                {"type": "tool_use", "id": "c2", "name": "recall", "input": {"op": "insert"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "none", "is_error": True},
+                {"type": "tool_result", "tool_use_id": "c2", "content": "ok"},
+                {"type": "text", "text": "<system>\na notice\n</system>"},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c_3", "name": "search", "input": {}}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c_3", "content": "x"},
+                {"type": "text", "text": "hurry", **CACHED},
+                {"type": "text", "text": "now is noon"},
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize("model", ["claude-fable-5", "claude-fable-5-1", "claude-opus-5-5", "claude-sonnet-6"])
+def test_models_that_always_think_are_never_told_not_to(model: str) -> None:
+    request = ModelRequest(model=model, system=(), messages=(), tools=[TOOL], temperature=0.5)
+    adaptive = {"type": "adaptive", "display": "summarized"}
+    for effort, level in ((None, None), ("none", "low"), ("medium", "medium")):
+        for forced in (None, "search"):
+            body = encode(replace(request, reasoning_effort=effort, force_tool=forced))  # type: ignore[arg-type]  # of the three
+            assert body["thinking"] == adaptive
+            assert body.get("output_config") == (None if level is None else {"effort": level})
+
+
+@pytest.mark.parametrize(
+    ("model", "may_be_forced"),
+    [
+        ("claude-opus-5", True),
+        ("claude-fable-5", True),
+        ("claude-opus-4-20250514", True),
+        ("claude-opus-5-20260724", True),
+        ("claude-fable-5-1", False),
+        ("claude-opus-5-5", False),
+        ("claude-haiku-6", False),
+    ],
+)
+def test_models_that_cannot_be_made_to_call_a_tool_are_asked_to(model: str, may_be_forced: bool) -> None:
+    request = ModelRequest(model=model, system=(), messages=[user("a")], tools=[TOOL], tail=["now"])
+    for forced, words in (("*", "one of your tools"), ("search", "the tool search")):
+        body = encode(replace(request, force_tool=forced))
+        assert ("tool_choice" in body) == may_be_forced
+        assert (words in json.dumps(body["messages"])) != may_be_forced
+    assert "Call" not in json.dumps(encode(replace(request, tools=(), force_tool="*"))["messages"])
+
+
+def test_thoughts_go_back_only_to_the_model_that_had_them_and_not_where_they_are_bound() -> None:
+    def thoughts(model: str) -> list[object]:
+        signatures = ("anthropic:claude-opus-5 new", "redacted_thinking:claude-opus-5 data", "openai:{}")
+        parts: tuple[Part, ...] = tuple(Reasoning(text="hm", signature=one) for one in signatures)
+        parts += (Text(text="so"),)
+        request = ModelRequest(model=model, system=(), messages=[user("a"), Message(role="assistant", parts=parts)])
+        messages = encode(request)["messages"]
+        assert isinstance(messages, list)
+        blocks = messages[1]["content"]
+        return [block.get("signature") or block.get("data") for block in blocks if block["type"] != "text"]
+
+    assert thoughts("claude-opus-5") == ["new", "data"]
+    assert thoughts("claude-haiku-4-5") == thoughts("claude-opus-5-5") == thoughts("claude-fable-5-1") == []
+
+
+def test_thoughts_of_which_nothing_came_are_left_out() -> None:
+    signed = Reasoning(text="hm", signature="anthropic:m sig")
+    thoughts = (signed, Reasoning(text="", signature="redacted_thinking:m d"))
+    conversation = [
+        user("a"),
+        Message(role="assistant", parts=thoughts),
+        user("b"),
+        Message(role="assistant", parts=(signed, Text(text="so"), signed)),
+    ]
+    messages = encode(ModelRequest(model="m", system=(), messages=conversation, tail=["now"]))["messages"]
+    assert isinstance(messages, list)
+    assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+    assert [block["type"] for block in messages[1]["content"]] == ["thinking", "text"]
+
+
+def test_names_and_ids_from_elsewhere_fit_the_vendors_rule() -> None:
+    call_id = "functions.find tea:0" + "x" * 60
+    conversation = [
+        user("a"),
+        Message(role="assistant", parts=(ToolCall(call_id=call_id, tool="functions.find tea"),)),
+        Message(role="tool", parts=(ToolResult(call_id=call_id, tool="functions.find tea", content="no"),)),
+    ]
+    messages = encode(ModelRequest(model="m", system=(), messages=conversation))["messages"]
+    assert isinstance(messages, list)
+    (called,), (result, *_) = messages[1]["content"], messages[2]["content"]
+    assert called["name"] == "functions_find_tea"
+    assert called["id"] == result["tool_use_id"]
+    assert len(called["id"]) <= 64
+
+
+def test_a_call_that_was_cut_off_before_its_arguments_is_no_call_without_any() -> None:
+    start: dict[str, object] = {"type": "tool_use", "id": "c", "name": "forget_all", "input": {}}
+    for reason, invalid in (("max_tokens", ""), ("tool_use", None)):
+        decoder = MessageDecoder(REQUEST, "anthropic")
+        for body in (
+            {"type": "content_block_start", "index": 0, "content_block": start},
+            {"type": "message_delta", "delta": {"stop_reason": reason}},
+        ):
+            decoder.feed(StreamEvent(event="", data=json.dumps(body)))
+        assert decoder.reply(None).parts == (ToolCall(call_id="c", tool="forget_all", invalid=invalid),)
+
+
+def test_reasoning_that_only_the_vendor_reads_is_replayed() -> None:
+    thought = Message(role="assistant", parts=(Reasoning(text="", signature="redacted_thinking:m d"), Text(text="b")))
+    body = json.dumps(encode(ModelRequest(model="m", system=(), messages=[user("a"), thought])))
+    assert '{"type": "redacted_thinking", "data": "d"}' in body

@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pattern_core.messages import Message, Reasoning, Text, ToolCall, user
 from pattern_core.models.model import ModelRequest, ReasoningDelta, TextDelta
-from pattern_core.models.providers.draft import CALLS_MAX, REPLY_CHARS_MAX, Malformed, ReplyDraft, loads
+from pattern_core.models.providers.draft import (
+    CALLS_MAX,
+    REPLY_CHARS_MAX,
+    Joiner,
+    Malformed,
+    ReplyDraft,
+    loads,
+    tool_call,
+)
+from pattern_core.models.providers.encoding import as_count, as_dict, as_str, json_object, mended
 
 REQUEST = ModelRequest(model="m", system=(), messages=[user("hi")])
 
@@ -32,19 +44,19 @@ def test_parts_keep_the_order_in_which_they_began() -> None:
 
 def test_reasoning_is_signed_and_kept_apart() -> None:
     draft = ReplyDraft(REQUEST)
-    draft.sign("nothing to sign")
+    draft.sign("x:", "nothing to sign")
     for number in ("1", "2"):
         draft.begin_words(is_reasoning=True)
         draft.words(f"thought {number}", is_reasoning=True)
-        draft.sign("sig")
-        draft.sign(number)
+        draft.sign("x:", "sig")
+        draft.sign("x:", number)
     draft.begin_words(is_reasoning=True)
-    draft.sign("only")
+    draft.sign("x:", "only")
     draft.begin_words(is_reasoning=False)
     assert draft.parts() == (
-        Reasoning(text="thought 1", signature="sig1"),
-        Reasoning(text="thought 2", signature="sig2"),
-        Reasoning(text="", signature="only"),
+        Reasoning(text="thought 1", signature="x:sig1"),
+        Reasoning(text="thought 2", signature="x:sig2"),
+        Reasoning(text="", signature="x:only"),
     )
 
 
@@ -122,3 +134,89 @@ def test_what_is_no_object_is_malformed(text: str) -> None:
     with pytest.raises(Malformed) as caught:
         loads(text)
     str(caught.value).encode()
+
+
+ANY_TEXT = st.text(alphabet=st.characters(codec=None))
+
+
+def test_halves_are_joined_or_replaced() -> None:
+    assert mended("plain") == "plain"
+    assert mended("zażółć 😀") == "zażółć 😀"
+    assert mended("\ud83d\ude00!") == "😀!"
+    assert mended("a\ud83db\ude00") == "a\ufffdb\ufffd"
+
+
+def test_a_character_in_two_pieces_comes_out_whole() -> None:
+    joiner = Joiner()
+    assert [joiner.feed("a\ud83d"), joiner.feed("\ude00b"), joiner.feed("\ud83d"), joiner.end(), joiner.end()] == [
+        "a",
+        "😀b",
+        "",
+        "\ufffd",
+        "",
+    ]
+
+
+@given(ANY_TEXT, st.integers(min_value=0))
+def test_any_cut_gives_the_same_storable_text(text: str, cut: int) -> None:
+    at = cut % (len(text) + 1)
+    joiner = Joiner()
+    joined = joiner.feed(text[:at]) + joiner.feed(text[at:]) + joiner.end()
+    assert joined == mended(text)
+    assert joined.encode().decode() == joined
+
+
+@pytest.mark.parametrize(
+    ("raw", "arguments"),
+    [
+        ("", {}),
+        ("  ", {}),
+        ("{}", {}),
+        ('{"a": [1, null, "ż"]}', {"a": [1, None, "ż"]}),
+        ('{"a": "\\ud83d\\ude00"}', {"a": "😀"}),
+        ('{"a": "\\uD83D"}', {"a": "\ufffd"}),
+    ],
+)
+def test_arguments_are_parsed(raw: str, arguments: dict[str, object]) -> None:
+    call = tool_call("c1", "search", raw)
+    assert (call.arguments, call.invalid, call.call_id, call.tool) == (arguments, None, "c1", "search")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(
+            '{"a":',
+            "[1]",
+            "null",
+            '"text"',
+            '{"a": NaN}',
+            '{"a": -Infinity}',
+            '{"a": 1e999}',
+            "[" * 100_000,
+            "1" * 5_000,
+        ),
+        '{"a": ' + "[" * 64 + "]" * 64 + "}",  # stored, it could not be served
+    ],
+)
+def test_what_is_no_json_object_is_kept_as_it_came(raw: str) -> None:
+    call = tool_call("c1", "search", raw)
+    assert (call.arguments, call.invalid) == ({}, raw)
+
+
+@given(st.text(alphabet=st.characters(codec=None)) | st.text(alphabet='{}[]":,0123456789eE\\udDcC'))
+def test_any_text_gives_a_call_that_can_be_stored(raw: str) -> None:
+    call = tool_call("c1", "search", raw)
+    json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False).encode()
+    (call.invalid or "").encode()
+
+
+def test_what_is_no_json_object_counts_as_an_empty_one() -> None:
+    assert json_object('{"id": "x"}') == {"id": "x"}
+    assert [json_object(text) for text in (None, "", "[1]", "{", "[" * 100_000)] == [{}] * 5
+
+
+def test_optional_values() -> None:
+    assert (as_dict({"a": 1}), as_dict(None), as_dict([])) == ({"a": 1}, {}, {})
+    assert (as_str("a"), as_str(None), as_str(3)) == ("a", "", "")
+    assert [as_count(value) for value in (3, 0, -1, True, 1.5, "3", None, 1 << 60)] == [3, 0, *[None] * 6]

@@ -1,198 +1,181 @@
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+import itertools
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
+import httpx2
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pattern_core.messages import user
-from pattern_core.models.errors import ModelError, ModelGarbage, ModelOverloaded, ModelTimeout, ModelUnreachable
+from pattern_core.models.errors import ModelGarbage, ModelOverloaded, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta
-from pattern_core.models.providers.exchange import HttpResponse, OpenClient, VendorConnection
-from pattern_core.models.providers.openai_chat import ChatDecoder
+from pattern_core.models.providers.draft import Malformed, StreamEvent
+from pattern_core.models.providers.exchange import EVENT_BYTES_MAX, EventDecoder
+from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing import StoppedClock, says
-from pattern_core.testing.wire import Play
-from pattern_core.testing.wire_openai import replies
+from pattern_core.testing.wire import Play, WireServer, document
+from pattern_core.testing.wire_openai import refuses, replies, serve_openai
 
 REQUEST = ModelRequest(model="m", system=(), messages=[user("hello")])
 HELLO = replies(says("hello"), slice_chars=2)
 
 
-class Broken(Exception):
-    """An error of the client's own."""
-
-
-class Slow(Broken):
-    """A timeout of the client's own."""
-
-
-class Refused(Broken):
-    """A status of the client's own."""
-
-    def __init__(self, response: Answer, body: object) -> None:
-        super().__init__("refused")
-        self.response = response
-        self.body = body
-
-
-@dataclass
-class Answer:
-    """A response of a client without a network."""
-
-    play: Play
-    headers: Mapping[str, str] = field(default_factory=dict)
-    status_code: int = 200
-    breaks: Exception | None = None
-    unwound: bool = False
-
-    async def aiter_raw(self) -> AsyncGenerator[bytes, None]:
+@asynccontextmanager
+async def connected(*plays: Play | ModelReply) -> AsyncIterator[tuple[WireServer, OpenAIProvider]]:
+    """A provider and the server that answers it by the plays."""
+    async with serve_openai(plays) as server:
+        provider = OpenAIProvider("vendor", Secret("sk-1"), f"{server.url}/v1", clock=StoppedClock())
         try:
-            for chunk in self.play.chunks:
-                await trio.lowlevel.checkpoint()
-                yield chunk
-            if self.play.never_ends:
-                await trio.sleep_forever()
-            if self.breaks is not None:
-                raise self.breaks
+            yield server, provider
         finally:
-            self.unwound = True
-
-    aiter_bytes = aiter_raw
+            await provider.aclose()
 
 
-@dataclass
-class Client:
-    """A vendor's client that answers with `answer`, or fails with it."""
-
-    answer: Answer | Exception
-    loaded: int = 0
-    closed: int = 0
-
-    def connection(self) -> VendorConnection:
-        return VendorConnection("vendor", "http://me:pw@host:1/v1", Secret("sk-1"), StoppedClock(), self.load)
-
-    def load(self) -> OpenClient:
-        self.loaded += 1
-        return OpenClient(
-            post=self.post,
-            errors=(Broken, ValueError),
-            timeouts=(Slow,),
-            undecodable=(ValueError,),
-            statuses=(Refused,),
-            close=self.close,
-        )
-
-    @asynccontextmanager
-    async def post(self, body: dict[str, object]) -> AsyncIterator[HttpResponse]:
-        await trio.lowlevel.checkpoint()
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        yield self.answer
-
-    async def close(self) -> None:
-        self.closed += 1
-
-
-async def converse(client: Client, seen: list[Delta] | None = None) -> ModelReply:
+async def ask(provider: OpenAIProvider, seen: list[Delta] | None = None, request: ModelRequest = REQUEST) -> ModelReply:
     async def on_delta(delta: Delta) -> None:
         if seen is not None:
             seen.append(delta)
 
-    return await client.connection().converse({}, ChatDecoder(REQUEST, "vendor"), on_delta)
+    return await provider.ask(request, on_delta)
 
 
-async def test_loads_once_and_again_after_closing() -> None:
-    client = Client(Answer(HELLO))
-    connection = client.connection()
-
-    async def on_delta(delta: Delta) -> None:
-        pass
-
-    async def ask() -> None:
-        await connection.converse({}, ChatDecoder(REQUEST, "vendor"), on_delta)
-
-    await connection.aclose()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask)
-        nursery.start_soon(ask)
-    assert (client.loaded, client.closed) == (1, 0)
-    await connection.aclose()
-    await connection.aclose()
-    await ask()
-    assert (client.loaded, client.closed) == (2, 1)
+async def test_it_opens_once_and_again_after_closing() -> None:
+    async with connected(*[HELLO] * 4) as (server, provider):
+        await provider.aclose()
+        await ask(provider)
+        await ask(provider)
+        assert server.connections == 1
+        await provider.aclose()
+        await provider.aclose()
+        await ask(provider)
+        assert server.connections == 2
 
 
 async def test_chunks_without_words_are_signs_of_life() -> None:
     chunks = (b": keep-alive\n\n", *HELLO.chunks)
     seen: list[Delta] = []
-    reply = await converse(Client(Answer(Play(chunks=chunks), {"x-request-id": "r-1"})), seen)
+    async with connected(Play(chunks=chunks, headers={"x-request-id": "r-1"})) as (_, provider):
+        reply = await ask(provider, seen)
     assert reply.request_id == "r-1"
     assert seen[0] == TextDelta(text="")
-    assert [delta.text for delta in seen if delta.text] == ["he", "ll", "o"]
+    assert "".join(delta.text for delta in seen) == "hello"
 
 
 async def test_a_body_that_does_not_end_after_the_reply_is_not_waited_for() -> None:
-    answer = Answer(Play(chunks=HELLO.chunks, never_ends=True))
-    with trio.fail_after(60):
-        assert (await converse(Client(answer))).parts == says("hello").parts
-    assert answer.unwound
-
-
-async def test_giving_up_unwinds_the_clients_generators() -> None:
-    for bad in (b"data: {\n\n", b"data: " + b"x" * 9_000_000):
-        answer = Answer(Play(chunks=(bad, *HELLO.chunks), never_ends=True))
-        with pytest.raises(ModelGarbage):
-            await converse(Client(answer))
-        assert answer.unwound
-
-
-async def test_a_document_without_an_end_is_refused() -> None:
-    answer = Answer(Play(chunks=(b" " * 5_000_000, b" " * 5_000_000)), {"content-type": "application/json"})
-    with pytest.raises(ModelGarbage, match="more than"):
-        await converse(Client(answer))
-    assert answer.unwound
+    async with connected(Play(chunks=HELLO.chunks, never_ends=True)) as (server, provider):
+        with trio.fail_after(60):
+            assert (await ask(provider)).parts == says("hello").parts
+            await server.exchanges[0].client_gone.wait()
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    "bad", [(b"data: {\n\n",), (b"data: ", *[b"x" * 1_000_000] * 9), (b" " * 5_000_000, b" " * 5_000_000)]
+)
+async def test_what_breaks_the_format_is_given_up_at_once(bad: tuple[bytes, ...]) -> None:
+    headers = {"content-type": "application/json"} if bad[0].startswith(b" ") else {}
+    async with connected(Play(chunks=bad, headers=headers, never_ends=True)) as (server, provider):
+        with trio.fail_after(60):
+            with pytest.raises(ModelGarbage):
+                await ask(provider)
+            await server.exchanges[0].client_gone.wait()
+
+
+async def test_no_words_of_an_error_show_a_secret() -> None:
+    refused = refuses(429, "key sk-1 is slow", headers={"Retry-After": "9"})
+    async with connected(refused, Play(chunks=(b"data: x",), stops_after=3)) as (server, provider):
+        with pytest.raises(ModelOverloaded, match=r"key \*\*\* is slow") as caught:
+            await ask(provider)
+        assert caught.value.retry_after_s == 9
+        with pytest.raises(ModelUnreachable, match=rf"vendor \(127.0.0.1:{server.port}\) failed"):
+            await ask(provider)
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with connected(document({}, status=308, headers={"location": "/v2"}), HELLO) as (server, provider):
+        with pytest.raises(ModelGarbage, match="base_url"):
+            await ask(provider)
+        assert len(server.requests) == 1
+
+
+class Slow(OpenAIProvider):
+    """A provider whose vendor does not take the connection."""
+
+    def _load(self) -> httpx2.AsyncClient:
+        def connect(request: httpx2.Request) -> httpx2.Response:
+            raise httpx2.ConnectTimeout("too slow")
+
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(connect))
+
+
+async def test_the_time_to_connect_is_bounded() -> None:
+    provider = Slow("vendor", None, "http://me:pw@host:1/v1")
+    with pytest.raises(ModelTimeout, match=r"No connection to vendor \(host:1\) within 10 s"):
+        await ask(provider)
+    await provider.aclose()
+
+
+async def test_words_that_are_no_unicode_are_no_fault_of_the_network() -> None:
+    broken = ModelRequest(model="m", system=("\ud800",), messages=[user("hello")])
+    async with connected(HELLO) as (_, provider):
+        with pytest.raises(ModelGarbage, match="surrogates"):
+            await ask(provider, request=broken)
+
+
+def decoded(*chunks: bytes) -> list[tuple[str, str]]:
+    decoder = EventDecoder()
+    events: list[StreamEvent] = []
+    for chunk in chunks:
+        events += decoder.feed(chunk)
+    return [(event.event, event.data) for event in events + decoder.end()]
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
     [
-        (Slow(), ModelTimeout, r"No connection to vendor \(host:1\) within 10 s"),
-        (Broken("no route for sk-1"), ModelUnreachable, r"vendor \(host:1\) failed: no route for \*\*\*"),
-        (Broken(), ModelUnreachable, "Broken"),
-        (ValueError("bad bytes"), ModelGarbage, "bad bytes"),
-        (Refused(Answer(HELLO, {"Retry-After": "9"}, 429), {"message": "key sk-1"}), ModelOverloaded, r"key \*\*\*"),
+        (b"data: a\n\n", [("", "a")]),
+        (b"data:a\r\n\r\ndata: b\r\rdata:  c\n\n", [("", "a"), ("", "b"), ("", " c")]),
+        (b"event: ping\ndata: {}\n\n", [("ping", "{}")]),
+        (b"data: a\ndata: b\n\n", [("", "a\nb")]),
+        (b": keep-alive\n\nid: 7\nretry: 3\n\n", []),
+        (b"\xef\xbb\xbfdata: bom\n\n", [("", "bom")]),
+        (b"data: no empty line", [("", "no empty line")]),
+        (b"data: \xe2\x80\xa8 is no line end, nor is \xc2\x85\n\n", [("", "\u2028 is no line end, nor is \x85")]),
+        (b"data: \xff\n\n", [("", "\ufffd")]),
+        (b"data\n\n", [("", "")]),
+        (b"", []),
     ],
 )
-async def test_the_clients_errors_are_translated(error: Exception, kind: type[ModelError], words: str) -> None:
-    for client in (Client(error), Client(Answer(Play(), breaks=error))):
-        with pytest.raises(kind, match=words) as caught:
-            await converse(client)
-        for secret in ("sk-1", "me:pw"):
-            assert secret not in str(caught.value)
-        if kind is ModelOverloaded:
-            assert caught.value.retry_after_s == 9
+def test_events_of_known_streams(stream: bytes, events: list[tuple[str, str]]) -> None:
+    assert decoded(stream) == events
+    assert decoded(*(stream[at : at + 1] for at in range(len(stream)))) == events
 
 
-async def test_bugs_come_out_as_they_are() -> None:
-    def fails() -> OpenClient:
-        raise KeyError("a bug")
-
-    connection = VendorConnection("vendor", "http://host", None, StoppedClock(), fails)
-    with pytest.raises(KeyError):
-        await connection.converse({}, ChatDecoder(REQUEST, "vendor"), _ignore)
-    with pytest.raises(TypeError, match="ours"):
-        await Client(Answer(HELLO)).connection().converse({}, ChatDecoder(REQUEST, "vendor"), _raise(TypeError("ours")))
+lines = st.sampled_from(["data: a", "data: żółw", "event: x", ": comment", "", "junk", "data", "data:😀"])
 
 
-async def _ignore(delta: Delta) -> None:
-    """Show nothing."""
+@given(st.lists(st.tuples(lines, st.sampled_from(["\n", "\r", "\r\n"]))), st.lists(st.integers(0, 200), max_size=5))
+def test_any_slicing_gives_the_same_events(parts: list[tuple[str, str]], cuts: list[int]) -> None:
+    stream = "".join(line + end for line, end in parts).encode()
+    edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    assert decoded(*(stream[a:b] for a, b in itertools.pairwise(edges))) == decoded(stream)
 
 
-def _raise(error: Exception) -> Callable[[Delta], Awaitable[None]]:
-    async def on_delta(delta: Delta) -> None:
-        raise error
+def test_an_endless_event_is_refused() -> None:
+    half = b"x" * (EVENT_BYTES_MAX // 2 + 1)
+    for chunks in ([half, half], [b"data: " + half + b"\n", b"data: " + half + b"\n"]):
+        decoder = EventDecoder()
+        decoder.feed(chunks[0])
+        with pytest.raises(Malformed):
+            decoder.feed(chunks[1])
 
-    return on_delta
+
+def test_long_events_take_linear_time() -> None:
+    decoder = EventDecoder()
+    for _ in range(20_000):
+        assert decoder.feed(b"y" * 100) == []
+    assert len(decoder.feed(b"\ndata: end\n\n")) == 1

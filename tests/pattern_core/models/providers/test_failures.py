@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+import trio
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pattern_core.ids import Clock, seeded_randomness
+from pattern_core.limits import TurnLimits
+from pattern_core.messages import user
+from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
@@ -14,7 +21,27 @@ from pattern_core.models.errors import (
     ModelTimeout,
     WindowExceeded,
 )
-from pattern_core.models.providers.failures import WORDS_MAX, failure, vendor_words
+from pattern_core.models.model import Delta, ModelRequest, Provider, RateStatus
+from pattern_core.models.providers.anthropic import AnthropicProvider
+from pattern_core.models.providers.failures import (
+    RETRY_AFTER_MAX_S,
+    WORDS_MAX,
+    failure,
+    parse_wait_s,
+    rate_status,
+    retry_after_s,
+    vendor_now_ms,
+    vendor_words,
+)
+from pattern_core.models.providers.openai import OpenAIProvider
+from pattern_core.models.providers.settings import Secret
+from pattern_core.models.throttle import RetryPolicy
+from pattern_core.testing import StoppedClock, says
+from pattern_core.testing.wire import Play, document
+from pattern_core.testing.wire_anthropic import replies as anthropic_replies
+from pattern_core.testing.wire_anthropic import serve_anthropic
+from pattern_core.testing.wire_openai import replies as openai_replies
+from pattern_core.testing.wire_openai import serve_openai
 
 
 @pytest.mark.parametrize(
@@ -111,3 +138,207 @@ any_text = st.text(alphabet=st.characters(codec=None), max_size=2_000)
 @given(any_text, any_text)
 def test_any_words_make_an_error_that_can_be_stored(words: str, code: str) -> None:
     assert len(str(failure("x", None, words, code=code[:50])).encode()) < 4 * (WORDS_MAX + 300)
+
+
+NOW_MS = StoppedClock().now_ms()
+NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+ANY_TEXT = st.text(alphabet=st.characters(codec=None), max_size=2_000)
+OPENAI = {
+    "x-ratelimit-limit-requests": "5000",
+    "x-ratelimit-limit-tokens": "160000",
+    "x-ratelimit-remaining-requests": "4999",
+    "x-ratelimit-remaining-tokens": "159976",
+    "x-ratelimit-reset-requests": "12ms",
+    "x-ratelimit-reset-tokens": "6m0s",
+}
+
+
+def anthropic(clock: Clock) -> dict[str, str]:
+    """The vendor's headers with resets in ten seconds."""
+    reset = clock.now_ms() // 1_000 + 10
+    return {
+        "anthropic-ratelimit-requests-limit": "1000",
+        "anthropic-ratelimit-requests-remaining": "999",
+        "anthropic-ratelimit-requests-reset": str(reset),
+        "anthropic-ratelimit-tokens-limit": "96000",
+        "anthropic-ratelimit-tokens-remaining": "90000",
+        "anthropic-ratelimit-tokens-reset": str(reset),
+        "anthropic-ratelimit-input-tokens-limit": "80000",
+        "anthropic-ratelimit-input-tokens-remaining": "80000",
+    }
+
+
+def test_openais_headers() -> None:
+    assert rate_status(OPENAI, NOW_MS) == RateStatus(
+        requests_limit=5_000,
+        requests_remaining=4_999,
+        requests_reset_s=0.012,
+        tokens_limit=160_000,
+        tokens_remaining=159_976,
+        tokens_reset_s=360.0,
+    )
+
+
+def test_anthropics_headers_with_dates() -> None:
+    headers = {
+        **anthropic(StoppedClock()),
+        "anthropic-ratelimit-tokens-reset": "2026-01-01T00:00:12Z",
+        "anthropic-ratelimit-requests-reset": "2026-01-01T00:01:00+00:00",
+    }
+    status = rate_status(headers, NEW_YEAR_MS)
+    assert status is not None
+    assert (status.requests_limit, status.requests_remaining, status.requests_reset_s) == (1_000, 999, 60.0)
+    assert (status.tokens_limit, status.tokens_remaining, status.tokens_reset_s) == (96_000, 90_000, 12.0)
+
+
+def test_older_gateways_tell_input_tokens_alone() -> None:
+    headers = {name: value for name, value in anthropic(StoppedClock()).items() if "input-tokens" in name}
+    assert rate_status(headers, NOW_MS) == RateStatus(tokens_limit=80_000, tokens_remaining=80_000)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-ratelimit-limit-requests": "5"},
+        {"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "many"},
+        {"x-ratelimit-limit-requests": "-5", "x-ratelimit-remaining-requests": "4"},
+        {"x-ratelimit-limit-requests": "9" * 40, "x-ratelimit-remaining-requests": "4"},
+        {"x-ratelimit-limit-requests": "²", "x-ratelimit-remaining-requests": "4"},
+    ],
+)
+def test_what_makes_no_sense_tells_nothing(headers: dict[str, str]) -> None:
+    assert rate_status(headers, NOW_MS) is None
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(st.sampled_from(sorted(OPENAI)), st.text(max_size=12)))
+def test_any_header_is_survived(headers: dict[str, str]) -> None:
+    status = rate_status(headers, NOW_MS)
+    assert status is None or status.requests_limit is not None or status.tokens_limit is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("30", 30),
+        ("0.5", 0.5),
+        (" 7 ", 7),
+        ("-3", 0),
+        ("600", 600),
+        ("1500ms", 1.5),
+        ("2s", 2),
+        ("3m", 180),
+        ("1h", 3_600),
+        ("6m0s", 360),
+        ("1m30.5s", 90.5),
+        ("45 seconds", 45),
+        ("Thu, 01 Jan 2026 00:00:20 GMT", 20),
+        ("Wed, 31 Dec 2025 23:59:00 GMT", 0),
+        ("2026-01-01T00:00:40Z", 40),
+        ("2026-01-01T01:00:40+01:00", 40),
+        ("2026-01-01T00:00:40", 40),
+        ("1767225650", 50),
+        ("1767225650500", 50.5),
+        ("inf", RETRY_AFTER_MAX_S),
+        ("nan", None),
+        ("soon", None),
+        ("", None),
+        ("9" * 50, RETRY_AFTER_MAX_S),
+    ],
+)
+def test_waits_in_every_form(value: str, seconds: float | None) -> None:
+    assert parse_wait_s(value, NEW_YEAR_MS) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("headers", "words", "seconds"),
+    [
+        ({"retry-after": "30"}, "", 30),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, "", 1.5),
+        ({"retry-after-ms": "x", "retry-after": "2"}, "", 2),
+        ({"retry-after": "?"}, "please wait 120 seconds", 120),
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, "", 300),
+        ({"x-ratelimit-reset-tokens": "20ms"}, "", 0.02),
+        ({"anthropic-ratelimit-unified-reset": "1767225612"}, "", 12),
+        ({}, "retry after 45 seconds", 45),
+        ({}, "retry-after: 30", 30),
+        ({}, "please wait 120 seconds", 120),
+        ({}, "reset in 15s", 15),
+        ({}, "retry-after: 600", 600),
+        ({}, "wait 1000 seconds", 1_000),
+        ({}, "Rate limit reached for gpt-x: Limit 3, Used 3. Please try again in 20s. Visit a page.", 20),
+        ({}, "Please try again in 1m2.5s.", 62.5),
+        ({}, "Please try again in 842ms.", 0.842),
+        ({}, "retry in 2 minutes", 120),
+        ({}, "too many requests", None),
+        ({"x-ratelimit-reset": "1767225605000"}, "", 5),  # OpenRouter
+    ],
+)
+def test_when_to_come_back(headers: dict[str, str], words: str, seconds: float | None) -> None:
+    assert retry_after_s(headers, words, NEW_YEAR_MS) == pytest.approx(seconds)
+
+
+def test_dates_are_read_by_the_clock_that_wrote_them() -> None:
+    assert vendor_now_ms({"date": "Thu, 01 Jan 2026 00:10:00 GMT"}, NEW_YEAR_MS) == NEW_YEAR_MS + 600_000
+    assert vendor_now_ms({"date": "yesterday"}, NEW_YEAR_MS) == vendor_now_ms({}, NEW_YEAR_MS) == NEW_YEAR_MS
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_any_header_and_any_words_give_a_wait_that_is_sane(header: str, words: str) -> None:
+    wait_s = retry_after_s({"retry-after": header}, words, NEW_YEAR_MS)
+    assert wait_s is None or 0 <= wait_s <= RETRY_AFTER_MAX_S
+
+
+async def ignore(delta: Delta) -> None:
+    """Nobody listens."""
+
+
+async def ask(provider: Provider) -> ModelClient:
+    client = ModelClient({"vendor": provider}, RetryPolicy(attempts_max=1), TurnLimits(), seeded_randomness(1))
+    request = ModelRequest(model="m", system=("s",), messages=[user("hello")])
+    try:
+        await client.ask(request, "vendor", ignore)
+    finally:
+        with trio.CancelScope(shield=True):
+            await provider.aclose()
+    return client
+
+
+def with_headers(play: Play, headers: dict[str, str]) -> Play:
+    return replace(play, headers={**play.headers, **headers})
+
+
+async def test_openais_headers_reach_the_gate() -> None:
+    async with serve_openai([with_headers(openai_replies(says("hi")), OPENAI)]) as server:
+        client = await ask(OpenAIProvider("openai", Secret("k"), f"{server.url}/v1", clock=StoppedClock()))
+    (gate,) = client.gates()
+    assert (gate.requests_limit, gate.tokens_limit) == (5_000, 160_000)
+    assert gate.requests_level in (4_999, 5_000)  # it is whole again after 12 ms
+    assert gate.tokens_level is not None and 159_976 <= gate.tokens_level <= 160_000
+
+
+async def test_anthropics_headers_reach_the_gate() -> None:
+    clock = StoppedClock()
+    async with serve_anthropic([with_headers(anthropic_replies(says("hi")), anthropic(clock))]) as server:
+        client = await ask(AnthropicProvider("anthropic", Secret("k"), server.url, clock=clock))
+    (gate,) = client.gates()
+    assert (gate.requests_limit, gate.tokens_limit) == (1_000, 96_000)
+    assert gate.requests_level in (999, 1_000)
+    assert gate.tokens_level is not None and 90_000 <= gate.tokens_level <= 96_000
+
+
+async def test_a_refusals_headers_reach_the_gate_too() -> None:
+    body = {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}
+    headers = {**OPENAI, "x-ratelimit-remaining-tokens": "0", "retry-after": "200"}
+    async with serve_openai([document(body, status=429, headers=headers)]) as server:
+        provider = OpenAIProvider("openai", Secret("k"), f"{server.url}/v1", clock=StoppedClock())
+        client = ModelClient({"v": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
+        request = ModelRequest(model="m", system=(), messages=[user("hello")])
+        with pytest.raises(ModelOverloaded, match="in 200 s, and the time of the turn"):
+            await client.ask(request, "v", ignore, trio.current_time() + 100)
+        await provider.aclose()
+    (gate,) = client.gates()
+    assert (gate.tokens_limit, gate.concurrency, gate.overloads_total) == (160_000, 8, 1)
+    assert gate.tokens_level is not None and gate.tokens_level < 10_000
+    assert 100 < gate.closed_for_s <= 250

@@ -1,214 +1,283 @@
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+import json
 
 import pytest
-import trio
-import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.errors import (
-    ModelError,
-    ModelGarbage,
-    ModelNotConfigured,
-    ModelOverloaded,
-    ModelRefused,
-    ModelRejected,
-    ModelServerError,
-    ModelUnreachable,
-    WindowExceeded,
-)
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, Usage
-from pattern_core.models.providers import make_provider
-from pattern_core.models.providers.google import GoogleProvider
-from pattern_core.models.providers.settings import ProviderSettings, Secret
-from pattern_core.testing import StoppedClock, says
-from pattern_core.testing.wire import Entry, Play, WireServer, document, events
-from pattern_core.testing.wire_google import chunk, refuses, replies, serve_google
+from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models.model import ModelReply, ModelRequest, ToolSpec, Usage
+from pattern_core.models.providers.draft import StreamEvent, Unfinished
+from pattern_core.models.providers.exchange import EventDecoder
+from pattern_core.models.providers.google import GeminiDecoder, encode
+from pattern_core.testing import says
+from pattern_core.testing.wire_google import chunk, replies
+from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
 
-REQUEST = ModelRequest(model="gemini-3-pro", system=("Be kind.",), messages=[user("hello")])
-RICH = ModelReply(
+REQUEST = ModelRequest(model="gemini-2.0-flash", system=(), messages=[user("hello")])
+SIGNED = ModelReply(
     parts=(
-        Reasoning(text="Let me think."),
-        Text(text="Zażółć 😀 gęślą."),
-        ToolCall(call_id="c1", tool="search", arguments={"query": 'tea "with" żółw'}, signature="google:sig+/="),
-        ToolCall(call_id="c2", tool="recall", arguments={"op": "insert"}),
+        Reasoning(text="hm"),
+        Text(text="One", signature="google:a"),
+        ToolCall(call_id="c", tool="t", arguments={"x": [1, "ż"]}, signature="google:b"),
+        Text(text="", signature="google:c"),
     ),
     finish_reason="tool_calls",
     usage=Usage(input_tokens=7, output_tokens=5, cached_tokens=2, reasoning_tokens=2),
     request_id="resp-scripted",
 )
-SSE = {"content-type": "text/event-stream"}
 
 
-@dataclass
-class Listener:
-    """A provider that talks to a wire server, and the deltas that it gave."""
-
-    server: WireServer
-    seen: list[Delta] = field(default_factory=list)
-    heard: trio.Event = field(default_factory=trio.Event)
-
-    def __post_init__(self) -> None:
-        self.provider = GoogleProvider("google", Secret("AI-secret"), self.server.url, clock=StoppedClock())
-
-    async def on_delta(self, delta: Delta) -> None:
-        self.seen.append(delta)
-        self.heard.set()
-
-    async def ask(self, request: ModelRequest = REQUEST) -> ModelReply:
-        return await self.provider.ask(request, self.on_delta)
-
-    def text(self, kind: type[Delta] = TextDelta) -> str:
-        return "".join(delta.text for delta in self.seen if isinstance(delta, kind))
+def decoded(*chunks: dict[str, object]) -> ModelReply:
+    decoder = GeminiDecoder(REQUEST, "google")
+    for data in chunks:
+        decoder.feed(StreamEvent(event="", data=json.dumps(data)))
+    return decoder.reply(None)
 
 
-async def answer(play: Play | ModelReply, request: ModelRequest = REQUEST) -> ModelReply:
-    async with serve_google([play]) as server:
-        listener = Listener(server)
-        try:
-            return await listener.ask(request)
-        finally:
-            await listener.provider.aclose()
+def test_any_cut_of_the_bytes_decodes_alike() -> None:
+    body = replies(SIGNED).body
+    for at in range(0, len(body) + 1, 3):
+        stream, decoder = EventDecoder(), GeminiDecoder(REQUEST, "google")
+        for event in (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end()):
+            decoder.feed(event)
+        assert decoder.reply(None) == SIGNED
 
 
-async def test_thoughts_text_calls_and_usage_arrive() -> None:
-    async with serve_google([RICH]) as server:
-        listener = Listener(server)
-        assert await listener.ask() == RICH
-        assert listener.text() == "Zażółć 😀 gęślą."
-        assert listener.text(ReasoningDelta) == "Let me think."
-        assert server.requests[0].headers["x-goog-api-key"] == "AI-secret"
-        assert server.requests[0].path == "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"
-        await listener.provider.aclose()
+def test_words_before_a_signed_part_stay_apart_from_it() -> None:
+    reply = decoded(
+        chunk({"text": "Hel"}),
+        chunk({"text": "lo"}, {"text": "!", "thoughtSignature": "s"}),
+        chunk({"text": " Bye"}, finish="STOP"),
+    )
+    assert reply.parts == (Text(text="Hello"), Text(text="!", signature="google:s"), Text(text=" Bye"))
+    thought = decoded(chunk({"text": "hm", "thought": True, "thoughtSignature": "s"}, finish="STOP"))
+    assert thought.parts == (Reasoning(text="hm", signature="google:s"),)
 
 
-async def test_what_was_signed_goes_back_as_it_came() -> None:
-    results = [
-        Message(role="tool", parts=(ToolResult(call_id=call.call_id, tool=call.tool, content="ok"),))
-        for call in RICH.parts
-        if isinstance(call, ToolCall)
-    ]
-    async with serve_google([RICH, says("done")]) as server:
-        listener = Listener(server)
-        first = await listener.ask()
-        conversation = [user("hello"), Message(role="assistant", parts=first.parts), *results]
-        await listener.ask(ModelRequest(model="gemini-3-pro", system=(), messages=conversation))
-        contents = server.requests[1].json()["contents"]
-        assert isinstance(contents, list)
-        assert contents[1]["parts"][1]["thoughtSignature"] == "sig+/="
-        assert "thoughtSignature" not in contents[1]["parts"][2]
-        await listener.provider.aclose()
-
-
-async def test_streams_cut_anywhere_give_the_same_reply_over_one_connection() -> None:
-    play = replies(RICH)
-    whole = range(len(play.body))
-    cuts = [[at] for at in whole[:: len(whole) // 12]]
-    cuts += [random.Random(seed).sample(whole, 40) for seed in range(4)]
-    script: list[Entry | ModelReply] = [*(play.cut(edges) for edges in cuts), play.cut(whole)]
-    async with serve_google(script) as server:
-        listener = Listener(server)
-        for _ in script:
-            assert await listener.ask() == RICH
-        assert server.connections == 1
-        await listener.provider.aclose()
-
-
-async def test_early_closes_are_noticed_wherever_they_come() -> None:
-    body = len(replies(RICH).body)
-    async with serve_google(
-        [Play(chunks=(replies(RICH).body,), headers=SSE, stops_after=at) for at in _places(body)]
-    ) as (server):
-        listener = Listener(server)
-        for _ in _places(body):
-            with pytest.raises(ModelUnreachable):
-                await listener.ask()
-        await listener.provider.aclose()
-
-
-def _places(size: int) -> range:
-    return range(0, size, size // 12)
-
-
-async def test_cancelling_closes_the_socket_at_once_and_leaves_the_provider_usable() -> None:
-    hanging = Play(chunks=replies(says("Hello there")).chunks[:1], headers=SSE, never_ends=True)
-    async with serve_google([says("load"), Play(never_answers=True), hanging, says("again")]) as server:
-        listener = Listener(server)
-        await trio.testing.wait_all_tasks_blocked()
-        tasks = trio.lowlevel.current_statistics().tasks_living
-        await listener.ask()
-        for number in (2, 3):
-            listener.heard = trio.Event()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(listener.ask)
-                exchange = await server.arrived(number)
-                if number == 3:
-                    await listener.heard.wait()
-                nursery.cancel_scope.cancel()
-            with trio.fail_after(60):
-                await exchange.client_gone.wait()
-            await trio.testing.wait_all_tasks_blocked()
-            assert trio.lowlevel.current_statistics().tasks_living == tasks
-        assert (await listener.ask()).parts == says("again").parts
-        await listener.provider.aclose()
+def test_calls_without_ids_are_told_apart() -> None:
+    call = {"functionCall": {"name": "t"}}
+    first, second = decoded(chunk(call, call, finish="STOP")).parts
+    assert isinstance(first, ToolCall)
+    assert isinstance(second, ToolCall)
+    assert first.call_id != second.call_id
+    assert (first.tool, first.arguments, first.invalid) == ("t", {}, None)
 
 
 @pytest.mark.parametrize(
-    ("play", "kind", "words"),
+    ("reason", "finish"),
     [
-        (refuses(400, "API key not valid. AI-secret", kind="INVALID_ARGUMENT"), ModelRefused, r"\*\*\*\. Check"),
-        (refuses(403, "no", kind="PERMISSION_DENIED"), ModelRefused, "PERMISSION_DENIED: no"),
-        (refuses(404, "no such model", kind="NOT_FOUND"), ModelRefused, "model_name"),
-        (refuses(400, "bad", kind="INVALID_ARGUMENT"), ModelRejected, "bad"),
-        (refuses(400, "The input token count (9) exceeds the maximum"), WindowExceeded, "shorter"),
-        (refuses(429, "slow", kind="RESOURCE_EXHAUSTED", details=[{"retryDelay": "7s"}]), ModelOverloaded, "Retry in"),
-        (refuses(500, "oops", kind="INTERNAL"), ModelServerError, "oops"),
-        (refuses(503, "The model is overloaded", kind="UNAVAILABLE"), ModelOverloaded, "overloaded"),
-        (Play(status=502, chunks=(b"<html>Bad gateway",)), ModelServerError, "Bad gateway"),
-        (Play(status=301, headers={"location": "http://127.0.0.1:9/"}), ModelGarbage, "base_url"),
-        (document([{"error": {"code": 429, "message": "busy"}}], status=429), ModelOverloaded, "busy"),
-        (document({"error": {"message": "x"}}), ModelServerError, "x"),
-        (document({"hello": 1}), ModelGarbage, "without candidates"),
-        (events({"promptFeedback": {"blockReason": "SAFETY"}}), ModelRejected, "blocked \\(SAFETY\\)"),
-        (events(chunk({"text": "a"}), {"error": {"code": 503, "message": "later"}}), ModelOverloaded, "later"),
-        (events(chunk({"text": "a"}, finish="MALFORMED_FUNCTION_CALL")), ModelGarbage, "called a tool"),
-        (events("{not json"), ModelGarbage, "not JSON"),
-        (events([1]), ModelGarbage, "not a JSON object"),
-        (events(chunk({"functionCall": {"args": {}}}, finish="STOP")), ModelGarbage, "without a name"),
-        (events(chunk({"text": "half"})), ModelUnreachable, "before it was complete"),
-        (Play(chunks=(b"<html>login</html>",), headers={"content-type": "text/html"}), ModelGarbage, "base_url"),
+        ("STOP", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "content_filter"),
+        ("RECITATION", "content_filter"),
+        ("NEW", "other"),
     ],
 )
-async def test_failures_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
-    with pytest.raises(kind, match=words) as caught:
-        await answer(play)
-    assert "AI-secret" not in str(caught.value)
-    assert caught.value.provider == "google"
-    if "Retry in" in words:
-        assert caught.value.retry_after_s == 7
+def test_finish_reasons(reason: str, finish: str) -> None:
+    assert decoded(chunk(finish=reason)).finish_reason == finish
 
 
-async def test_no_server() -> None:
-    for url in ("http://127.0.0.1:9", "ftp://somewhere", "nonsense"):
-        provider = GoogleProvider("gateway", Secret("k"), url)
-        with pytest.raises(ModelUnreachable, match="gateway"):
-            await provider.ask(REQUEST, Listener(WireServer((), Play())).on_delta)
-        await provider.aclose()
+def test_usage_counts_thoughts_as_output_and_tools_as_input() -> None:
+    counts = {"promptTokenCount": 10, "toolUsePromptTokenCount": 2, "thoughtsTokenCount": 5, "candidatesTokenCount": 3}
+    reply = decoded({**chunk(finish="STOP"), "usageMetadata": {**counts, "cachedContentTokenCount": 4}})
+    assert reply.usage == Usage(input_tokens=12, output_tokens=8, cached_tokens=4, reasoning_tokens=5)
+    assert decoded(chunk({"text": "hi"}, finish="STOP")).usage.is_estimate
+    assert decoded({"usageMetadata": {"promptTokenCount": 3}}, chunk(finish="STOP")).usage.input_tokens == 3
 
 
-async def test_comments_are_signs_of_life_and_a_version_in_the_address_stays() -> None:
-    async with serve_google([Play(chunks=(b": ping\n\n", *replies(says("hi")).chunks), headers=SSE)]) as server:
-        listener = Listener(server)
-        made = ProviderSettings(kind="google", base_url=f"{server.url}/v1beta/", omit=("systemInstruction",))
-        provider = GoogleProvider.from_settings("mine", made)
-        assert (await provider.ask(REQUEST, listener.on_delta)).parts == says("hi").parts
-        assert listener.seen[0] == TextDelta(text="")
-        assert "systemInstruction" not in server.requests[0].json()
-        await provider.aclose()
+def test_a_stream_without_a_finish_reason_is_unfinished() -> None:
+    with pytest.raises(Unfinished):
+        decoded(chunk({"text": "half"}))
 
 
-def test_a_key_is_needed_for_the_vendors_own_server_only() -> None:
-    with pytest.raises(ModelNotConfigured, match="GEMINI_API_KEY"):
-        make_provider("google", ProviderSettings(kind="google"))
+def test_the_fields_of_a_request() -> None:
+    request = ModelRequest(
+        model="gemini-3-flash",
+        system=["one", " ", "two"],
+        messages=[user("hi")],
+        tools=[ToolSpec(name="search", description="Find.", parameters={"type": "object"})],
+        max_output_tokens=99,
+        temperature=0.0,
+        top_p=0.5,
+        stop=list("abcdefg"),
+        seed=1 << 62 | 5,
+        response_schema={"type": "object"},
+        reasoning_effort="low",
+        force_tool="search",
+        extra={"safetySettings": []},
+    )
+    assert encode(request) == {
+        "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+        "systemInstruction": {"parts": [{"text": "one"}, {"text": "two"}]},
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {"name": "search", "description": "Find.", "parametersJsonSchema": {"type": "object"}}
+                ]
+            }
+        ],
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["search"]}},
+        "generationConfig": {
+            "maxOutputTokens": 99,
+            "temperature": 0.0,
+            "topP": 0.5,
+            "stopSequences": list("abcde"),
+            "seed": 5,
+            "responseMimeType": "application/json",
+            "responseJsonSchema": {"type": "object"},
+            "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "low"},
+        },
+        "safetySettings": [],
+    }
+    assert encode(REQUEST)["generationConfig"] == {"maxOutputTokens": 4_096}
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "config"),
+    [
+        ("gemini-2.0-flash", "high", None),
+        ("gemma-3-27b", "high", None),
+        ("gemini-2.5-pro", None, {"includeThoughts": True}),
+        ("gemini-2.5-pro", "none", {"includeThoughts": False, "thinkingBudget": 128}),
+        ("gemini-2.5-flash", "low", {"includeThoughts": True, "thinkingBudget": 1_024}),
+        ("gemini-2.5-flash", "none", {"includeThoughts": False, "thinkingBudget": 0}),
+        ("gemini-3-flash", "none", {"includeThoughts": False, "thinkingLevel": "minimal"}),
+        ("models/gemini-3.1-pro", "none", {"includeThoughts": False, "thinkingLevel": "low"}),
+        ("gemini-3-pro", "high", {"includeThoughts": True, "thinkingLevel": "high"}),
+    ],
+)
+def test_how_much_to_think(model: str, effort: str | None, config: dict[str, object] | None) -> None:
+    request = ModelRequest(model=model, system=(), messages=(), reasoning_effort=effort)  # type: ignore[arg-type]  # of the table
+    generation = encode(request)["generationConfig"]
+    assert isinstance(generation, dict)
+    assert generation.get("thinkingConfig") == config
+
+
+def test_older_models_are_told_the_schema_in_words_beside_tools() -> None:
+    tools = [ToolSpec(name="search", description="Find.", parameters={"type": "object"})]
+    schema = {"type": "object"}
+    body = encode(ModelRequest(model="gemini-2.5-pro", system=(), messages=(), tools=tools, response_schema=schema))
+    assert '{"type": "object"}' in json.dumps(body["systemInstruction"]).replace("\\", "")
+    assert "responseJsonSchema" not in json.dumps(body["generationConfig"])
+    alone = encode(ModelRequest(model="gemini-2.5-pro", system=(), messages=(), response_schema=schema))
+    assert "systemInstruction" not in alone
+    assert "responseJsonSchema" in json.dumps(alone["generationConfig"])
+
+
+CONVERSATION = [
+    Message(role="assistant", parts=(Text(text="Good morning."),)),
+    Message(role="user", parts=(Text(text="see"), Image(media_type="image/png", data=b"\x89PNG"))),
+    user("and answer"),
+    Message(
+        role="assistant",
+        parts=(
+            Reasoning(text="hm", signature="of-anthropic"),
+            ToolCall(call_id="c1", tool="a", invalid="{"),
+            ToolCall(call_id="c2", tool="b", arguments={"x": 1}),
+        ),
+    ),
+    user("hurry"),
+    Message(role="tool", parts=(ToolResult(call_id="c1", tool="a", content="bad", is_error=True),)),
+    Message(role="tool", parts=(ToolResult(call_id="c2", tool="b", content="ok"),)),
+    Message(role="system", parts=(Text(text="a notice"),)),
+]
+
+
+def test_the_messages_of_a_request() -> None:
+    request = ModelRequest(model="gemini-3-pro", system=(), messages=CONVERSATION, tail=["now is noon", " "])
+    assert encode(request)["contents"] == [
+        {"role": "user", "parts": [{"text": "(no words)"}]},
+        {"role": "model", "parts": [{"text": "Good morning."}]},
+        {
+            "role": "user",
+            "parts": [
+                {"text": "see"},
+                {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}},
+                {"text": "and answer"},
+            ],
+        },
+        {
+            "role": "model",
+            "parts": [
+                {
+                    "functionCall": {"id": "c1", "name": "a", "args": {}},
+                    "thoughtSignature": "skip_thought_signature_validator",
+                },
+                {"functionCall": {"id": "c2", "name": "b", "args": {"x": 1}}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"id": "c1", "name": "a", "response": {"error": "bad"}}},
+                {"functionResponse": {"id": "c2", "name": "b", "response": {"output": "ok"}}},
+                {"text": "hurry"},
+                {"text": "<system>\na notice\n</system>"},
+                {"text": "<system>\nnow is noon\n</system>"},
+            ],
+        },
+    ]
+
+
+def test_signatures_are_replayed_and_no_other_vendors() -> None:
+    parts = (*SIGNED.parts, Text(text="x", signature="openai:{}"), Reasoning(text="y", signature="google:z"))
+    contents = encode(
+        ModelRequest(model="gemini-3-pro", system=(), messages=[user("a"), Message(role="assistant", parts=parts)])
+    )["contents"]
+    assert isinstance(contents, list)
+    assert contents[1]["parts"] == [
+        {"text": "One", "thoughtSignature": "a"},
+        {"functionCall": {"id": "c", "name": "t", "args": {"x": [1, "ż"]}}, "thoughtSignature": "b"},
+        {"text": "", "thoughtSignature": "c"},
+        {"text": "x"},
+        {"text": "y", "thought": True, "thoughtSignature": "z"},
+    ]
+    old = encode(ModelRequest(model="gemini-2.0-flash", system=(), messages=CONVERSATION[3:]))["contents"]
+    assert "skip_thought" not in json.dumps(old)
+
+
+def test_images_by_address_and_images_that_are_gone() -> None:
+    images = (
+        Image(media_type="", url="https://x/a.webp"),
+        Image(media_type="", url="https://x/a"),
+        Image(media_type="image/png", digest="ab"),
+    )
+    contents = encode(ModelRequest(model="m", system=(), messages=[Message(role="user", parts=images)]))["contents"]
+    assert isinstance(contents, list)
+    assert contents[0]["parts"][:2] == [
+        {"fileData": {"mimeType": "image/webp", "fileUri": "https://x/a.webp"}},
+        {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://x/a"}},
+    ]
+    assert "not at hand" in contents[0]["parts"][2]["text"]
+
+
+KEYS = ["candidates", "content", "parts", "text", "thought", "thoughtSignature", "functionCall", "name", "args", "id"]
+KEYS += ["usageMetadata", "promptTokenCount", "finishReason", "promptFeedback", "blockReason", "error", "code", "x"]
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+malformed = junk.map(json.dumps) | junk.map(lambda value: json.dumps({"candidates": [value]}))
+malformed |= junk.map(
+    lambda value: json.dumps({"candidates": [{"content": {"parts": [value]}, "finishReason": "STOP"}]})
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(malformed, min_size=1, max_size=3))
+def test_broken_chunks_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
+    check_malformed(GeminiDecoder(REQUEST, "google"), datas)
+
+
+@given(ADDED)
+def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
+    assert with_news(GeminiDecoder(REQUEST, "google"), replies(SIGNED).body, added) == SIGNED
+
+
+def test_a_document_instead_of_a_stream() -> None:
+    decoder = GeminiDecoder(REQUEST, "google")
+    decoder.whole(chunk({"text": "hi"}, finish="STOP"))
+    assert decoder.reply("r").parts == says("hi").parts

@@ -1,35 +1,26 @@
 from __future__ import annotations
 
-import gzip
-import random
-from dataclasses import dataclass, field, replace
+import json
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
-import trio
-import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pattern_core.messages import Reasoning, Text, ToolCall, user
-from pattern_core.models.errors import (
-    ModelError,
-    ModelGarbage,
-    ModelNotConfigured,
-    ModelOverloaded,
-    ModelRefused,
-    ModelRejected,
-    ModelServerError,
-    ModelUnreachable,
-    WindowExceeded,
-)
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, Usage
-from pattern_core.models.providers import make_provider
-from pattern_core.models.providers.openai import OpenAIProvider, worded
-from pattern_core.models.providers.openai_chat import ChatDecoder, Server
+from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models.errors import ModelError, ModelOverloaded, ModelServerError, WindowExceeded
+from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec, Usage
+from pattern_core.models.providers.draft import Malformed, StreamEvent, Unfinished
+from pattern_core.models.providers.exchange import EventDecoder
+from pattern_core.models.providers.openai import ChatDecoder, OpenAIProvider, Server, encode
 from pattern_core.models.providers.openai_responses import ResponseDecoder
-from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
-from pattern_core.testing import StoppedClock, calls, says, together
-from pattern_core.testing.wire import Entry, Play, WireServer, document, events
-from pattern_core.testing.wire_openai import chunk, refuses, replies, serve_openai
+from pattern_core.models.providers.settings import OpenAIFormat, Secret
+from pattern_core.testing import calls, says, together
+from pattern_core.testing.wire_openai import chunk, replies
+from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
 
+OWN, OTHER = Server(name="openai", is_own=True), Server(name="local")
 REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
 USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=4, reasoning_tokens=1)
 RICH = together(
@@ -37,197 +28,474 @@ RICH = together(
     calls("search", {"query": 'tea "with" żółw'}, call_id="c1"),
     calls("recall", {"op": "insert"}, call_id="c2"),
 )
-# What is sent back with the calls: the thoughts, in the field in which they came.
 SIGNED = Reasoning(text="Let me think.", signature='chat:{"server": "openai", "field": "reasoning_content"}')
-HEARD = (SIGNED, *RICH.parts[1:])
 
 
-@dataclass
-class Listener:
-    """A provider that talks to a wire server, and the deltas that it gave."""
-
-    server: WireServer
-    key: str = "sk-secret"
-    seen: list[Delta] = field(default_factory=list)
-    heard: trio.Event = field(default_factory=trio.Event)
-
-    def __post_init__(self) -> None:
-        self.provider = OpenAIProvider("openai", Secret(self.key), f"{self.server.url}/v1", clock=StoppedClock())
-
-    async def on_delta(self, delta: Delta) -> None:
-        self.seen.append(delta)
-        self.heard.set()
-
-    async def ask(self, request: ModelRequest = REQUEST) -> ModelReply:
-        return await self.provider.ask(request, self.on_delta)
-
-    def text(self, kind: type[Delta] = TextDelta) -> str:
-        return "".join(delta.text for delta in self.seen if isinstance(delta, kind))
+def test_any_cut_of_the_bytes_decodes_alike() -> None:
+    body = replies(RICH).body
+    for at in range(0, len(body) + 1, 3):
+        events_, decoder = EventDecoder(), ChatDecoder(REQUEST, "openai")
+        for event in (*events_.feed(body[:at]), *events_.feed(body[at:]), *events_.end()):
+            decoder.feed(event)
+        assert decoder.reply(None).parts == (SIGNED, *RICH.parts[1:])
 
 
-async def answer(play: Play | ModelReply, request: ModelRequest = REQUEST) -> ModelReply:
-    async with serve_openai([play]) as server:
-        listener = Listener(server)
-        try:
-            return await listener.ask(request)
-        finally:
-            await listener.provider.aclose()
+def parts_of(*deltas: dict[str, object], finish: str | None = "stop") -> ModelReply:
+    decoder = ChatDecoder(REQUEST, "openai")
+    for delta in deltas:
+        decoder.feed(StreamEvent(event="", data=json.dumps(chunk(delta))))
+    decoder.feed(StreamEvent(event="", data=json.dumps(chunk({}, finish_reason=finish))))
+    decoder.feed(StreamEvent(event="", data="[DONE]"))
+    return decoder.reply(None)
 
 
-async def test_text_reasoning_calls_and_usage_arrive() -> None:
-    async with serve_openai([RICH]) as server:
-        listener = Listener(server)
-        reply = await listener.ask()
-        assert (reply.parts, reply.finish_reason, reply.usage) == (HEARD, "tool_calls", USAGE)
-        assert reply.request_id == "chatcmpl-scripted"
-        assert listener.text() == "Zażółć 😀 gęślą."
-        assert listener.text(ReasoningDelta) == "Let me think."
-        assert server.requests[0].headers["authorization"] == "Bearer sk-secret"
-        await listener.provider.aclose()
+def call(
+    arguments: object, *, index: object = 0, call_id: str | None = None, name: str | None = None
+) -> dict[str, object]:
+    piece: dict[str, object] = {"function": {"name": name, "arguments": arguments}, "id": call_id, "index": index}
+    return {"content": None, "tool_calls": [{key: value for key, value in piece.items() if value is not None}]}
 
 
-async def test_streams_cut_anywhere_give_the_same_reply_over_one_connection() -> None:
-    play = replies(RICH)
-    whole = range(len(play.body))
-    cuts = [[at] for at in whole[:: len(whole) // 12]]
-    cuts += [random.Random(seed).sample(whole, 40) for seed in range(6)]
-    script: list[Entry | ModelReply] = [*(play.cut(edges) for edges in cuts), play.cut(whole)]
-    async with serve_openai(script) as server:
-        listener = Listener(server)
-        for _ in script:
-            reply = await listener.ask()
-            assert (reply.parts, reply.finish_reason, reply.usage) == (HEARD, "tool_calls", USAGE)
-        assert server.connections == 1
-        await listener.provider.aclose()
+def test_a_server_without_usage_gets_an_estimate() -> None:
+    usage = parts_of({"content": "four words are here"}).usage
+    assert usage.is_estimate
+    assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
 
 
-async def test_cancelling_closes_the_socket_at_once_and_leaves_the_provider_usable() -> None:
-    started = Play(chunks=replies(says("Hello there")).chunks[:2], headers={"content-type": "text/event-stream"})
-    hanging = Play(chunks=started.chunks, headers=started.headers, never_ends=True)
-    async with serve_openai([says("load"), Play(never_answers=True), hanging, says("again")]) as server:
-        listener = Listener(server)
-        await trio.testing.wait_all_tasks_blocked()
-        tasks = trio.lowlevel.current_statistics().tasks_living
-        await listener.ask()
-        listener.seen.clear()
-        for number in (2, 3):
-            listener.heard = trio.Event()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(listener.ask)
-                exchange = await server.arrived(number)
-                if number == 3:
-                    await listener.heard.wait()
-                nursery.cancel_scope.cancel()
-            with trio.fail_after(60):
-                await exchange.client_gone.wait()
-            await trio.testing.wait_all_tasks_blocked()
-            assert trio.lowlevel.current_statistics().tasks_living == tasks
-        assert "Hello there".startswith(listener.text())
-        assert (await listener.ask()).parts == says("again").parts
-        await listener.provider.aclose()
+def test_calls_in_one_piece_without_ids_or_with_repeated_indices() -> None:
+    reply = parts_of(
+        call('{"a":1}', name="x"), call({"b": 2}, name="y", call_id="c2"), call(None, name="z", call_id="c3")
+    )
+    found = [part for part in reply.parts if isinstance(part, ToolCall)]
+    assert [(part.tool, part.arguments) for part in found] == [("x", {"a": 1}), ("y", {"b": 2}), ("z", {})]
+    assert found[0].call_id.startswith("call_0_")
+    no_index = parts_of(
+        call('{"a":', index=None, name="x", call_id="c1"),
+        call("1}", index=None),
+        call("{}", index=None, name="y", call_id="c2"),
+    )
+    assert [(part.tool, part.arguments) for part in no_index.parts if isinstance(part, ToolCall)] == [
+        ("x", {"a": 1}),
+        ("y", {}),
+    ]
+    assert no_index.finish_reason == "tool_calls"
+
+
+def test_names_repeated_in_every_chunk_are_one_name() -> None:
+    reply = parts_of(call('{"a":', name="x", call_id="c1"), call("1}", name="x", call_id="c1"))
+    assert reply.parts == (ToolCall(call_id="c1", tool="x", arguments={"a": 1}),)
+
+
+def test_arguments_that_are_no_json_become_an_invalid_call() -> None:
+    assert parts_of(call('{"a":', name="x", call_id="c"), finish="length") == ModelReply(
+        parts=(ToolCall(call_id="c", tool="x", invalid='{"a":'),),
+        finish_reason="length",
+        usage=parts_of(call('{"a":', name="x", call_id="c"), finish="length").usage,
+        request_id="chatcmpl-scripted",
+    )
+
+
+def test_other_forms_of_content() -> None:
+    assert parts_of({"content": [{"type": "text", "text": "a"}, {"text": None}, 3]}).parts == (Text(text="a"),)
+    thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "so"}]
+    assert parts_of({"content": thinking}).parts == (Reasoning(text="hm"), Text(text="so"))
+    assert parts_of({"refusal": "no"}).parts == (Text(text="no"),)
+    assert parts_of({"reasoning": "r", "content": "c"}).parts == (Reasoning(text="r"), Text(text="c"))
+    both = parts_of({"reasoning": "r", "reasoning_content": "r", "content": None})
+    assert both.parts == (Reasoning(text="r"),)
+    assert [
+        parts_of({"content": "x"}, finish=end).finish_reason for end in ("eos", "content_filter", "length", None)
+    ] == [
+        "other",
+        "content_filter",
+        "length",
+        "stop",
+    ]
+
+
+def test_the_end_of_a_stream() -> None:
+    decoder = ChatDecoder(REQUEST, "openai")
+    decoder.feed(StreamEvent(event="", data=json.dumps(chunk({"content": "half"}))))
+    with pytest.raises(Unfinished):
+        decoder.reply(None)
+    decoder.feed(StreamEvent(event="", data=json.dumps(chunk({}, finish_reason="stop"))))
+    assert not decoder.is_done
+    assert decoder.reply("req").request_id == "req"
+    empty = ChatDecoder(REQUEST, "openai")
+    empty.feed(StreamEvent(event="", data="[DONE]"))
+    with pytest.raises(Malformed, match="without an answer"):
+        empty.reply(None)
+
+
+KEYS = ["choices", "delta", "message", "content", "tool_calls", "function", "index", "id", "name", "arguments"]
+KEYS += ["usage", "prompt_tokens", "completion_tokens", "finish_reason", "error", "code", "x"]
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYS),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=15,
+)
+malformed = junk.map(json.dumps) | st.text(max_size=20) | junk.map(lambda value: json.dumps(chunk({"content": value})))
+malformed |= junk.map(lambda value: json.dumps(chunk({"tool_calls": [value]}, finish_reason="stop")))
+malformed |= junk.map(lambda value: json.dumps({"choices": [value]}))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(malformed, min_size=1, max_size=3))
+def test_broken_chunks_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
+    check_malformed(ChatDecoder(REQUEST, "openai"), datas)
+
+
+@given(ADDED)
+def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
+    reply = with_news(ChatDecoder(REQUEST, "openai"), replies(RICH).body, added)
+    assert reply.parts == (SIGNED, *RICH.parts[1:])
+    assert reply.usage == USAGE
+
+
+def test_the_fields_of_a_request() -> None:
+    request = ModelRequest(
+        model="gpt",
+        system=(),
+        messages=(),
+        tools=[ToolSpec(name="search", description="Find.", parameters={"type": "object"})],
+        max_output_tokens=99,
+        temperature=0.0,
+        stop=["END"],
+        seed=1 << 62 | 5,
+        extra={"reasoning_effort": "low"},
+    )
+    function = {"name": "search", "description": "Find.", "parameters": {"type": "object"}}
+    assert encode(request, OWN) == {
+        "model": "gpt",
+        "messages": [],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_completion_tokens": 99,
+        "temperature": 0.0,
+        "stop": ["END"],
+        "seed": 5,
+        "reasoning_effort": "low",
+        "tools": [{"type": "function", "function": function}],
+    }
+    plain = encode(REQUEST, OTHER)
+    assert plain["max_tokens"] == 4_096
+    assert not {"tools", "seed", "stop", "temperature", "top_p", "max_completion_tokens"} & set(plain)
+
+
+def test_the_messages_of_a_request() -> None:
+    conversation = [
+        user("find tea"),
+        Message(role="assistant", parts=(Reasoning(text="hm", signature="s"), Text(text="Looking."), *RICH.parts[2:])),
+        Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none", is_error=True),)),
+        Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="ok"),)),
+        Message(role="system", parts=(Text(text="a notice"),)),
+        Message(role="assistant", parts=(ToolCall(call_id="c3", tool="search", invalid="{"),)),
+        Message(role="tool", parts=(ToolResult(call_id="c3", tool="search", content="x"),)),
+        Message(role="assistant", parts=(Reasoning(text="only thought"),)),
+    ]
+    request = ModelRequest(model="gpt", system=["one", "two"], messages=conversation, tail=["now is noon"])
+    messages = encode(request, OWN)["messages"]
+    assert isinstance(messages, list)
+    roles = ["system", "user", "assistant", "tool", "tool", "system", "assistant", "tool", "system"]
+    assert [message["role"] for message in messages] == roles
+    assert messages[0]["content"] == "one\n\ntwo"
+    assert messages[2]["content"] == "Looking."
+    assert json.loads(messages[2]["tool_calls"][0]["function"]["arguments"]) == {"query": 'tea "with" żółw'}
+    assert messages[3] == {"role": "tool", "tool_call_id": "c1", "content": "Error: none"}
+    assert messages[6]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert messages[6]["content"] is None
+    assert messages[-1] == {"role": "system", "content": "now is noon"}
+
+
+def test_forced_tools_answers_by_a_schema_and_effort() -> None:
+    tools = [ToolSpec(name="search", description="", parameters={})]
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    request = ModelRequest(
+        model="m", system=(), messages=(), tools=tools, force_tool="*", response_schema=schema, reasoning_effort="low"
+    )
+    body = encode(request, OWN)
+    assert body["tool_choice"] == "required"
+    assert body["reasoning_effort"] == "low"
+    answer = {"name": "answer", "schema": schema, "strict": False}
+    assert body["response_format"] == {"type": "json_schema", "json_schema": answer}
+    named = encode(ModelRequest(model="m", system=(), messages=(), tools=tools, force_tool="search"), OWN)
+    assert named["tool_choice"] == {"type": "function", "function": {"name": "search"}}
+    assert "tool_choice" not in encode(ModelRequest(model="m", system=(), messages=(), force_tool="search"), OWN)
+
+
+def test_images_make_content_a_list() -> None:
+    parts = (
+        Text(text="see"),
+        Image(media_type="image/png", data=b"\x89PNG"),
+        Image(media_type="", url="https://x/a.png"),
+        Image(media_type="image/png", digest="ab"),
+    )
+    request = ModelRequest(model="m", system=(), messages=[Message(role="user", parts=parts), user("plain")])
+    messages = messages_of(request, OWN)
+    assert messages[0]["content"][:3] == [
+        {"type": "text", "text": "see"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+        {"type": "image_url", "image_url": {"url": "https://x/a.png"}},
+    ]
+    assert "not at hand" in messages[0]["content"][3]["text"]
+    assert messages[1]["content"] == "plain"
+    (joined,) = messages_of(request, OTHER)
+    assert joined["content"] == [*messages[0]["content"], {"type": "text", "text": "plain"}]
+
+
+def messages_of(request: ModelRequest, server: Server) -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", encode(request, server)["messages"])
+
+
+def shapes(messages: list[dict[str, Any]]) -> list[tuple[str, object]]:
+    return [(message["role"], message["content"]) for message in messages]
+
+
+CALLED = (
+    user("find tea"),
+    Message(role="assistant", parts=(ToolCall(call_id="c1", tool="search"),)),
+    Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none"),)),
+)
+
+
+def test_other_servers_get_what_templates_of_open_models_can_show() -> None:
+    conversation = [
+        Message(role="system", parts=(Text(text="what was before"),)),
+        user("find tea"),
+        *CALLED[1:],
+        *CALLED[1:],
+        Message(role="assistant", parts=(Text(text="Well,"),)),
+        Message(role="assistant", parts=(Text(text="no tea."),)),
+        user(""),
+        user("thanks"),
+    ]
+    request = ModelRequest(model="qwen3.5", system=["Be kind."], messages=conversation, tail=["now is noon"])
+    assert shapes(messages_of(request, OTHER)) == [
+        ("system", "Be kind."),
+        ("user", "<system>\nwhat was before\n</system>\n\nfind tea"),
+        ("assistant", None),
+        ("tool", "none"),
+        ("assistant", None),
+        ("tool", "none"),
+        ("assistant", "Well,\n\nno tea."),
+        ("user", "thanks\n\nnow is noon"),
+    ]
+    own = [role for role, _ in shapes(messages_of(request, OWN))]
+    assert own == [
+        *("system", "system", "user"),
+        *("assistant", "tool") * 2,
+        *["assistant"] * 2,
+        "user",
+        "user",
+        "system",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("play", "kind", "words"),
+    ("model", "effort", "sent"),
     [
-        (refuses(401, "Incorrect API key sk-secret", code="invalid_api_key"), ModelRefused, r"key \*\*\*\. Check"),
-        (refuses(404, "no such model"), ModelRefused, "model_name"),
-        (refuses(400, "bad"), ModelRejected, "bad"),
-        (refuses(400, "too long", code="context_length_exceeded"), WindowExceeded, "shorter"),
-        (refuses(429, "slow down", headers={"retry-after": "7"}), ModelOverloaded, "slow down"),
-        (refuses(500, "oops"), ModelServerError, "oops"),
-        (refuses(529, "busy"), ModelOverloaded, "busy"),
-        (Play(status=502, chunks=(b"<html>Bad gateway",)), ModelServerError, "Bad gateway"),
-        (Play(status=500, chunks=(b"abc",), stops_after=1), ModelUnreachable, "failed"),
-        (document({"error": {"message": "queue full", "code": 429}}), ModelOverloaded, "queue full"),
-        (events({"error": {"message": "died", "type": "server_error"}}), ModelServerError, "died"),
-        (events(chunk({"content": "a"}), {"error": {"message": "died"}}), ModelServerError, "died"),
-        (events("{not json"), ModelGarbage, "not JSON"),
-        (events([1]), ModelGarbage, "not a JSON object"),
-        (events({"foo": 1}), ModelGarbage, "without choices"),
-        (events(chunk({"content": "half"})), ModelUnreachable, "before it was complete"),
-        (events(), ModelUnreachable, "before it was complete"),
-        (Play(chunks=(b"<html>login</html>",), headers={"content-type": "text/html"}), ModelGarbage, "base_url"),
-        (Play(chunks=(b"nonsense",), headers={"content-type": "application/json"}), ModelGarbage, "not JSON"),
-        (Play(chunks=(b"nonsense",)), ModelUnreachable, "complete"),
-        (Play(chunks=(b"data: x",), stops_after=3), ModelUnreachable, "failed"),
+        ("gpt-4.1", "high", {"stop": ["END"], "temperature": 0.5}),
+        ("gpt-5.4", "none", {"reasoning_effort": "none", "temperature": 0.5}),
+        ("gpt-5-mini", "none", {"reasoning_effort": "minimal"}),
+        ("o3", "none", {"reasoning_effort": "low"}),
+        ("o3", None, {}),
+        ("gpt-6-astra", "none", {"reasoning_effort": "low"}),
+        ("qwen3:8b", "none", {"reasoning_effort": "none", "stop": ["END"], "temperature": 0.5}),
     ],
 )
-async def test_failures_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
-    with pytest.raises(kind, match=words) as caught:
-        await answer(play)
-    assert "sk-secret" not in str(caught.value)
-    assert caught.value.provider == "openai"
-    if play.headers.get("retry-after"):
-        assert caught.value.retry_after_s == 7
+def test_models_are_told_only_what_they_take(
+    model: str, effort: ReasoningEffort | None, sent: dict[str, object]
+) -> None:
+    request = ModelRequest(model=model, system=(), messages=(), temperature=0.5, stop=["END"], reasoning_effort=effort)
+    body = encode(request, OWN)
+    assert {key: body[key] for key in ("reasoning_effort", "stop", "temperature") if key in body} == sent
 
 
-# httpx2 leaves its inner generators to the garbage collector when decompression fails.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-async def test_compressed_answers_are_read_and_broken_compression_is_garbage() -> None:
-    plain = replies(says("hi"))
-    packed = gzip.compress(plain.body)
-    headers = {**plain.headers, "content-encoding": "gzip"}
-    assert (await answer(Play(chunks=(packed,), headers=headers))).parts == says("hi").parts
-    with pytest.raises(ModelGarbage, match="format"):
-        await answer(Play(chunks=(b"no gzip",), headers=headers))
+def test_mistrals_models_get_short_ids_and_no_words_behind_a_result() -> None:
+    request = ModelRequest(model="mistral-small:24b", system=(), messages=CALLED, tail=["now is noon"])
+    _, called, result = messages_of(request, OTHER)
+    call_id = called["tool_calls"][0]["id"]
+    assert call_id == result["tool_call_id"]
+    assert len(call_id) == 9
+    assert call_id.isalnum()
+    assert result["content"] == "none\n\nnow is noon"
+    assert messages_of(replace(request, model="qwen3"), OTHER)[-1] == {"role": "user", "content": "now is noon"}
 
 
-async def test_no_server_no_name_no_scheme() -> None:
-    for url in ("http://127.0.0.1:9/v1", "ftp://somewhere/v1", "nonsense"):
-        provider = OpenAIProvider("local", None, url)
-        with pytest.raises(ModelUnreachable, match="local"):
-            await provider.ask(REQUEST, Listener.on_delta.__get__(Listener(WireServer((), Play()))))
-        await provider.aclose()
-
-
-async def test_a_server_that_does_not_stream_is_understood() -> None:
-    call = {"index": 0, "id": "c", "function": {"name": "x", "arguments": "{}"}}
-    message = {"role": "assistant", "content": "hi", "tool_calls": [call]}
-    whole = {"id": "1", "choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": None}
-    reply = await answer(document(whole))
-    assert reply.parts == (Text(text="hi"), ToolCall(call_id="c", tool="x"))
-
-
-async def test_what_on_delta_raises_comes_out_as_it_is() -> None:
-    async def broken(delta: Delta) -> None:
-        raise ValueError("a bug of ours")
-
-    async with serve_openai([says("hi")]) as server:
-        listener = Listener(server)
-        with pytest.raises(ValueError, match="a bug of ours"):
-            await listener.provider.ask(REQUEST, broken)
-        await listener.provider.aclose()
-
-
-async def test_omitted_fields_are_not_sent() -> None:
-    async with serve_openai([says("hi")]) as server:
-        made = ProviderSettings(kind="openai", base_url=f"{server.url}/v1", omit=("stream_options", "seed"))
-        provider = OpenAIProvider.from_settings("mistral", made)
-        await provider.ask(ModelRequest(model="m", system=(), messages=[user("hi")], seed=3), Listener(server).on_delta)
-        assert not {"stream_options", "seed"} & set(server.requests[0].json())
-        await provider.aclose()
-        await provider.aclose()
+def test_names_and_ids_from_elsewhere_fit_the_vendors_rule() -> None:
+    call_id = "chatcmpl-tool-" + "a" * 32
+    parts = (ToolCall(call_id=call_id, tool="functions.find tea"),)
+    result = ToolResult(call_id=call_id, tool="functions.find tea", content="no")
+    conversation = [Message(role="assistant", parts=parts), Message(role="tool", parts=(result,))]
+    request = ModelRequest(model="m", system=(), messages=conversation)
+    called, answered = messages_of(request, OWN)
+    (sent,) = called["tool_calls"]
+    assert sent["function"]["name"] == "functions_find_tea"
+    assert sent["id"] == answered["tool_call_id"]
+    assert len(sent["id"]) <= 40
+    assert messages_of(request, OTHER)[0]["tool_calls"][0]["id"] == call_id
 
 
 @pytest.mark.parametrize(
-    ("model", "is_own", "api", "is_responses"),
+    ("url", "is_own", "wants_thoughts"),
     [
-        ("gpt-6.1-sol", True, "chat", True),
-        ("gpt-6.1-sol", False, "chat", False),
-        ("gpt-4.1", True, "chat", False),
-        ("qwen3", False, "responses", True),
+        ("https://api.openai.com/v1/", True, False),
+        ("https://eu.api.openai.com/v1", True, False),
+        ("https://me.openai.azure.com/openai/v1/", True, False),
+        ("https://api.deepseek.com", False, True),
+        ("https://api.moonshot.ai/v1", False, True),
+        ("http://localhost:11434/v1", False, False),
+        ("https://notopenai.azure.com.example/v1", False, False),
+        ("http://[x", False, False),
+        ("nonsense", False, False),
+    ],
+)
+def test_servers_are_known_by_their_address(url: str, is_own: bool, wants_thoughts: bool) -> None:
+    assert Server.at("x", url) == Server(name="x", is_own=is_own, wants_thoughts=wants_thoughts)
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_thoughts_behind_calls_go_back_to_the_server_that_had_them(field: str) -> None:
+    reply = parts_of({field: "Let me "}, {field: "think."}, call("{}", name="x", call_id="c"))
+    request = ModelRequest(model="m", system=(), messages=[Message(role="assistant", parts=reply.parts)])
+    (sent,) = messages_of(request, Server(name="openai"))
+    assert sent[field] == "Let me think."
+    assert not {"reasoning_content", "reasoning"} & set(messages_of(request, OTHER)[0])
+    plain = parts_of({field: "Let me think."}, {"content": "so"})
+    said = Message(role="assistant", parts=plain.parts)
+    assert messages_of(replace(request, messages=[said]), Server(name="openai")) == [
+        {"role": "assistant", "content": "so"}
+    ]
+
+
+def test_servers_that_want_thoughts_get_them_with_every_call() -> None:
+    deepseek = Server.at("openai", "https://api.deepseek.com")
+    silent = parts_of({"reasoning_content": "", "content": None}, call("{}", name="x", call_id="c"))
+    (sent,) = messages_of(
+        replace(REQUEST, system=(), messages=[Message(role="assistant", parts=silent.parts)]), deepseek
+    )
+    assert sent["reasoning_content"] == ""
+    elsewhere = messages_of(replace(REQUEST, system=(), messages=CALLED), deepseek)
+    assert [message.get("reasoning_content") for message in elsewhere] == [None, "", None]
+
+
+def test_the_proofs_of_a_router_are_kept_and_go_back() -> None:
+    deltas: list[dict[str, object]] = [
+        {
+            "reasoning": "a",
+            "reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "a", "signature": None}],
+        },
+        {"reasoning": "b", "reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "b"}, None]},
+        {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "sig", "format": "f"}]},
+        {"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "xyz", "id": "c"}]},
+    ]
+    reply = parts_of(*deltas, call("{}", name="x", call_id="c"))
+    request = ModelRequest(model="m", system=(), messages=[Message(role="assistant", parts=reply.parts)])
+    (sent,) = messages_of(request, Server(name="openai"))
+    assert sent["reasoning"] == "ab"
+    assert sent["reasoning_details"] == [
+        {"type": "reasoning.text", "index": 0, "text": "ab", "signature": "sig", "format": "f"},
+        {"type": "reasoning.encrypted", "index": 1, "data": "xyz", "id": "c"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'error: {"code": 400, "message": "the context size is exceeded"}\n\n',
+        b'event: error\ndata: {"code": 400, "message": "the context size is exceeded"}\n\n',
+        b'event: error\ndata: {"error": {"code": 400, "message": "the context size is exceeded"}}\n\n',
+    ],
+)
+def test_errors_in_fields_of_their_own(body: bytes) -> None:
+    (event,) = EventDecoder().feed(body)
+    with pytest.raises(WindowExceeded, match="context size"):
+        ChatDecoder(REQUEST, "local").feed(event)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"object": "error", "message": "maximum context length is 4096 tokens", "code": 400}, WindowExceeded),
+        ({"choices": [{"delta": {}, "finish_reason": "error"}]}, ModelServerError),
+        ({"choices": [{"error": {"code": 429, "message": "later"}}]}, ModelOverloaded),
+        ({"id": "x", "error": {"code": 502, "message": "gone"}, "choices": []}, ModelServerError),
+    ],
+)
+def test_errors_in_the_middle_of_a_stream(body: dict[str, object], kind: type[ModelError]) -> None:
+    decoder = ChatDecoder(REQUEST, "openai")
+    decoder.feed(StreamEvent(event="", data=json.dumps(chunk({"content": "so"}))))
+    with pytest.raises(kind):
+        decoder.feed(StreamEvent(event="", data=json.dumps(body)))
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 5}},
+        {"prompt_tokens_details": None, "prompt_cache_hit_tokens": 5, "prompt_cache_miss_tokens": 2},
+        {"cached_tokens": 5},
+    ],
+)
+def test_cached_tokens_wherever_they_are_told(usage: dict[str, object]) -> None:
+    counted = {"prompt_tokens": 7, "completion_tokens": 3, **usage}
+    decoder = ChatDecoder(REQUEST, "openai")
+    for body in (chunk({"content": "a"}, finish_reason="stop"), {"id": "1", "choices": [], "usage": counted}):
+        decoder.feed(StreamEvent(event="", data=json.dumps(body)))
+    assert decoder.reply(None).usage == Usage(input_tokens=7, output_tokens=3, cached_tokens=5)
+
+
+def test_what_servers_hang_on_a_call_goes_back_to_them() -> None:
+    extra = {"google": {"thought_signature": "s"}}
+    piece = call("{}", name="x", call_id="c")
+    piece["tool_calls"][0]["extra_content"] = extra  # type: ignore[index]  # JSON
+    (kept,) = parts_of(piece).parts
+    assert isinstance(kept, ToolCall)
+    assert kept.signature == 'chat:{"google": {"thought_signature": "s"}}'
+    request = ModelRequest(model="m", system=(), messages=[Message(role="assistant", parts=(kept,))])
+    messages = encode(request, OTHER)["messages"]
+    assert isinstance(messages, list)
+    assert messages[0]["tool_calls"][0]["extra_content"] == extra
+
+
+@pytest.mark.parametrize(
+    ("last", "ends"),
+    [
+        (user("hi"), [{"role": "user", "content": "hi\n\nnow is noon"}]),
+        (Message(role="assistant", parts=(Text(text="well"),)), [{"role": "user", "content": "now is noon"}]),
+    ],
+)
+def test_other_servers_are_told_the_tail_in_the_users_words(last: Message, ends: list[dict[str, object]]) -> None:
+    request = ModelRequest(model="m", system=["one"], messages=[last], tail=["now is noon"])
+    sent = cast("list[dict[str, object]]", encode(request, OTHER)["messages"])
+    assert sent[-1:] == ends
+    assert [message["role"] for message in sent].count("system") == 1
+    own = cast("list[dict[str, object]]", encode(request, OWN)["messages"])
+    assert own[-1] == {"role": "system", "content": "now is noon"}
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "api", "is_responses"),
+    [
+        ("gpt-6.1-sol", None, "chat", True),
+        ("gpt-6.1-sol", "http://x", "chat", False),
+        ("gpt-4.1", None, "chat", False),
+        ("qwen3", "http://x", "responses", True),
     ],
 )
 def test_the_format_is_the_one_that_the_server_takes(
-    model: str, is_own: bool, api: OpenAIFormat, is_responses: bool
+    model: str, base_url: str | None, api: OpenAIFormat, is_responses: bool
 ) -> None:
-    body, decoder = worded(replace(REQUEST, model=model), Server(name="x", is_own=is_own), api)
+    provider = OpenAIProvider("x", Secret("k"), base_url, api=api)
+    path, body, decoder = provider.encode(replace(REQUEST, model=model))
+    assert path == ("/responses" if is_responses else "/chat/completions")
     assert ("input" in body, "messages" in body) == (is_responses, not is_responses)
     assert isinstance(decoder, ResponseDecoder if is_responses else ChatDecoder)
-
-
-def test_a_key_is_needed_for_the_vendors_own_server_only() -> None:
-    with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY"):
-        make_provider("openai", ProviderSettings(kind="openai"))
-    assert make_provider("ollama", ProviderSettings(kind="openai", base_url="http://x/v1")).name == "ollama"

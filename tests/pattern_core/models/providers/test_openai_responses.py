@@ -31,11 +31,11 @@ from pattern_core.models.model import (
     ToolSpec,
     Usage,
 )
-from pattern_core.models.providers.draft import Unfinished
+from pattern_core.models.providers.draft import StreamEvent, Unfinished
+from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
 from pattern_core.models.providers.settings import ProviderSettings, Secret
-from pattern_core.models.providers.sse import EventDecoder, StreamEvent
 from pattern_core.testing import says
 from pattern_core.testing.wire import Entry, Play, WireServer, document, events
 from pattern_core.testing.wire_openai import refuses

@@ -1,1 +1,0 @@
-"""The embedded provider: rules instead of a language model, for use without a key and without a network."""

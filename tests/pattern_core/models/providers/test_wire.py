@@ -1,0 +1,487 @@
+"""All providers over real sockets: what arrives, how it fails, and that cancelling closes the connection at once."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models.errors import (
+    ModelError,
+    ModelGarbage,
+    ModelOverloaded,
+    ModelRefused,
+    ModelRejected,
+    ModelServerError,
+    ModelUnreachable,
+    WindowExceeded,
+)
+from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, Usage
+from pattern_core.models.providers.anthropic import AnthropicProvider
+from pattern_core.models.providers.exchange import HttpProvider
+from pattern_core.models.providers.google import GoogleProvider
+from pattern_core.models.providers.openai import OpenAIProvider
+from pattern_core.models.providers.settings import ProviderSettings, Secret
+from pattern_core.testing import StoppedClock, says, wire_anthropic, wire_google, wire_openai
+from pattern_core.testing.wire import Entry, Play, WireServer, document, events
+
+CALLS = (
+    ToolCall(call_id="c1", tool="search", arguments={"query": 'tea "with" żółw'}),
+    ToolCall(call_id="c2", tool="recall", arguments={"op": "insert"}),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vendor:
+    """A provider and the server that stands in for its vendor; `reply` is what a client hears of the richest answer."""
+
+    name: str
+    make: type[HttpProvider]
+    serve: Callable[..., Any]
+    replies: Callable[[ModelReply], Play]
+    reply: ModelReply
+    path: str
+    headers: dict[str, str]
+    url: str = ""  # behind the server's address
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def request(self) -> ModelRequest:
+        model = "gemini-3-pro" if self.name == "google" else "m"
+        return ModelRequest(model=model, system=("Be kind.",), messages=[user("hello")])
+
+
+def rich(thought: str | None, usage: Usage, request_id: str, *, call: str | None = None) -> ModelReply:
+    """An answer with all that there is; `thought` and `call` are signatures."""
+    first = ToolCall(call_id="c1", tool="search", arguments=CALLS[0].arguments, signature=call)
+    parts = (Reasoning(text="Let me think.", signature=thought), Text(text="Zażółć 😀 gęślą."), first, CALLS[1])
+    return ModelReply(parts=parts, finish_reason="tool_calls", usage=usage, request_id=request_id)
+
+
+ANTHROPIC = Vendor(
+    name="anthropic",
+    make=AnthropicProvider,
+    serve=wire_anthropic.serve_anthropic,
+    replies=wire_anthropic.replies,
+    reply=rich(
+        "anthropic:m sig+/=",
+        Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=1),
+        "msg_scripted",
+    ),
+    path="/v1/messages",
+    headers={"x-api-key": "sk-secret", "authorization": "Bearer sk-secret"},
+)
+GOOGLE = Vendor(
+    name="google",
+    make=GoogleProvider,
+    serve=wire_google.serve_google,
+    replies=wire_google.replies,
+    reply=rich(
+        None,
+        Usage(input_tokens=7, output_tokens=5, cached_tokens=2, reasoning_tokens=2),
+        "resp-scripted",
+        call="google:sig+/=",
+    ),
+    path="/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
+    headers={"x-goog-api-key": "sk-secret"},
+)
+OPENAI = Vendor(
+    name="openai",
+    make=OpenAIProvider,
+    serve=wire_openai.serve_openai,
+    replies=wire_openai.replies,
+    # What is sent back with the calls: the thoughts, in the field in which they came.
+    reply=rich(
+        'chat:{"server": "openai", "field": "reasoning_content"}',
+        Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=4, reasoning_tokens=1),
+        "chatcmpl-scripted",
+    ),
+    path="/v1/chat/completions",
+    headers={"authorization": "Bearer sk-secret"},
+    url="/v1",
+)
+every = pytest.mark.parametrize("vendor", [ANTHROPIC, GOOGLE, OPENAI], ids=str)
+
+
+@dataclass
+class Listener:
+    """A provider that talks to a wire server, and the deltas that it gave."""
+
+    vendor: Vendor
+    server: WireServer
+    seen: list[Delta] = field(default_factory=list)
+    heard: trio.Event = field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        url = self.server.url + self.vendor.url
+        self.provider = self.vendor.make(self.vendor.name, Secret("sk-secret"), url, clock=StoppedClock())
+
+    async def on_delta(self, delta: Delta) -> None:
+        self.seen.append(delta)
+        self.heard.set()
+
+    async def ask(self, request: ModelRequest | None = None) -> ModelReply:
+        return await self.provider.ask(request or self.vendor.request, self.on_delta)
+
+    def text(self, kind: type[Delta] = TextDelta) -> str:
+        return "".join(delta.text for delta in self.seen if isinstance(delta, kind))
+
+
+async def answer(vendor: Vendor, play: Play | ModelReply, request: ModelRequest | None = None) -> ModelReply:
+    async with vendor.serve([play]) as server:
+        listener = Listener(vendor, server)
+        try:
+            return await listener.ask(request)
+        finally:
+            await listener.provider.aclose()
+
+
+@every
+async def test_thoughts_text_calls_and_usage_arrive(vendor: Vendor) -> None:
+    async with vendor.serve([vendor.reply]) as server:
+        listener = Listener(vendor, server)
+        assert await listener.ask() == vendor.reply
+        assert listener.text() == "Zażółć 😀 gęślą."
+        assert listener.text(ReasoningDelta) == "Let me think."
+        sent = server.requests[0]
+        assert (sent.path, sent.headers | vendor.headers) == (vendor.path, sent.headers)
+        await listener.provider.aclose()
+
+
+@every
+async def test_streams_cut_anywhere_give_the_same_reply_over_one_connection(vendor: Vendor) -> None:
+    play = vendor.replies(vendor.reply)
+    whole = range(len(play.body))
+    cuts = [[at] for at in whole[:: len(whole) // 12]]
+    cuts += [random.Random(seed).sample(whole, 40) for seed in range(6)]
+    script: list[Entry | ModelReply] = [*(play.cut(edges) for edges in cuts), play.cut(whole)]
+    async with vendor.serve(script) as server:
+        listener = Listener(vendor, server)
+        for _ in script:
+            assert await listener.ask() == vendor.reply
+        assert server.connections == 1
+        await listener.provider.aclose()
+
+
+@every
+async def test_early_closes_are_noticed_wherever_they_come(vendor: Vendor) -> None:
+    play = vendor.replies(vendor.reply)
+    places = range(0, len(play.body), len(play.body) // 12)
+    script = [Play(chunks=(play.body,), headers=play.headers, stops_after=at) for at in places[:-1]]
+    async with vendor.serve(script) as server:
+        listener = Listener(vendor, server)
+        for _ in script:
+            with pytest.raises(ModelUnreachable):
+                await listener.ask()
+        await listener.provider.aclose()
+
+
+@every
+async def test_cancelling_closes_the_socket_at_once_and_leaves_the_provider_usable(vendor: Vendor) -> None:
+    stream = vendor.replies(says("Hello there"))
+    hanging = Play(chunks=stream.chunks[:4], headers=stream.headers, never_ends=True)
+    if vendor is GOOGLE:
+        hanging = Play(chunks=stream.chunks[:1], headers=stream.headers, never_ends=True)
+    async with vendor.serve([says("load"), Play(never_answers=True), hanging, says("again")]) as server:
+        listener = Listener(vendor, server)
+        await trio.testing.wait_all_tasks_blocked()
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        await listener.ask()
+        for number in (2, 3):
+            listener.heard = trio.Event()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(listener.ask)
+                exchange = await server.arrived(number)
+                if number == 3:
+                    await listener.heard.wait()
+                nursery.cancel_scope.cancel()
+            with trio.fail_after(60):
+                await exchange.client_gone.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert (await listener.ask()).parts == says("again").parts
+        await listener.provider.aclose()
+
+
+async def check_failure(vendor: Vendor, play: Play, kind: type[ModelError], words: str) -> None:
+    """Fail unless the answer becomes an error of this kind whose words match and show no secret."""
+    with pytest.raises(kind, match=words) as caught:
+        await answer(vendor, play)
+    assert "sk-secret" not in str(caught.value)
+    assert caught.value.provider == vendor.name
+    if play.headers.get("retry-after") or "Retry in" in words:
+        assert caught.value.retry_after_s == 7
+
+
+@pytest.mark.parametrize(
+    ("play", "kind", "words"),
+    [
+        (Play(status=502, chunks=(b"<html>Bad gateway",)), ModelServerError, "Bad gateway"),
+        (Play(status=301, headers={"location": "http://127.0.0.1:9/"}), ModelGarbage, "base_url"),
+        (Play(status=500, chunks=(b"abc",), stops_after=1), ModelUnreachable, "failed"),
+        (events("{not json"), ModelGarbage, "not JSON"),
+        (events([1]), ModelGarbage, "not a JSON object"),
+        (Play(chunks=(b"<html>login</html>",), headers={"content-type": "text/html"}), ModelGarbage, "base_url"),
+        (Play(chunks=(b"nonsense",), headers={"content-type": "application/json"}), ModelGarbage, "not JSON"),
+        (Play(chunks=(b"nonsense",)), ModelUnreachable, "complete"),
+        (Play(chunks=(b"data: x",), stops_after=3), ModelUnreachable, "failed"),
+    ],
+)
+@every
+async def test_what_is_no_answer_of_any_vendor(vendor: Vendor, play: Play, kind: type[ModelError], words: str) -> None:
+    await check_failure(vendor, play, kind, words)
+
+
+@pytest.mark.parametrize(
+    ("play", "kind", "words"),
+    [
+        (
+            wire_anthropic.refuses(401, "invalid x-api-key sk-secret", kind="authentication_error"),
+            ModelRefused,
+            r"\*\*\*\. Check",
+        ),
+        (wire_anthropic.refuses(403, "no", kind="permission_error"), ModelRefused, "no"),
+        (wire_anthropic.refuses(404, "model: x", kind="not_found_error"), ModelRefused, "model_name"),
+        (wire_anthropic.refuses(400, "bad", kind="invalid_request_error"), ModelRejected, "bad"),
+        (
+            wire_anthropic.refuses(400, "prompt is too long: 3 > 2", kind="invalid_request_error"),
+            WindowExceeded,
+            "shorter",
+        ),
+        (wire_anthropic.refuses(400, "Your credit balance is too low", kind="billing_error"), ModelRefused, "credit"),
+        (
+            wire_anthropic.refuses(429, "slow", kind="rate_limit_error", headers={"retry-after": "7"}),
+            ModelOverloaded,
+            "slow",
+        ),
+        (wire_anthropic.refuses(500, "oops"), ModelServerError, "oops"),
+        (wire_anthropic.refuses(529, "Overloaded", kind="overloaded_error"), ModelOverloaded, "Overloaded"),
+        (
+            events({"type": "error", "error": {"type": "overloaded_error", "message": "later"}}, names=True),
+            ModelOverloaded,
+            "later",
+        ),
+        (Play(chunks=(b"event: error\ndata: {}\n\n",)), ModelServerError, "500"),
+        (document({"type": "error", "error": {"message": "x"}}), ModelServerError, "x"),
+        (document({"hello": 1}), ModelGarbage, "without content"),
+        (
+            events({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta"}}),
+            ModelGarbage,
+            "never began",
+        ),
+        (events(wire_anthropic.PING, {"type": "message_stop"}), ModelUnreachable, "before it was complete"),
+        (Play(chunks=wire_anthropic.replies(ANTHROPIC.reply).chunks[:9]), ModelUnreachable, "before it was complete"),
+        (Play(chunks=(wire_anthropic.replies(ANTHROPIC.reply).body,), stops_after=300), ModelUnreachable, "failed"),
+    ],
+)
+async def test_failures_of_anthropic_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
+    await check_failure(ANTHROPIC, play, kind, words)
+
+
+@pytest.mark.parametrize(
+    ("play", "kind", "words"),
+    [
+        (
+            wire_google.refuses(400, "API key not valid. sk-secret", kind="INVALID_ARGUMENT"),
+            ModelRefused,
+            r"\*\*\*\. Check",
+        ),
+        (wire_google.refuses(403, "no", kind="PERMISSION_DENIED"), ModelRefused, "PERMISSION_DENIED: no"),
+        (wire_google.refuses(404, "no such model", kind="NOT_FOUND"), ModelRefused, "model_name"),
+        (wire_google.refuses(400, "bad", kind="INVALID_ARGUMENT"), ModelRejected, "bad"),
+        (wire_google.refuses(400, "The input token count (9) exceeds the maximum"), WindowExceeded, "shorter"),
+        (
+            wire_google.refuses(429, "slow", kind="RESOURCE_EXHAUSTED", details=[{"retryDelay": "7s"}]),
+            ModelOverloaded,
+            "Retry in",
+        ),
+        (wire_google.refuses(500, "oops", kind="INTERNAL"), ModelServerError, "oops"),
+        (wire_google.refuses(503, "The model is overloaded", kind="UNAVAILABLE"), ModelOverloaded, "overloaded"),
+        (document([{"error": {"code": 429, "message": "busy"}}], status=429), ModelOverloaded, "busy"),
+        (document({"error": {"message": "x"}}), ModelServerError, "x"),
+        (document({"hello": 1}), ModelGarbage, "without candidates"),
+        (events({"promptFeedback": {"blockReason": "SAFETY"}}), ModelRejected, "blocked \\(SAFETY\\)"),
+        (
+            events(wire_google.chunk({"text": "a"}), {"error": {"code": 503, "message": "later"}}),
+            ModelOverloaded,
+            "later",
+        ),
+        (events(wire_google.chunk({"text": "a"}, finish="MALFORMED_FUNCTION_CALL")), ModelGarbage, "called a tool"),
+        (events(wire_google.chunk({"functionCall": {"args": {}}}, finish="STOP")), ModelGarbage, "without a name"),
+        (events(wire_google.chunk({"text": "half"})), ModelUnreachable, "before it was complete"),
+    ],
+)
+async def test_failures_of_google_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
+    await check_failure(GOOGLE, play, kind, words)
+
+
+@pytest.mark.parametrize(
+    ("play", "kind", "words"),
+    [
+        (
+            wire_openai.refuses(401, "Incorrect API key sk-secret", code="invalid_api_key"),
+            ModelRefused,
+            r"key \*\*\*\. Check",
+        ),
+        (wire_openai.refuses(404, "no such model"), ModelRefused, "model_name"),
+        (wire_openai.refuses(400, "bad"), ModelRejected, "bad"),
+        (wire_openai.refuses(400, "too long", code="context_length_exceeded"), WindowExceeded, "shorter"),
+        (wire_openai.refuses(429, "slow down", headers={"retry-after": "7"}), ModelOverloaded, "slow down"),
+        (wire_openai.refuses(500, "oops"), ModelServerError, "oops"),
+        (wire_openai.refuses(529, "busy"), ModelOverloaded, "busy"),
+        (document({"error": {"message": "queue full", "code": 429}}), ModelOverloaded, "queue full"),
+        (events({"error": {"message": "died", "type": "server_error"}}), ModelServerError, "died"),
+        (events(wire_openai.chunk({"content": "a"}), {"error": {"message": "died"}}), ModelServerError, "died"),
+        (events({"foo": 1}), ModelGarbage, "without choices"),
+        (events(wire_openai.chunk({"content": "half"})), ModelUnreachable, "before it was complete"),
+        (events(), ModelUnreachable, "before it was complete"),
+    ],
+)
+async def test_failures_of_openai_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
+    await check_failure(OPENAI, play, kind, words)
+
+
+# httpx2 leaves its inner generators to the garbage collector when decompression fails.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+async def test_compressed_answers_are_read_and_broken_compression_is_garbage() -> None:
+    plain = wire_openai.replies(says("hi"))
+    packed = gzip.compress(plain.body)
+    headers = {**plain.headers, "content-encoding": "gzip"}
+    assert (await answer(OPENAI, Play(chunks=(packed,), headers=headers))).parts == says("hi").parts
+    with pytest.raises(ModelGarbage, match="format"):
+        await answer(OPENAI, Play(chunks=(b"no gzip",), headers=headers))
+
+
+@every
+async def test_no_server_no_name_no_scheme(vendor: Vendor) -> None:
+    for url in ("http://127.0.0.1:9/v1", "ftp://somewhere/v1", "nonsense"):
+        provider = vendor.make("local", None, url)
+        with pytest.raises(ModelUnreachable, match="local"):
+            await provider.ask(vendor.request, Listener(vendor, WireServer((), Play())).on_delta)
+        await provider.aclose()
+
+
+async def test_a_server_that_does_not_stream_is_understood() -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "x", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "hi", "tool_calls": [call]}
+    whole = {"id": "1", "choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": None}
+    reply = await answer(OPENAI, document(whole))
+    assert reply.parts == (Text(text="hi"), ToolCall(call_id="c", tool="x"))
+
+
+async def test_a_gateway_that_does_not_stream_and_no_usage() -> None:
+    content = [
+        {"type": "text", "text": "hi"},
+        {"type": "redacted_thinking", "data": "xyz"},
+        {"type": "tool_use", "id": "c", "name": "t", "input": {"a": 1}},
+        {"type": "server_tool_use"},
+    ]
+    reply = await answer(ANTHROPIC, document({"id": "m", "content": content, "stop_reason": "tool_use"}))
+    assert reply.parts == (
+        Text(text="hi"),
+        Reasoning(text="", signature="redacted_thinking:m xyz"),
+        ToolCall(call_id="c", tool="t", arguments={"a": 1}),
+    )
+    assert reply.usage.is_estimate
+    assert (await answer(ANTHROPIC, wire_anthropic.replies(says("hi"), usage=False))).usage.is_estimate
+
+
+@every
+async def test_what_on_delta_raises_comes_out_as_it_is(vendor: Vendor) -> None:
+    async def broken(delta: Delta) -> None:
+        raise ValueError("a bug of ours")
+
+    async with vendor.serve([says("hi")]) as server:
+        listener = Listener(vendor, server)
+        with pytest.raises(ValueError, match="a bug of ours"):
+            await listener.provider.ask(vendor.request, broken)
+        await listener.provider.aclose()
+
+
+@every
+async def test_omitted_fields_are_not_sent_and_a_key_may_be_missing(vendor: Vendor) -> None:
+    async with vendor.serve([Play(chunks=(b": ping\n\n", *vendor.replies(says("hi")).chunks))]) as server:
+        listener = Listener(vendor, server)
+        url = f"{server.url}/v1beta/" if vendor is GOOGLE else server.url + vendor.url + "/"
+        omit = ("stream_options", "systemInstruction", "system")
+        provider = vendor.make.from_settings("mine", ProviderSettings(kind=vendor.name, base_url=url, omit=omit))
+        assert (await provider.ask(vendor.request, listener.on_delta)).parts == says("hi").parts
+        assert listener.seen[0] == TextDelta(text="")
+        assert (server.requests[0].path, set(omit) & set(server.requests[0].json())) == (vendor.path, set())
+        await provider.aclose()
+        await provider.aclose()
+
+
+async def test_what_was_signed_goes_back_as_it_came() -> None:
+    results = [
+        Message(role="tool", parts=(ToolResult(call_id=call.call_id, tool=call.tool, content="ok"),))
+        for call in GOOGLE.reply.parts
+        if isinstance(call, ToolCall)
+    ]
+    async with GOOGLE.serve([GOOGLE.reply, says("done")]) as server:
+        listener = Listener(GOOGLE, server)
+        first = await listener.ask()
+        conversation = [user("hello"), Message(role="assistant", parts=first.parts), *results]
+        await listener.ask(ModelRequest(model="gemini-3-pro", system=(), messages=conversation))
+        contents = server.requests[1].json()["contents"]
+        assert isinstance(contents, list)
+        assert contents[1]["parts"][1]["thoughtSignature"] == "sig+/="
+        assert "thoughtSignature" not in contents[1]["parts"][2]
+        await listener.provider.aclose()
+
+
+CALLED = ANTHROPIC.reply.parts
+CONVERSATION = [
+    Message(role="assistant", parts=(Text(text="Good morning."),)),
+    user("find tea"),
+    Message(role="assistant", parts=(Reasoning(text="hm"), *CALLED)),
+    Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none", is_error=True),)),
+    Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="ok"),)),
+    Message(role="system", parts=(Text(text="a notice"),)),
+    Message(role="assistant", parts=(ToolCall(call_id="c:3", tool="search", invalid="{"),)),
+    user("hurry"),
+    Message(role="tool", parts=(ToolResult(call_id="c:3", tool="search", content="x"),)),
+]
+
+
+async def test_redacted_reasoning_is_kept_and_replayed() -> None:
+    redacted = ModelReply(
+        parts=(Reasoning(text="", signature="redacted_thinking:m xyz"), *CALLED),
+        finish_reason="tool_calls",
+        usage=ANTHROPIC.reply.usage,
+        request_id="msg_scripted",
+    )
+    assert await answer(ANTHROPIC, redacted) == redacted
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ModelRequest(model="m", system=(), messages=()),
+        ModelRequest(model="m", system=(" ",), messages=[user(" ")], tail=["\n"]),
+        ModelRequest(model="m", system=(), messages=(), tail=["now"]),
+        ModelRequest(model="m", system=(), messages=[user("a"), user("b"), *CONVERSATION, *CONVERSATION[:1]]),
+        ModelRequest(model="m", system=(), messages=CONVERSATION, tail=["now"]),
+        ModelRequest(
+            model="m",
+            system=(),
+            messages=[
+                user("a"),
+                Message(
+                    role="assistant", parts=(Reasoning(text="", signature="redacted_thinking:m d"), Text(text="b"))
+                ),
+            ],
+        ),
+    ],
+)
+async def test_every_conversation_becomes_one_that_the_vendor_takes(request_: ModelRequest) -> None:
+    assert (await answer(ANTHROPIC, says("fine"), request_)).parts == says("fine").parts
