@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.block import shown_schema
+from pattern_core.memory.block import BlockRow, shown_schema
 from pattern_core.memory.document import AddCount, PutField, SpliceItems, SpliceText, State, UpdateText, Write, same
 from pattern_core.memory.schema import (
     AGENT_ID,
@@ -40,7 +40,6 @@ from pattern_core.memory.schema import (
 )
 from pattern_core.memory.values import FieldType, readable
 from pattern_db.columns import TIME_CHARS, Json, to_json
-from pattern_db.tables.memory_blocks import VisibleBlock
 
 ENTRIES = "entries"
 COMPARED_MAX = 250_000  # pairs of items; a longer list that changed all over is replaced between its common ends
@@ -160,22 +159,19 @@ def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -
     ]
 
 
-def prompt(visible: VisibleBlock, owner: str | None = None) -> str:
+def prompt(row: BlockRow) -> str:
     """The block for the system prompt: an opening tag with attributes, the content, a closing tag.
 
-    `owner` names who lent it, if anyone did. Content cannot end the block early or open another one: such a tag within
-    it loses its `<` to `&lt;`.
+    Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`.
     """
-    row = visible.block
-    content = row.content_preview or ""
-    attributes = [f'permission="{visible.permission.value}"']
+    attributes = [f'permission="{row.permission.value}"']
     if row.description:
         attributes.append(f'description="{row.description.translate(_IN_ATTRIBUTE)}"')
-    attributes.append(f'chars="{len(content)}/{row.char_limit}"')
-    if owner is not None:
-        attributes.append(f'shared_from="{owner.translate(_IN_ATTRIBUTE)}"')
+    attributes.append(f'chars="{len(row.content)}/{row.char_limit}"')
+    if row.lender is not None:
+        attributes.append(f'shared_from="{row.lender.translate(_IN_ATTRIBUTE)}"')
     label = row.label.translate(_IN_ATTRIBUTE)
-    shown = _TAG.sub("&lt;", prompt_content(content, shown_schema(row.metadata)))
+    shown = _TAG.sub("&lt;", prompt_content(row.content, shown_schema(row.metadata)))
     return f"<block:{label} {' '.join(attributes)}>\n{shown}\n</block:{label}>"
 
 

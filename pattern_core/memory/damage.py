@@ -20,10 +20,11 @@ from pathlib import Path
 import trio
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.ids import Clock, Randomness, now_text
-from pattern_core.memory.block import Operation, schema_of
+from pattern_core.ids import now_text
+from pattern_core.limits import MemoryLimits
+from pattern_core.memory.block import Attribution, BlockRow, Operation, schema_of
 from pattern_core.memory.changes import applied, writes_to
-from pattern_core.memory.checkpoint import pack, segment_of, unpack
+from pattern_core.memory.checkpoint import LIMITS, store_checkpoint, unpack
 from pattern_core.memory.content import plain, value_of
 from pattern_core.memory.document import (
     TEXT,
@@ -34,13 +35,12 @@ from pattern_core.memory.document import (
     new_peer,
     packed,
     state_of,
-    state_snapshot,
     unpacked,
 )
 from pattern_core.memory.document_check import PARTS, REFUSED, frame
 from pattern_core.memory.opened import OpenBlocks, told
 from pattern_core.memory.schema import SchemaKind
-from pattern_core.unit_of_work import Commit, given_or_alone
+from pattern_core.unit_of_work import given_or_alone
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -48,7 +48,6 @@ from pattern_db.enums import HistoryKind, UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Checkpoint
 from pattern_db.tables.block_versions import HistoryRow
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
 BATCH_BLOCKS_MAX = 200
@@ -224,7 +223,7 @@ async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
     return []
 
 
-def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repaired:
+def mend(connection: Connection, mending: Mending, now: str, peer: int, limits: MemoryLimits = LIMITS) -> Repaired:
     """Make the block one that opens again, from what is known of it, as a new version. Nobody may have it open.
 
     `peer` is a number that no document knows yet.
@@ -254,10 +253,7 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
         connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, by, shown
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
-    segment = segment_of(row.id, document, base, based, seq, now)
-    data, encoding = pack(state_snapshot(document))
-    block_checkpoints.consolidate_checkpoint(connection, row.id, data, signed.frontier, seq, now, encoding)
-    block_checkpoints.add_segment(connection, segment)
+    store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
     line = HistoryRow(
         block_id=row.id,
@@ -293,14 +289,8 @@ def _last_known(connection: Connection, row: BlockRow, state: State, at: int) ->
 class Repairs:
     """Repair, over the blocks that a `MemoryStore` works on."""
 
-    def __init__(
-        self, *, database: Database, clock: Clock, randomness: Randomness, blocks: OpenBlocks, commit: Commit
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._randomness = randomness
+    def __init__(self, blocks: OpenBlocks) -> None:
         self._blocks = blocks
-        self._commit = commit
 
     async def repair(self, agent_id: str, label: str, by: Attribution) -> Repaired:
         """Make a damaged block one that opens, from what is known of it, as a new version; what cannot be read is put
@@ -311,13 +301,14 @@ class Repairs:
             PermissionDenied: the permission does not let an agent overwrite.
             Conflict: the block can be opened; there is nothing to repair.
         """
-        async with given_or_alone(None, self._commit) as unit:
-            visible, hot = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
-            mending = await prepare(self._database, visible.block.id)
-            hot.is_changed, hot.author = True, by.author
-            now, peer = now_text(self._clock), new_peer(self._randomness)
+        blocks = self._blocks
+        async with given_or_alone(None, blocks.commit) as unit:
+            opened = await blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
+            mending = await prepare(blocks.database, opened.row.id)
+            opened.author = by.author
+            now, peer = now_text(blocks.clock), new_peer(blocks.randomness)
             done: list[Repaired] = []
-            unit.store(lambda connection: done.append(mend(connection, mending, now, peer)))
-            row = replace(visible.block, last_seq=visible.block.last_seq + 1)
+            unit.store(lambda connection: done.append(mend(connection, mending, now, peer, blocks.limits.memory)))
+            row = replace(opened.row, last_seq=opened.row.last_seq + 1)
             unit.event("memory.changed", {**told(row, by), "repaired": True})
         return done[-1]

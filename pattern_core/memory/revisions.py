@@ -15,23 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.ids import Clock, now_text
-from pattern_core.memory.block import BlockView, Operation, is_agent, schema_of, view_of
+from pattern_core.ids import now_text
+from pattern_core.memory.block import Attribution, BlockRow, Operation, is_agent, schema_of
 from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse, writes_of
 from pattern_core.memory.content import plain, value_of, writes_between
-from pattern_core.memory.document import Change, State, Write, state_of, unpacked
+from pattern_core.memory.document import Change, State, Write, unpacked
 from pattern_core.memory.edits import Editor, SetText, SetValue
 from pattern_core.memory.history import BlockHistory
-from pattern_core.memory.opened import Hot, OpenBlocks
+from pattern_core.memory.opened import OpenBlock, OpenBlocks
 from pattern_core.memory.plan import Planned, check_size, content_of, plan
 from pattern_core.memory.schema import LogSchema
-from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from pattern_db.tables.block_versions import HistoryRow
-from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
 
 UNDO_REACH = 1_000  # versions that are looked at; what is older can be rolled back to
 _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)
@@ -58,7 +56,7 @@ class Revision:
 class Revised:
     """The block after a change from its history, words about it, and what its author can still undo and redo."""
 
-    block: BlockView
+    block: BlockRow
     note: str
     undo_remaining: int
     redo_remaining: int
@@ -67,14 +65,9 @@ class Revised:
 class Revisions:
     """Undo, redo, rollback and merging, over the blocks that a `MemoryStore` works on."""
 
-    def __init__(
-        self, *, database: Database, clock: Clock, blocks: OpenBlocks, history: BlockHistory, commit: Commit
-    ) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, blocks: OpenBlocks, history: BlockHistory) -> None:
         self._blocks = blocks
         self._history = history
-        self._commit = commit
 
     async def undo(
         self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
@@ -108,10 +101,10 @@ class Revisions:
             NotFound: there is no such block or version.
             InvalidInput: it is so already; else as `undo`.
         """
-        async with given_or_alone(work, self._commit) as unit:
-            visible, hot, now = await self._opened(agent_id, label, by, unit)
-            then = await self._history.state_at(visible.block.id, version)
-            return await self._carried_out(visible, hot, now, plan_rollback(now, then, version), by, unit)
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            opened, now = await self._opened(agent_id, label, by, unit)
+            then = await self._history.state_at(opened.row.id, version)
+            return await self._carried_out(opened, now, plan_rollback(now, then, version), by, unit)
 
     async def merge(
         self,
@@ -130,18 +123,18 @@ class Revisions:
             Conflict: `base` is too old, or greater than the block's version.
             InvalidInput: the content does not fit; else as `undo`.
         """
-        async with given_or_alone(work, self._commit) as unit:
-            visible, hot, now = await self._opened(agent_id, label, by, unit)
-            row = visible.block
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            opened, now = await self._opened(agent_id, label, by, unit)
+            row = opened.row
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
             then = await self._history.state_at(row.id, base)
             written = await plan(content_of(row, schema_of(row.metadata), then), edit, self._editor(by))
-            rows = await self._database.read(lines_since, row.id, base, row.last_seq)
+            rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
             if not planned.change:
-                return Revised(block=view_of(visible), note="Nothing changed", undo_remaining=0, redo_remaining=0)
-            return await self._carried_out(visible, hot, now, planned, by, unit)
+                return Revised(block=opened.row, note="Nothing changed", undo_remaining=0, redo_remaining=0)
+            return await self._carried_out(opened, now, planned, by, unit)
 
     async def _revised(
         self,
@@ -151,26 +144,24 @@ class Revisions:
         make_plan: Callable[[Sequence[HistoryRow]], Revision],
         work: UnitOfWork | None,
     ) -> Revised:
-        async with given_or_alone(work, self._commit) as unit:
-            visible, hot, now = await self._opened(agent_id, label, by, unit)
-            rows = await self._database.read(newest_lines, visible.block.id, visible.block.last_seq)
-            return await self._carried_out(visible, hot, now, make_plan(rows), by, unit)
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            opened, now = await self._opened(agent_id, label, by, unit)
+            rows = await self._blocks.database.read(newest_lines, opened.row.id, opened.row.last_seq)
+            return await self._carried_out(opened, now, make_plan(rows), by, unit)
 
-    async def _opened(
-        self, agent_id: str, label: str, by: Attribution, work: UnitOfWork
-    ) -> tuple[VisibleBlock, Hot, State]:
+    async def _opened(self, agent_id: str, label: str, by: Attribution, work: UnitOfWork) -> tuple[OpenBlock, State]:
         """The block, held and opened, and what its document holds."""
-        visible, hot = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
-        return visible, hot, state_of(await self._blocks.document(hot, visible.block))
+        opened = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
+        return opened, await self._blocks.load(opened)
 
     async def _carried_out(
-        self, visible: VisibleBlock, hot: Hot, now: State, planned: Revision, by: Attribution, work: UnitOfWork
+        self, opened: OpenBlock, now: State, planned: Revision, by: Attribution, work: UnitOfWork
     ) -> Revised:
         """Check what would come of the revision, then make it."""
-        change = await self._planned(visible.block, now, planned, by)
-        changed = self._blocks.change(visible, hot, now, change, by, work)
+        change = await self._planned(opened.row, now, planned, by)
+        self._blocks.change(opened, now, change, by, work)
         return Revised(
-            block=view_of(changed),
+            block=opened.row,
             note=planned.note,
             undo_remaining=planned.undo_remaining,
             redo_remaining=planned.redo_remaining,
@@ -185,7 +176,7 @@ class Revisions:
         """
         schema = schema_of(row.metadata)
         content, value = content_of(row, schema, now), value_of(applied(now, revision.change), schema)
-        shown = row.content_preview or ""
+        shown = row.content
         if writes_between(schema, content.value, value):
             if isinstance(schema, LogSchema):  # entries keep their stamps, which writing them again would not
                 text = plain(value, schema)
@@ -204,7 +195,7 @@ class Revisions:
         )
 
     def _editor(self, by: Attribution) -> Editor:
-        return Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
+        return Editor(author=by.author, now=now_text(self._blocks.clock), is_agent=is_agent(by.author))
 
 
 def plan_undo(rows: Sequence[HistoryRow], author: str) -> Revision:

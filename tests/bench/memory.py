@@ -8,10 +8,9 @@ from collections.abc import Callable
 import trio
 
 from pattern_core.ids import seeded_randomness
-from pattern_core.memory.checkpoint import Consolidator
+from pattern_core.memory.checkpoint import LIMITS, Consolidator
 from pattern_core.memory.document import state_of
 from pattern_core.memory.history import BlockHistory
-from pattern_core.memory.opened import UPDATES_MAX
 from pattern_core.memory.revisions import plan_undo
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection, fetch_all
@@ -25,6 +24,7 @@ from tests.pattern_core.memory.rig import constellation
 EDITS = 100_000
 CHARS = 4_000  # the block's size, around which the edits keep it
 RUNS = 9
+UPDATES_MAX = LIMITS.checkpoint_update_count
 AUTHOR = "agent:agt_01jd7qk0000000000000000000"
 WORDS = ("remember ", "prefers tea ", "likes walks\n", "🌍 ", "works at the library ", "calls on Sundays\n")
 

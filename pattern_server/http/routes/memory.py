@@ -14,7 +14,7 @@ from fastapi import Depends, Header, Query, Response
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.memory.block import Attribution, BlockView
+from pattern_core.memory.block import Attribution, BlockRow
 from pattern_server.http.blocks import At, content_edit, find, new_block, settings_of, tagged, told
 from pattern_server.http.bodies import BlockPatched, BlockPut, BlockTold, Cursor, Page, PageLimit, page_of
 from pattern_server.http.errors import VersionMismatch
@@ -32,7 +32,7 @@ class Conditions:
     must_be_new: bool = False
     version: int | None = None
 
-    def check(self, found: BlockView | None, label: str) -> None:
+    def check(self, found: BlockRow | None, label: str) -> None:
         """Pass if the block is as demanded.
 
         Raises:
@@ -139,7 +139,7 @@ async def delete(at: At, server: Server, caller: MayWrite, demanded: Demanded) -
 
 
 async def _changed(
-    constellation: Constellation, found: BlockView, owner: str, body: BlockPut, author: str, demanded: Conditions
+    constellation: Constellation, found: BlockRow, owner: str, body: BlockPut, author: str, demanded: Conditions
 ) -> None:
     """Set settings and content in one transaction; settings first: a new limit or schema may hold for the rest."""
     settings, edit = settings_of(body, found), content_edit(body)
@@ -164,5 +164,5 @@ async def _changed(
         raise VersionMismatch(error.message, **error.details) from None
 
 
-def _place(block: BlockView) -> tuple[str, str]:
+def _place(block: BlockRow) -> tuple[str, str]:
     return block.label, block.id

@@ -46,12 +46,12 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
         with pytest.raises(Conflict, match="nothing to repair"):
             await repairs.repair(ada, "notes", BY_USER)
         await memory.edit(ada, "notes", AppendText(text=" two"), author=USER)
-        memory.forget(ada)
+        memory.blocks.forget(ada)
         await damage(here, block_id)
         with pytest.raises(DocumentDamaged, match="pattern memory repair notes"):
             await memory.edit(ada, "notes", AppendText(text=" three"), author=USER)
         with pytest.raises(DocumentDamaged):
-            await memory.blocks.check(block_id, "notes", 1)
+            await memory.blocks.check(await memory.view(ada, "notes"))
         repaired = await repairs.repair(ada, "notes", BY_USER)
         assert (repaired.version, repaired.is_exact) == (2, True)
         assert "nothing was lost" in repaired.note
@@ -64,7 +64,7 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
         assert undone.block.content == "one two"
         kinds = [one.kind for one in await here.constellation.history.versions(block_id, limit=9)]
         assert kinds == ["undo", "edit", "repair", "edit", "create"]
-        await memory.blocks.check(block_id, "notes", 4)
+        await memory.blocks.check(await memory.view(ada, "notes"))
 
 
 async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
@@ -73,7 +73,7 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
         new = NewBlock(label="profile", schema=PROFILE, value={"name": "Ruth"})
         ada, block_id = await made(here, new)
         await memory.edit(ada, "profile", SetField(field="city", value="Lisbon"), author=USER)
-        memory.forget(ada)
+        memory.blocks.forget(ada)
         await damage(here, block_id)
         await here.database.write(lambda c: c.execute("UPDATE memory_block_history SET change = NULL WHERE seq = 1"))
         repaired = await here.constellation.repairs.repair(ada, "profile", BY_USER)
@@ -94,7 +94,7 @@ async def test_a_person_may_repair_what_agents_only_read_and_nobody_what_is_not_
         assert (await here.constellation.repairs.repair(ada, "notes", BY_USER)).version == 2
         edited = await here.constellation.memory.edit(ada, "notes", AppendText(text="?"), author=USER)
         assert (edited.block.content, edited.block.version) == ("one!?", 3)
-        here.constellation.memory.forget(ada)
-        await here.constellation.memory.blocks.check(block_id, "notes", 3)
+        here.constellation.memory.blocks.forget(ada)
+        await here.constellation.memory.blocks.check(edited.block)
         with pytest.raises(NotFound, match="notes"):
             await here.constellation.repairs.repair(ada, "nothing", BY_USER)

@@ -9,7 +9,7 @@ import trio
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.memory.block import BlockSettings, NewBlock
+from pattern_core.memory.block import BlockSettings, NewBlock, schema_of
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import (
     AppendEntry,
@@ -61,7 +61,7 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
         ADA, NewBlock(label="notes", schema=PROFILE, value={"name": "Ada", "tier": "gold"}), author=BY_ADA
     )
     assert made.content == "name: Ada\ntags:\nvisits: 0\ntier: gold"
-    assert parse_schema(made.schema) == parse_schema(PROFILE)
+    assert schema_of(made.metadata) == parse_schema(PROFILE)
     for edit in (
         ListAppend(field="tags", value="x"),
         Increment(field="visits", delta=5),
@@ -85,8 +85,7 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
 async def test_text_has_its_text_as_its_value(rig: Rig) -> None:
     await rig.block("hi")
     assert await rig.value() == "hi"
-    assert (await rig.store.view(ADA, "notes")).schema == "Text"
-    assert (await rig.store.view(ADA, "notes")).metadata == {}
+    assert (await rig.store.view(ADA, "notes")).metadata is None
 
 
 async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
@@ -285,7 +284,7 @@ async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Ri
     await rig.database.write(
         lambda c: c.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", ('{"schema":"Tree"}', block_id))
     )
-    rig.store.forget(ADA)
+    rig.store.blocks.forget(ADA)
     assert "text" in (await prompt_blocks(rig.store, ADA))[0]
     assert await rig.value() == "text"
     with pytest.raises(InvalidInput, match='no block schema "Tree"'):
