@@ -138,23 +138,28 @@ def field_writes(field: Field, before: Json, after: Json, prefix: str = "") -> l
 
 def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -> list[Write]:
     """The fewest splices that make the list `after` of `before`, from the last place to the first."""
-    old, new = [to_json(item) for item in before], [to_json(item) for item in after]
+    return [
+        SpliceItems(container=container, at=low, delete=high - low, insert=tuple(after[begin:stop]))
+        for low, high, begin, stop in reversed(
+            differences([to_json(item) for item in before], [to_json(item) for item in after])
+        )
+    ]
+
+
+def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """What differs, in order: start and end in `before`, and start and end of what stands there in `after`."""
     start = 0
-    while start < min(len(old), len(new)) and old[start] == new[start]:
+    while start < min(len(before), len(after)) and before[start] == after[start]:
         start += 1
     end = 0
-    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
         end += 1
-    inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
-    if len(inner_old) * len(inner_new) > COMPARED_MAX:
-        changes = [("replace", 0, len(inner_old), 0, len(inner_new))]
-    else:
-        changes = list(SequenceMatcher(None, inner_old, inner_new, autojunk=False).get_opcodes())
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    if len(old) * len(new) > COMPARED_MAX:
+        return [(start, start + len(old), start, start + len(new))]
     return [
-        SpliceItems(
-            container=container, at=start + low, delete=high - low, insert=tuple(after[start + begin : start + stop])
-        )
-        for what, low, high, begin, stop in reversed(changes)
+        (start + low, start + high, start + begin, start + stop)
+        for what, low, high, begin, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         if what != "equal"
     ]
 

@@ -360,9 +360,9 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
         held = before.get(target.name)
         match diff:
             case Diff.Text():
-                change[target.name] = Spliced(True, tuple(_splices(diff.diff, held or "")))
+                change[target.name] = spliced(True, _pieces(diff.diff, held or ""))
             case Diff.List():
-                change[target.name] = Spliced(False, tuple(_splices(diff.diff, tuple(held or ()))))
+                change[target.name] = spliced(False, _pieces(diff.diff, tuple(held or ())))
             case Diff.Map():
                 old = held or {}
                 new = {key: getattr(value, "value", None) for key, value in diff.diff.updated.items()}
@@ -374,27 +374,41 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
     return cleaned(change)
 
 
-def _splices(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[Splice]:
-    """What the library says of a text or a list, as splices of what it held: a string or a tuple."""
-    empty = removed = added = before[:0]
-    at = skip = 0
+def _pieces(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[tuple[str, Run | int]]:
+    """What the library says of a text or a list, as pieces of what it held: a string or a tuple."""
+    at = 0
     for item in items:
         match item:
             case TextDelta.Retain() | ListDiffItem.Retain():
-                if removed or added:
-                    yield Splice(skip, removed, added)
-                    skip, removed, added = 0, empty, empty
-                skip += item.retain
+                yield "keep", item.retain
                 at += item.retain
             case TextDelta.Delete() | ListDiffItem.Delete():
-                removed += before[at : at + item.delete]
+                yield "remove", before[at : at + item.delete]
                 at += item.delete
             case TextDelta.Insert():
-                added += item.insert
+                yield "add", item.insert
             case ListDiffItem.Insert():
-                added += tuple(getattr(one, "value", None) for one in item.insert)
+                yield "add", tuple(getattr(one, "value", None) for one in item.insert)
+
+
+def spliced(is_text: bool, pieces: Iterable[tuple[str, Run | int]]) -> Spliced:
+    """A change from `("keep", n)`, `("remove", run)` and `("add", run)` in the order of the document before it."""
+    empty: Json = "" if is_text else ()
+    splices: list[Splice] = []
+    skip, removed, added = 0, empty, empty
+    for what, piece in pieces:
+        if isinstance(piece, int):
+            if piece and (removed or added):
+                splices.append(Splice(skip, removed, added))
+                skip, removed, added = 0, empty, empty
+            skip += piece
+        elif what == "remove":
+            removed += piece
+        else:
+            added += piece
     if removed or added:
-        yield Splice(skip, removed, added)
+        splices.append(Splice(skip, removed, added))
+    return Spliced(is_text, tuple(splices))
 
 
 def cleaned(change: Change) -> Change:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from pattern_core.memory.merging import merge_texts, merge_values
+from pattern_core.memory.changes import merge_values
 
 FILE_BYTES_MAX = 8 * 1024 * 1024  # twice what the largest block may need in UTF-8
 _BOM = "\ufeff"
@@ -101,5 +101,5 @@ def like(text: str, model: str) -> str:
 def merged(form: Form, base: str, mine: str, theirs: str) -> str:
     """The text with what both sides changed since `base`."""
     if form is Form.TEXT:
-        return merge_texts(base, mine, theirs)
+        return str(merge_values(base, mine, theirs))
     return dumped(merge_values(*(json.loads(text) for text in (base, mine, theirs))))

@@ -8,37 +8,30 @@ from hypothesis import strategies as st
 
 from pattern_core.memory.changes import applied, change_to
 from pattern_core.memory.document import Change, Splice, Spliced, State
-from pattern_core.memory.history import LineOrigin, lines_by, lines_by_rendering
+from pattern_core.memory.history import line_versions
 
 
-def by_character(texts: list[str], changes: list[Change]) -> list[LineOrigin]:
-    """The plain way: carry each character's version along from the beginning."""
-    versions = [0] * len(texts[0])
-    for seq, change in enumerate(changes, 1):
-        part = change.get("content")
-        if not isinstance(part, Spliced):
-            continue
-        after: list[int] = []
-        at = 0
-        for one in part.splices:
-            after += versions[at : at + one.skip] + [seq] * len(one.added)
-            at += one.skip + len(one.removed)
-        versions = after + versions[at:]
-    found, at = [], 0
-    for line in texts[-1].splitlines(keepends=True):
-        found.append(LineOrigin(line.splitlines()[0], max(versions[at : at + len(line)])))
-        at += len(line)
-    return found
+def text_of(state: State) -> str:
+    return str(state.get("content", ""))
 
 
 @given(st.lists(st.text(alphabet="ab\n🌍", max_size=12), min_size=1, max_size=8))
-def test_lines_belong_to_the_newest_version_that_wrote_any_of_them(texts: list[str]) -> None:
-    changes = [
-        change_to({"content": before} if before else {}, {"content": after} if after else {})
-        for before, after in pairwise(texts)
-    ]
-    past = list(enumerate(changes, 1))[::-1]
-    assert lines_by(texts[-1], past, len(changes)) == by_character(texts, changes)
+def test_a_line_is_there_since_the_version_that_made_it(texts: list[str]) -> None:
+    states: list[State] = [{"content": text} if text else {} for text in texts]
+    changes = [change_to(before, after) for before, after in pairwise(states)]
+    found = line_versions(states[-1], list(enumerate(changes, 1))[::-1], len(changes), text_of)
+    for line, (version, is_certain) in zip(texts[-1].splitlines(), found, strict=True):
+        assert is_certain
+        assert all(line in text.splitlines() for text in texts[version:])
+        if texts[-1].splitlines().count(line) == 1 and version:  # else any of those that are the same
+            before = texts[version - 1].splitlines()
+            assert line not in before or before != texts[version].splitlines()
+
+
+def test_a_line_of_which_something_went_is_another_line() -> None:
+    texts = ["one\ntwo and more\n", "one\ntwo\n"]
+    change = change_to({"content": texts[0]}, {"content": texts[1]})
+    assert line_versions({"content": texts[1]}, [(1, change)], 1, text_of) == [(0, True), (1, True)]
 
 
 def test_only_as_much_of_the_past_is_read_as_is_needed() -> None:
@@ -49,16 +42,16 @@ def test_only_as_much_of_the_past_is_read_as_is_needed() -> None:
             read.append(seq)
             yield seq, {"content": Spliced(True, (Splice(0, "old", "new\n"),))}
 
-    assert lines_by("new\n", past(), 9) == [LineOrigin("new", 9)]
+    assert line_versions({"content": "new\n"}, past(), 9, text_of) == [(9, True)]
     assert read == [9]
 
 
 def test_what_is_older_than_the_known_past_is_uncertain() -> None:
     change: Change = {"content": Spliced(True, (Splice(4, "", "two\n"),))}
-    assert lines_by("one\ntwo\n", [(5, change)], 5) == [LineOrigin("one", 4, False), LineOrigin("two", 5)]
-    assert lines_by("one\n", [], 7) == [LineOrigin("one", 7, False)]
-    assert lines_by("one\n", [], 0) == [LineOrigin("one", 0)]
-    assert lines_by("", [], 3) == []
+    assert line_versions({"content": "one\ntwo\n"}, [(5, change)], 5, text_of) == [(4, False), (5, True)]
+    assert line_versions({"content": "one\n"}, [], 7, text_of) == [(7, False)]
+    assert line_versions({"content": "one\n"}, [], 0, text_of) == [(0, True)]
+    assert line_versions({}, [], 3, text_of) == []
 
 
 def test_other_documents_are_blamed_by_their_rendering() -> None:
@@ -74,5 +67,5 @@ def test_other_documents_are_blamed_by_their_rendering() -> None:
     def plain(state: State) -> str:
         return "\n".join(state.get("items", []))
 
-    assert lines_by_rendering(states[3], past, 3, plain) == [LineOrigin("a", 1), LineOrigin("x", 2), LineOrigin("b", 1)]
-    assert lines_by_rendering(states[3], past[:2], 3, plain)[0] == LineOrigin("a", 1, False)
+    assert line_versions(states[3], past, 3, plain) == [(1, True), (2, True), (1, True)]
+    assert line_versions(states[3], past[:2], 3, plain)[0] == (1, False)
