@@ -8,9 +8,8 @@ from fastapi import Query
 from pydantic import Field
 
 from pattern_core.constellation import Constellation
-from pattern_core.memory.block import Attribution
+from pattern_core.memory.block import Attribution, Edited
 from pattern_core.memory.history import Version
-from pattern_core.memory.revisions import Revised
 from pattern_server.http.blocks import At, told
 from pattern_server.http.bodies import Asked, BlockTold, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
 from pattern_server.http.owners import owner_of
@@ -173,7 +172,7 @@ async def _author(constellation: Constellation, body: UndoAsked | None) -> str |
     return f"agent:{(await constellation.roster.get(named)).id}"
 
 
-async def _revised(constellation: Constellation, revised: Revised) -> dict[str, Any]:
+async def _revised(constellation: Constellation, revised: Edited) -> dict[str, Any]:
     return {
         "block": await told(constellation, revised.block),
         "note": revised.note,

@@ -7,7 +7,7 @@ import pytest
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.memory.checkpoint import Consolidator
 from pattern_core.memory.history import BlockHistory
-from pattern_core.memory.revisions import UNDO_REACH, lines_since, newest_lines
+from pattern_core.memory.revisions import UNDO_REACH, lines_since
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
@@ -125,10 +125,10 @@ async def test_the_schema_of_a_block_says_how_its_versions_are_rendered(database
 async def test_lines_for_undo_must_be_all_that_there_are(database: Database, life: Life) -> None:
     for number in range(3):
         life.append(A, str(number))
-    assert [row.seq for row in await database.read(newest_lines, life.block_id, 3)] == [0, 1, 2, 3]
+    assert [row.seq for row in await database.read(lines_since, life.block_id, -1, 3)] == [0, 1, 2, 3]
     assert [row.seq for row in await database.read(lines_since, life.block_id, 1, 3)] == [2, 3]
     assert await database.read(lines_since, life.block_id, 3, 3) == []
     with pytest.raises(Conflict, match="a call of its own"):
-        await database.read(newest_lines, life.block_id, 4)
+        await database.read(lines_since, life.block_id, -1, 4)
     with pytest.raises(Conflict, match="versions back"):
         await database.read(lines_since, life.block_id, 3 - UNDO_REACH - 1, 3)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from pattern_core.memory.block import BlockSettings, NewBlock
+from pattern_core.memory.block import BlockSettings, Edited, NewBlock
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
-from pattern_core.memory.revisions import Revised
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.enums import HistoryKind, Permission
@@ -37,7 +36,7 @@ class Desk:
     async def edit(self, by: Attribution, edit: BlockEdit) -> None:
         await self.here.constellation.memory.edit(self.ada, self.label, edit, author=by.author, cause=by.cause)
 
-    async def undo(self, by: Attribution, *, of: str | None = None) -> Revised:
+    async def undo(self, by: Attribution, *, of: str | None = None) -> Edited:
         return await self.here.constellation.revisions.undo(self.ada, self.label, by, of=of)
 
     async def value(self) -> Json:

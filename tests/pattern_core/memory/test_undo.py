@@ -7,7 +7,7 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.document import UpdateText, state_of
-from pattern_core.memory.revisions import plan_merge, plan_rollback, plan_undo
+from pattern_core.memory.revisions import plan_merge, plan_revert, plan_rollback
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from tests.pattern_core.memory.life import Life, create
@@ -173,21 +173,21 @@ def test_undo_ends_where_changes_are_not_known(life: Life) -> None:
     life.append(A, " new")
     rows = life.lines()
     rows[1] = replace(rows[1], change=None)
-    assert plan_undo(rows, A).reverts == 2
-    assert plan_undo([row for row in life.lines() if row.seq != 1], A).reverts == 2
+    assert plan_revert(rows, A, HistoryKind.UNDO).reverts == 2
+    assert plan_revert([row for row in life.lines() if row.seq != 1], A, HistoryKind.UNDO).reverts == 2
     rows[2] = replace(rows[2], change=None)
     with pytest.raises(InvalidInput, match="nothing to undo"):
-        plan_undo(rows, A)
+        plan_revert(rows, A, HistoryKind.UNDO)
 
 
 def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None:
     for number in range(1, 5):
         life.append(A, f" {number}")
     rows = life.lines()
-    assert plan_undo(rows, A).undo_remaining == 3
-    assert plan_undo([row for row in rows if row.seq != 2], A).undo_remaining == 1  # a gap
+    assert plan_revert(rows, A, HistoryKind.UNDO).undo_remaining == 3
+    assert plan_revert([row for row in rows if row.seq != 2], A, HistoryKind.UNDO).undo_remaining == 1  # a gap
     unknown = [replace(row, change=None) if row.seq == 2 else row for row in rows]
-    assert plan_undo(unknown, A).undo_remaining == 1
+    assert plan_revert(unknown, A, HistoryKind.UNDO).undo_remaining == 1
 
 
 def test_rollback_is_a_new_version(life: Life) -> None:
