@@ -25,7 +25,17 @@ from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockRow, shown_schema
-from pattern_core.memory.document import AddCount, PutField, SpliceItems, SpliceText, State, UpdateText, Write, same
+from pattern_core.memory.document import (
+    AddCount,
+    PutField,
+    SpliceItems,
+    SpliceText,
+    State,
+    UpdateText,
+    Write,
+    common_ends,
+    same,
+)
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,
@@ -148,12 +158,7 @@ def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -
 
 def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
     """What differs, in order: start and end in `before`, and start and end of what stands there in `after`."""
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
+    start, end = common_ends(before, after)
     old, new = before[start : len(before) - end], after[start : len(after) - end]
     if len(old) * len(new) > COMPARED_MAX:
         return [(start, start + len(old), start, start + len(new))]

@@ -18,7 +18,7 @@ Source: loro 1.x encoding; containers as in the memory design, so that documents
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self, TypeAlias
@@ -312,22 +312,22 @@ def _update(held: LoroText, text: str) -> None:
         except ValueError:  # the wheel's word for a timeout; nothing was changed
             continue
         return
-    start, end, middle = _difference(held.to_string(), text)
-    if end > start:
-        held.delete(start, end - start)
-    if middle:
-        held.insert(start, middle)
+    before = held.to_string()
+    start, end = common_ends(before, text)
+    if start + end < len(before):
+        held.delete(start, len(before) - end - start)
+    if start + end < len(text):
+        held.insert(start, text[start : len(text) - end])
 
 
-def _difference(before: str, after: str) -> tuple[int, int, str]:
-    """The range of `before` that differs, and what stands there in `after`."""
-    start = _common(before, after)
-    end = _common(before[start:][::-1], after[start:][::-1])
-    return start, len(before) - end, after[start : len(after) - end]
+def common_ends(left: Sequence[Json], right: Sequence[Json]) -> tuple[int, int]:
+    """How many elements (of two texts, or two lists) are the same at the start, and behind those at the end."""
+    start = _common(left, right)
+    return start, _common(left[start:][::-1], right[start:][::-1])
 
 
-def _common(left: str, right: str) -> int:
-    """The length of the common start. By halves: comparing slices is a hundred times faster than characters."""
+def _common(left: Sequence[Json], right: Sequence[Json]) -> int:
+    """The length of the common start. By halves: comparing slices is a hundred times faster than elements."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
