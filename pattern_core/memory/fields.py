@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.schema import (
@@ -24,6 +25,7 @@ from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, t
 from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
+Part = TypeVar("Part", Field, Section)
 _EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}
 
 
@@ -147,18 +149,19 @@ def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
             return canonical(guessed(value) if isinstance(value, Written) else value)
 
 
-def fit_entry(schema: LogSchema, value: Json, *, now: str, agent: str) -> Json:
-    """A new entry, stamped with the time `now` and the id `agent` as far as the schema wants that.
+def stamps_of(schema: LogSchema, now: str, agent: str) -> dict[str, Json]:
+    """What a new entry is stamped with: the time `now` and the id `agent`, as far as the schema wants that."""
+    known = ((TIMESTAMP, now, schema.has_timestamp), (AGENT_ID, agent, schema.has_agent))
+    return {name: value for name, value, wanted in known if wanted}
+
+
+def fit_entry(schema: LogSchema, value: Json, stamps: Mapping[str, Json]) -> Json:
+    """A new entry with its stamps.
 
     Raises:
-        InvalidInput: it does not fit, or brings stamps of its own.
+        InvalidInput: the entry does not fit, or brings stamps of its own.
     """
-    stamps: dict[str, Json] = {}
-    if schema.has_timestamp:
-        stamps[TIMESTAMP] = now
-    if schema.has_agent:
-        stamps[AGENT_ID] = agent
-    return canonical(stamps | _object(schema.fields, value, "the entry"))
+    return canonical({**stamps, **_object(schema.fields, value, "the entry")})
 
 
 def _entry(schema: LogSchema, value: Json, what: str) -> Json:
@@ -209,27 +212,14 @@ def _sequence(value: Json, what: str) -> Sequence[Json]:
     return value
 
 
-def field_named(fields: Sequence[Field], name: str, *, what: str) -> Field:
-    """The field of that name.
+def named(parts: Sequence[Part], name: str, kind: str) -> Part:
+    """The field or section of that name; `kind` is the word for it.
 
     Raises:
-        InvalidInput: there is none; the message lists the fields.
+        InvalidInput: there is none; the message lists those that there are.
     """
-    for field in fields:
-        if field.name == name:
-            return field
-    raise InvalidInput(f"{what} has no field {name!r}; there are: {', '.join(field.name for field in fields)}")
-
-
-def section_named(schema: CompositeSchema, name: str) -> Section:
-    """The section of that name.
-
-    Raises:
-        InvalidInput: there is none; the message lists the sections.
-    """
-    for section in schema.sections:
-        if section.name == name:
-            return section
-    raise InvalidInput(
-        f"the block has no section {name!r}; there are: {', '.join(section.name for section in schema.sections)}"
-    )
+    for part in parts:
+        if part.name == name:
+            return part
+    known = ", ".join(part.name for part in parts)
+    raise InvalidInput(f"the block has no {kind} {name!r}; there are: {known}")

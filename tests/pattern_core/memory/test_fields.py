@@ -6,7 +6,6 @@ from pattern_core.errors import InvalidInput
 from pattern_core.memory.fields import (
     Written,
     check_count,
-    field_named,
     fit,
     fit_entry,
     fit_field,
@@ -14,7 +13,8 @@ from pattern_core.memory.fields import (
     fit_item,
     fit_items,
     guessed,
-    section_named,
+    named,
+    stamps_of,
 )
 from pattern_core.memory.schema import (
     CompositeSchema,
@@ -34,6 +34,7 @@ TAGS = Field(name="tags", field_type=FieldType.LIST)
 MAP = MapSchema(fields=(NAME, AGE, TAGS))
 ITEMS = ListSchema(item_schema=MapSchema(fields=(NAME, AGE)), max_items=2)
 NOW = "2026-11-21T22:24:40.123Z"
+STAMPS = stamps_of(LogSchema(), NOW, "agt_ada")
 
 
 def test_a_map_has_every_field_in_order_with_defaults() -> None:
@@ -104,16 +105,16 @@ def test_an_item_of_texts_is_text_and_counts_are_bounded() -> None:
 
 
 def test_entries_are_stamped_as_the_schema_says() -> None:
-    assert fit_entry(LogSchema(), "woke", now=NOW, agent="agt_ada") == {
+    assert fit_entry(LogSchema(), "woke", STAMPS) == {
         "timestamp": NOW,
         "agent_id": "agt_ada",
         "text": "woke",
     }
     bare = LogSchema(has_timestamp=False, has_agent=False, fields=(NAME, AGE))
-    assert fit_entry(bare, Written('{"name": "x", "age": 9}'), now=NOW, agent="a") == {"name": "x", "age": 9}
+    assert fit_entry(bare, Written('{"name": "x", "age": 9}'), stamps_of(bare, NOW, "a")) == {"name": "x", "age": 9}
     for value in ({"text": "x", "timestamp": NOW}, {"text": "x", "agent_id": "agt_bob"}, {}, 3):
         with pytest.raises(InvalidInput, match="the entry"):
-            fit_entry(LogSchema(), value, now=NOW, agent="agt_ada")
+            fit_entry(LogSchema(), value, STAMPS)
 
 
 def test_a_whole_log_keeps_its_stamps() -> None:
@@ -146,14 +147,14 @@ def test_text_is_text() -> None:
 
 
 def test_parts_are_found_by_name() -> None:
-    assert field_named(MAP.fields, "age", what="it") is AGE
-    with pytest.raises(InvalidInput, match="it has no field 'agé'; there are: name, age, tags"):
-        field_named(MAP.fields, "agé", what="it")
+    assert named(MAP.fields, "age", "field") is AGE
+    with pytest.raises(InvalidInput, match="the block has no field 'agé'; there are: name, age, tags"):
+        named(MAP.fields, "agé", "field")
     schema = parse_schema({"Composite": {"sections": [{"name": "a"}, {"name": "b"}]}})
     assert isinstance(schema, CompositeSchema)
-    assert section_named(schema, "b").name == "b"
+    assert named(schema.sections, "b", "section").name == "b"
     with pytest.raises(InvalidInput, match="no section 'c'; there are: a, b"):
-        section_named(schema, "c")
+        named(schema.sections, "c", "section")
 
 
 def test_guesses() -> None:

@@ -8,14 +8,13 @@ from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.document import SpliceItems, SpliceText, UpdateText
 from pattern_core.memory.edits import (
-    AppendEntry,
     AppendText,
     BlockEdit,
     DeleteItem,
     Editor,
     EditRange,
+    InsertItem,
     Patch,
-    PushItem,
     ReplaceText,
     SetField,
     SetText,
@@ -93,11 +92,10 @@ async def test_read_only_sections_bind_agents_alone() -> None:
         (SECTIONS, WHOLE, AppendText(text="x", section="a"), "no section 'a'; there are: notes, facts, rules"),
         (SECTIONS, WHOLE, AppendText(text="x"), "name one of its sections: notes, facts, rules"),
         (SECTIONS, WHOLE, AppendText(text="x", section="facts"), "the section facts is a Map; use set_field"),
-        (SECTIONS, WHOLE, PushItem(value=1, section="notes"), "the section notes has no items: it is text"),
+        (SECTIONS, WHOLE, InsertItem(number=1, value=1, section="notes"), "the section notes has no items: it is text"),
         (MAP, {"mood": None, "tags": []}, Patch(patch="x"), "the block notes is a Map"),
         (LIST, [], SetField(field="a", value=1), "has no fields: it is a List; use append, insert_item"),
         (LOG, [], DeleteItem(number=1), "has no items: it is a Log, whose entries stay"),
-        (TEXT, "", AppendEntry(value="x"), "is no log: it is text"),
         (TEXT, "", SetValue(value=3), "is text; give its whole text"),
         (LIST, [], SetText(text="milk"), "a List is written as JSON; at line 1, column 1"),
     ],
@@ -116,9 +114,9 @@ async def test_text_in_a_list_or_log_is_an_item_or_entry() -> None:
 
 
 async def test_the_limit_holds_for_the_plain_text_of_every_shape() -> None:
-    assert (await planned(LIST, [], PushItem(value="x" * 17), limit=20)).plain == "1. " + "x" * 17
+    assert (await planned(LIST, [], AppendText(text="x" * 17), limit=20)).plain == "1. " + "x" * 17
     with pytest.raises(InvalidInput, match="at most 20 characters; it has 4 and would have 25"):
-        await planned(LIST, ["a"], PushItem(value="x" * 17), limit=20)
+        await planned(LIST, ["a"], AppendText(text="x" * 17), limit=20)
     with pytest.raises(InvalidInput, match="at most 20 characters"):
         await planned(SECTIONS, WHOLE, AppendText(text="x", section="notes"), limit=20)
     shrunk = await planned(SECTIONS, WHOLE, SetText(text="", section="notes"), limit=20)
@@ -128,14 +126,14 @@ async def test_the_limit_holds_for_the_plain_text_of_every_shape() -> None:
 async def test_a_log_makes_room_for_new_entries() -> None:
     log = parse_schema({"Log": {"entry_schema": {"timestamp": False, "agent_id": False}}})
     old = [{"text": "one"}, {"text": "two"}, {"text": "three"}]
-    found = await planned(log, old, AppendEntry(value="four"), limit=19)
+    found = await planned(log, old, AppendText(text="four"), limit=19)
     assert found.value == [{"text": "three"}, {"text": "four"}]
     assert found.moved == ({"text": "one"}, {"text": "two"})
     assert found.plain == "- four\n- three"
     assert found.note == "Added an entry; moved the oldest 2 entries to the archive"
     assert found.writes[-1] == SpliceItems(container="entries", at=0, delete=2, insert=())
     with pytest.raises(InvalidInput, match="at most 20 characters; it has 19 and would have 32"):
-        await planned(log, old, AppendEntry(value="x" * 30), limit=20)
+        await planned(log, old, AppendText(text="x" * 30), limit=20)
 
 
 def start(schema: Schema, **fields: object) -> Planned:

@@ -12,11 +12,9 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.memory.block import BlockSettings, NewBlock, schema_of
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import (
-    AppendEntry,
     AppendText,
     Increment,
     ListAppend,
-    PushItem,
     ReplaceText,
     SetField,
     SetText,
@@ -178,9 +176,9 @@ async def test_entries_go_to_the_archive_with_their_time_and_origin(rig: Rig) ->
 
 async def test_nothing_is_archived_by_a_unit_that_is_given_up(rig: Rig) -> None:
     await rig.block(label="diary", block_type=BlockType.LOG, char_limit=60)
-    await rig.store.edit(ADA, "diary", AppendEntry(value="one"), author=BY_ADA)
+    await rig.store.edit(ADA, "diary", AppendText(text="one"), author=BY_ADA)
     work = UnitOfWork()
-    edited = await rig.store.edit(ADA, "diary", AppendEntry(value="two"), author=BY_ADA, work=work)
+    edited = await rig.store.edit(ADA, "diary", AppendText(text="two"), author=BY_ADA, work=work)
     assert "moved the oldest" in edited.note
     work.settle(committed=False)
     assert await rig.database.read(archival.count, ADA) == 0
@@ -205,9 +203,9 @@ async def test_old_logs_that_are_text_stay_text(rig: Rig) -> None:
 async def test_the_limit_is_that_of_the_plain_text(rig: Rig) -> None:
     await rig.block(schema="List", char_limit=20)
     with pytest.raises(InvalidInput, match="at most 20 characters; it has 0 and would have 23"):
-        await rig.store.edit(ADA, "notes", PushItem(value="x" * 20), author=BY_USER)
+        await rig.store.edit(ADA, "notes", AppendText(text="x" * 20), author=BY_USER)
     assert (await rig.store.view(ADA, "notes")).version == 0
-    await rig.store.edit(ADA, "notes", PushItem(value="x" * 17), author=BY_USER)
+    await rig.store.edit(ADA, "notes", AppendText(text="x" * 17), author=BY_USER)
 
 
 async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
@@ -258,9 +256,9 @@ async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig
     few = BlockSettings(metadata={"schema": {"List": {"max_items": 1}}})
     await rig.store.set_metadata(ADA, "notes", few, author=BY_ADA, work=work)
     with pytest.raises(InvalidInput, match="at most 1 items"):
-        await rig.store.edit(ADA, "notes", PushItem(value="b"), author=BY_ADA, work=work)
+        await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
     work.settle(committed=False)
-    await rig.store.edit(ADA, "notes", PushItem(value="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
 
 
 async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
