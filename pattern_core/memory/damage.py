@@ -14,8 +14,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import trio
 
@@ -46,7 +48,6 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from pattern_db.tables.block_checkpoints import Checkpoint
 from pattern_db.tables.block_versions import HistoryRow
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
@@ -90,13 +91,21 @@ async def _run_check(data: bytes, *arguments: str) -> subprocess.CompletedProces
     return await trio.run_process(command, stdin=data, capture_stdout=True, capture_stderr=True, check=False, cwd=_ROOT)
 
 
+Parts: TypeAlias = "tuple[tuple[int, bytes], ...]"  # a snapshot (or nothing), then updates; with the version after it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBlock:
-    """A block that cannot be opened, and why. `version` is the newest version that can be; -1 if none."""
+    """A block that cannot be opened, why, and what is left of it: the parts that open."""
 
     block: BlockRow
     reason: str
-    version: int
+    sound: Parts
+
+    @property
+    def version(self) -> int:
+        """The newest version that can be opened; -1 if none."""
+        return self.sound[-1][0] if self.sound else -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,100 +118,68 @@ class Repaired:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    row: BlockRow
-    checkpoint: Checkpoint | None
-    seqs: tuple[int, ...]  # of the parts: the snapshot's (0 for the one at creation), then the updates'
-    parts: tuple[bytes, ...]
-    reason: str = ""
-
-
 async def damaged_blocks(database: Database) -> Sequence[DamagedBlock]:
     """Every active block of the file whose document cannot be opened, or lacks updates; the others are sound.
 
     Nothing is changed, and no damaged byte is opened in this process.
     """
     found: list[DamagedBlock] = []
-    batch: list[_Stored] = []
+    batch: list[DamagedBlock] = []
     size = 0
     for row in await database.read(memory_blocks.list_all):
         stored = await database.read_aside(_read, row.id)
         batch.append(stored)
-        size += sum(map(len, stored.parts))
+        size += sum(len(part) for _, part in stored.sound)
         if size >= BATCH_BYTES_MAX or len(batch) >= BATCH_BLOCKS_MAX:
             found += await _checked(batch)
             batch, size = [], 0
     return found + await _checked(batch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mending:
-    """What a repair starts from: the damage, and the parts that open, with the newest version in each."""
-
-    damage: DamagedBlock
-    sound: tuple[tuple[int, bytes], ...]
-
-
-async def prepare(database: Database, block_id: str) -> Mending:
-    """Find what is left of a damaged block; nothing is changed.
+async def damage_of(database: Database, block_id: str) -> DamagedBlock:
+    """What is left of a damaged block, else the newest earlier checkpoint that opens; nothing is changed.
 
     Raises:
         NotFound: (of storage) there is no such block.
         Conflict: its document opens; there is nothing to repair.
     """
     stored = await database.read_aside(_read, block_id)
-    damage = await _checked([stored])
-    if not damage:
-        raise Conflict(f"the block {stored.row.label} can be opened; there is nothing to repair")
-    sound = [(seq, part) for seq, part in zip(stored.seqs, stored.parts, strict=True) if seq <= damage[0].version]
-    if not sound:
-        sound = await _earlier(database, block_id)
-    return Mending(damage=damage[0], sound=tuple(sound))
-
-
-async def _earlier(database: Database, block_id: str) -> list[tuple[int, bytes]]:
-    """The newest earlier checkpoint that opens; nothing if none does."""
+    found = await _checked([stored])
+    if not found:
+        raise Conflict(f"the block {stored.block.label} can be opened; there is nothing to repair")
+    if found[0].sound:
+        return found[0]
     for stamp in await database.read(block_checkpoints.list_stamps, block_id):
-        data, encoding = await database.read_aside(block_checkpoints.snapshot_of, stamp.id)
-        try:
-            snapshot = unpack(data, encoding)
-        except DocumentDamaged:
-            continue
-        if (await _opened([[snapshot]]))[0] == (1, ""):
-            return [(stamp.up_to_seq, snapshot)]
-    return []
+        with suppress(DocumentDamaged):
+            snapshot = unpack(*await database.read_aside(block_checkpoints.snapshot_of, stamp.id))
+            if (await _opened([[snapshot]]))[0] == (1, ""):
+                return replace(found[0], sound=((stamp.up_to_seq, snapshot),))
+    return found[0]
 
 
-def _read(connection: Connection, block_id: str) -> _Stored:
+def _read(connection: Connection, block_id: str) -> DamagedBlock:
+    """The block's parts as they are stored; `reason` says if some are missing."""
     row = memory_blocks.get(connection, block_id)
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
     start = 0 if checkpoint is None else checkpoint.up_to_seq
-    seqs = (start, *(update.seq for update in updates))
-    blobs = tuple(update.update_blob for update in updates)
-    if list(seqs) != list(range(start, row.last_seq + 1)):
-        last = next((seq for number, seq in enumerate(seqs) if seq != start + number), seqs[-1] + 1) - 1
-        count = last - start
-        return _Stored(
-            row, checkpoint, seqs[: count + 1], (_snapshot(checkpoint), *blobs[:count]), "updates are missing"
-        )
     try:
-        return _Stored(row, checkpoint, seqs, (_snapshot(checkpoint), *blobs))
+        snapshot = b"" if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)
     except DocumentDamaged as error:
-        return _Stored(row, checkpoint, (), (), error.message)
+        return DamagedBlock(block=row, reason=error.message, sound=())
+    parts = [(start, snapshot), *((update.seq, update.update_blob) for update in updates)]
+    there = [part for number, part in enumerate(parts, start) if part[0] == number]
+    is_whole = len(there) == len(parts) and parts[-1][0] == row.last_seq
+    return DamagedBlock(block=row, reason="" if is_whole else "updates are missing", sound=tuple(there))
 
 
-def _snapshot(checkpoint: Checkpoint | None) -> bytes:
-    return b"" if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)
-
-
-async def _checked(batch: Sequence[_Stored]) -> list[DamagedBlock]:
-    found = []
-    for stored, (count, reason) in zip(batch, await _opened([one.parts for one in batch]), strict=True):
-        if reason or stored.reason:
-            version = stored.seqs[count - 1] if count else -1
-            found.append(DamagedBlock(block=stored.row, reason=stored.reason or reason, version=version))
-    return found
+async def _checked(batch: Sequence[DamagedBlock]) -> list[DamagedBlock]:
+    """Those of the blocks that do not open, with the parts that do."""
+    answers = await _opened([[part for _, part in one.sound] for one in batch])
+    return [
+        replace(one, reason=one.reason or reason, sound=one.sound[:count])
+        for one, (count, reason) in zip(batch, answers, strict=True)
+        if one.reason or reason
+    ]
 
 
 async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
@@ -223,7 +200,7 @@ async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
     return []
 
 
-def mend(connection: Connection, mending: Mending, now: str, peer: int, limits: MemoryLimits = LIMITS) -> Repaired:
+def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limits: MemoryLimits = LIMITS) -> Repaired:
     """Make the block one that opens again, from what is known of it, as a new version. Nobody may have it open.
 
     `peer` is a number that no document knows yet.
@@ -232,11 +209,9 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int, limits: 
         NotFound: (of storage) the block has been deleted.
         Conflict: (of storage) it was changed meanwhile.
     """
-    damage, sound = mending.damage, mending.sound
-    row = memory_blocks.get(connection, damage.block.id)
+    row, sound, at = memory_blocks.get(connection, damage.block.id), damage.sound, damage.version
     if row.last_seq != damage.block.last_seq:
         raise storage.Conflict(f"the block {row.label} was changed meanwhile; try again")
-    at = sound[-1][0] if sound else -1
     parts = [part for _, part in sound if part]
     document = BlockDocument.load(None, parts[:1], peer=peer)
     based = document.version()
@@ -304,11 +279,11 @@ class Repairs:
         blocks = self._blocks
         async with given_or_alone(None, blocks.commit) as unit:
             opened = await blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
-            mending = await prepare(blocks.database, opened.row.id)
+            damage = await damage_of(blocks.database, opened.row.id)
             opened.author = by.author
             now, peer = now_text(blocks.clock), new_peer(blocks.randomness)
             done: list[Repaired] = []
-            unit.store(lambda connection: done.append(mend(connection, mending, now, peer, blocks.limits.memory)))
+            unit.store(lambda connection: done.append(mend(connection, damage, now, peer, blocks.limits.memory)))
             row = replace(opened.row, last_seq=opened.row.last_seq + 1)
             unit.event("memory.changed", {**told(row, by), "repaired": True})
         return done[-1]

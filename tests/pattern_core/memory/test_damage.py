@@ -7,7 +7,7 @@ import pytest
 from pattern_core.errors import Conflict
 from pattern_core.memory import damage
 from pattern_core.memory.checkpoint import Consolidator, whole_document
-from pattern_core.memory.damage import Repaired, damaged_blocks, mend, prepare
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, mend
 from pattern_core.memory.document import state_of
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
@@ -47,7 +47,7 @@ def _life(connection: Connection) -> Life:
 
 
 async def repaired(database: Database, block_id: str) -> Repaired:
-    return await database.write(mend, await prepare(database, block_id), NOW, 99)
+    return await database.write(mend, await damage_of(database, block_id), NOW, 99)
 
 
 async def test_sound_blocks_are_none_of_them(database: Database, life: Life) -> None:
