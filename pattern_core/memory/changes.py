@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pattern_core.memory.content import item_writes, text_writes
+from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     READER_PEER,
     TEXT,
@@ -23,8 +23,7 @@ from pattern_core.memory.document import (
     Run,
     Splice,
     Spliced,
-    SpliceItems,
-    SpliceText,
+    SpliceRun,
     State,
     Write,
     cleaned,
@@ -163,48 +162,19 @@ def writes_of(change: Change) -> list[Write]:
     writes: list[Write] = []
     for name, part in change.items():
         match part:
-            case Spliced(is_text, splices):
-                for start, one in reversed(list(zip(starts_of(part), splices, strict=True))):
-                    if is_text:
-                        text = str(one.added)
-                        writes.append(SpliceText(container=name, at=start, delete=len(one.removed), insert=text))
-                    else:
-                        items = tuple(one.added)
-                        writes.append(SpliceItems(container=name, at=start, delete=len(one.removed), insert=items))
+            case Spliced(_, splices):
+                starts, at = [], 0
+                for one in splices:
+                    starts.append(at + one.skip)
+                    at += one.skip + len(one.removed)
+                writes += [
+                    SpliceRun(container=name, at=start, delete=len(one.removed), insert=one.added)
+                    for start, one in zip(starts[::-1], splices[::-1], strict=True)
+                ]
             case Keys(values):
                 writes += [PutField(container=name, key=key, value=after) for key, (_before, after) in values.items()]
             case Count(by):
                 writes.append(AddCount(container=name, delta=by))
-    return writes
-
-
-def starts_of(part: Spliced) -> list[int]:
-    """Where each splice begins, in the text or list before the change."""
-    starts, at = [], 0
-    for one in part.splices:
-        starts.append(at + one.skip)
-        at += one.skip + len(one.removed)
-    return starts
-
-
-def writes_to(held: State, state: State) -> list[Write]:
-    """What makes `state` and nothing else of a document that holds `held`."""
-    writes: list[Write] = []
-    for name in {**held, **state}:
-        match state.get(name, held.get(name)):
-            case str():
-                writes += text_writes(name, held.get(name, ""), state.get(name, ""))
-            case list():
-                writes += item_writes(name, held.get(name, []), state.get(name, []))
-            case dict():
-                before, after = held.get(name, {}), state.get(name, {})
-                writes += [
-                    PutField(container=name, key=key, value=after.get(key))
-                    for key in {**before, **after}
-                    if not same(before.get(key), after.get(key))
-                ]
-            case int() | float():
-                writes.append(AddCount(container=name, delta=state.get(name, 0) - held.get(name, 0)))
     return writes
 
 

@@ -28,8 +28,7 @@ from pattern_core.memory.block import BlockRow, shown_schema
 from pattern_core.memory.document import (
     AddCount,
     PutField,
-    SpliceItems,
-    SpliceText,
+    SpliceRun,
     State,
     UpdateText,
     Write,
@@ -99,57 +98,66 @@ def _field_value(state: State, field: Field, prefix: str) -> Json:
 
 
 def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> list[Write]:
-    """The fewest changes that make `after` of `before`, both canonical values of the schema.
+    """The fewest changes that make `after` of `before`, both canonical values of the schema."""
+    return writes_to(_containers(schema, before, prefix), _containers(schema, after, prefix))
+
+
+def _containers(schema: Schema, value: Json, prefix: str) -> State:
+    """What holds the value in a document: `value_of` the other way round."""
+    match schema:
+        case TextSchema():
+            return {f"{prefix}content": value}
+        case MapSchema():
+            state: State = {f"{prefix}fields": {}}
+            for one in schema.fields:
+                match one.field_type:
+                    case FieldType.LIST | FieldType.COUNTER:
+                        state[f"{prefix}{one.field_type.lower()}_{one.name}"] = value[one.name]
+                    case _:
+                        state[f"{prefix}fields"][one.name] = value[one.name]
+            return state
+        case ListSchema():
+            return {f"{prefix}items": value}
+        case LogSchema():
+            return {ENTRIES: value}
+        case CompositeSchema():
+            parts = [_containers(one.schema, value[one.name], prefix_of(one.name)) for one in schema.sections]
+            return {name: held for part in parts for name, held in part.items()}
+
+
+def writes_to(held: State, state: State) -> list[Write]:
+    """The fewest changes that make `state` and nothing else of a document that holds `held`.
 
     What is the same in both is not touched, so that what others change there survives the merge.
     """
-    match schema:
-        case TextSchema():
-            return text_writes(f"{prefix}content", before, after)
-        case MapSchema():
-            return [
-                write
-                for field in schema.fields
-                for write in field_writes(field, before[field.name], after[field.name], prefix)
-            ]
-        case ListSchema():
-            return item_writes(f"{prefix}items", before, after)
-        case LogSchema():
-            return item_writes(ENTRIES, before, after)
-        case CompositeSchema():
-            return [
-                write
-                for one in schema.sections
-                for write in writes_between(one.schema, before[one.name], after[one.name], prefix_of(one.name))
-            ]
-
-
-def text_writes(container: str, before: str, after: str) -> list[Write]:
-    """The fewest changes that make the text `after` of `before`."""
-    if before == after:
-        return []
-    if not before:  # nothing to compare with
-        return [SpliceText(container=container, at=0, delete=0, insert=after)]
-    return [UpdateText(container=container, text=after)]
-
-
-def field_writes(field: Field, before: Json, after: Json, prefix: str = "") -> list[Write]:
-    """The fewest changes that make the field's value `after` of `before`."""
-    if same(before, after):
-        return []
-    match field.field_type:
-        case FieldType.LIST:
-            return item_writes(f"{prefix}list_{field.name}", before, after)
-        case FieldType.COUNTER:
-            return [AddCount(container=f"{prefix}counter_{field.name}", delta=after - before)]
-        case _:
-            return [PutField(container=f"{prefix}fields", key=field.name, value=after)]
+    writes: list[Write] = []
+    for name in {**held, **state}:
+        match state.get(name, held.get(name)):
+            case str():
+                before, after = held.get(name, ""), state.get(name, "")
+                if before and before != after:
+                    writes.append(UpdateText(container=name, text=after))
+                elif after and not before:  # nothing to compare with
+                    writes.append(SpliceRun(container=name, at=0, delete=0, insert=after))
+            case list():
+                writes += item_writes(name, held.get(name, []), state.get(name, []))
+            case dict():
+                before, after = held.get(name, {}), state.get(name, {})
+                writes += [
+                    PutField(container=name, key=key, value=after.get(key))
+                    for key in {**before, **after}
+                    if not same(before.get(key), after.get(key))
+                ]
+            case int() | float():
+                if delta := state.get(name, 0) - held.get(name, 0):
+                    writes.append(AddCount(container=name, delta=delta))
+    return writes
 
 
 def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -> list[Write]:
     """The fewest splices that make the list `after` of `before`, from the last place to the first."""
     return [
-        SpliceItems(container=container, at=low, delete=high - low, insert=tuple(after[begin:stop]))
+        SpliceRun(container=container, at=low, delete=high - low, insert=tuple(after[begin:stop]))
         for low, high, begin, stop in reversed(
             differences([to_json(item) for item in before], [to_json(item) for item in after])
         )

@@ -25,9 +25,9 @@ from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import now_text
 from pattern_core.limits import MemoryLimits
 from pattern_core.memory.block import Attribution, BlockRow, Operation, schema_of
-from pattern_core.memory.changes import applied, writes_to
+from pattern_core.memory.changes import applied
 from pattern_core.memory.checkpoint import LIMITS, store_checkpoint, unpack
-from pattern_core.memory.content import plain, value_of
+from pattern_core.memory.content import plain, value_of, writes_to
 from pattern_core.memory.document import (
     TEXT,
     BlockDocument,
@@ -35,12 +35,12 @@ from pattern_core.memory.document import (
     HistoryDamaged,
     State,
     new_peer,
-    packed,
     state_of,
     unpacked,
 )
 from pattern_core.memory.document_check import PARTS, REFUSED, frame
-from pattern_core.memory.opened import OpenBlocks, told
+from pattern_core.memory.opened import OpenBlocks, line_of, told
+from pattern_core.memory.plan import Planned
 from pattern_core.memory.schema import SchemaKind
 from pattern_core.unit_of_work import given_or_alone
 from pattern_db import errors as storage
@@ -48,7 +48,6 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from pattern_db.tables.block_versions import HistoryRow
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
 BATCH_BLOCKS_MAX = 200
@@ -218,11 +217,12 @@ def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limi
     for part in parts[1:]:
         document.import_update(part)
     held = state_of(document)
-    state, is_exact = _last_known(connection, row, held if sound else {}, at)
+    state, is_exact = _last_known(connection, row, held, at)
     signed = document.sign(held, writes_to(held, state), _BY, {}, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     schema = schema_of(row.metadata)
-    shown = plain(value_of(state_of(document), schema), schema)
+    value = value_of(state_of(document), schema)
+    shown = plain(value, schema)
     by = Attribution(author=_BY)
     seq = block_versions.store_update(
         connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, by, shown
@@ -230,17 +230,9 @@ def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limi
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
-    line = HistoryRow(
-        block_id=row.id,
-        frontiers=signed.frontier.hex(),
-        changed_by=_BY,
-        timestamp=now,
-        seq=seq,
-        change_summary=note,
-        kind=HistoryKind.REPAIR,
-        change=packed({}) if is_exact else None,
-    )
-    block_versions.append(connection, line)
+    planned = Planned(value=value, plain=shown, note=note, writes=(), kind=HistoryKind.REPAIR)
+    row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
+    block_versions.append(connection, line_of(row, by, planned, {} if is_exact else None))
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
 
 

@@ -67,13 +67,15 @@ class HistoryDamaged(PatternError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpliceText:
-    """Replace `delete` code points of the text `container` from `at` on by `insert`."""
+class SpliceRun:
+    """Replace `delete` code points or items (from 0) of `container` from `at` on by `insert`: of a text if that is a
+    string, else of a list.
+    """
 
     container: str = TEXT
     at: int
     delete: int
-    insert: str
+    insert: Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,16 +96,6 @@ class PutField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpliceItems:
-    """Replace `delete` items of the list `container` from `at` (from 0) on by those of `insert`."""
-
-    container: str
-    at: int
-    delete: int
-    insert: tuple[Json, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddCount:
     """Add `delta` to the counter `container`."""
 
@@ -111,7 +103,7 @@ class AddCount:
     delta: float
 
 
-Write = SpliceText | UpdateText | PutField | SpliceItems | AddCount
+Write = SpliceRun | UpdateText | PutField | AddCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +230,18 @@ class BlockDocument:
         with _translated("an edit"):
             for write in writes:
                 match write:
-                    case SpliceText():
+                    case SpliceRun(insert=str() as insert):
                         text = self._doc.get_text(write.container)
                         if write.delete:
                             text.delete(write.at, write.delete)
-                        if write.insert:
-                            text.insert(write.at, write.insert)
+                        if insert:
+                            text.insert(write.at, insert)
+                    case SpliceRun():
+                        items = self._doc.get_list(write.container)
+                        if write.delete:
+                            items.delete(write.at, write.delete)
+                        for offset, item in enumerate(write.insert):
+                            items.insert(write.at + offset, item)
                     case UpdateText():
                         _update(self._doc.get_text(write.container), write.text)
                     case PutField():
@@ -252,12 +250,6 @@ class BlockDocument:
                             fields.insert(write.key, write.value)
                         elif fields.get(write.key) is not None:
                             fields.delete(write.key)
-                    case SpliceItems():
-                        items = self._doc.get_list(write.container)
-                        if write.delete:
-                            items.delete(write.at, write.delete)
-                        for offset, item in enumerate(write.insert):
-                            items.insert(write.at + offset, item)
                     case AddCount():
                         self._doc.get_counter(write.container).increment(write.delta)
 

@@ -19,7 +19,16 @@ from pattern_core.ids import Clock, Randomness
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, BlockRow, Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
-from pattern_core.memory.document import READER_PEER, BlockDocument, DocumentDamaged, State, new_peer, packed, state_of
+from pattern_core.memory.document import (
+    READER_PEER,
+    BlockDocument,
+    Change,
+    DocumentDamaged,
+    State,
+    new_peer,
+    packed,
+    state_of,
+)
 from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import Commit, UnitOfWork
 from pattern_db.columns import iso
@@ -198,19 +207,6 @@ class OpenBlocks:
         )
         opened.seq = row.last_seq
         opened.pending.add(len(signed.update), now_ms)
-        line = HistoryRow(
-            block_id=row.id,
-            seq=row.last_seq,
-            frontiers=signed.frontier.hex(),
-            changed_by=by.author,
-            timestamp=row.updated_at,
-            change_summary=planned.note,
-            cause=by.cause,
-            kind=planned.kind,
-            stack=planned.stack,
-            reverts=planned.reverts,
-            change=packed(signed.change),
-        )
         work.store(
             block_versions.store_update,
             row.id,
@@ -222,7 +218,7 @@ class OpenBlocks:
             row.content_preview,
             expected_seq=row.last_seq,  # others wait for the block, so no other writer can have been given that number
         )
-        work.store(block_versions.append, line)
+        work.store(block_versions.append, line_of(row, by, planned, signed.change))
         work.event("memory.changed", told(row, by))
 
     async def read(self, row: BlockRow) -> State:
@@ -268,6 +264,23 @@ class OpenBlocks:
         opened = self._open.get(block_id)
         if opened is not None:
             opened.pending.merged(count, size, self.clock.now_ms())
+
+
+def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | None) -> HistoryRow:
+    """The line of history of the newest version of a block, which is `row` now."""
+    return HistoryRow(
+        block_id=row.id,
+        seq=row.last_seq,
+        frontiers=None if row.frontier is None else row.frontier.hex(),
+        changed_by=by.author,
+        timestamp=row.updated_at,
+        change_summary=planned.note,
+        cause=by.cause,
+        kind=planned.kind,
+        stack=planned.stack,
+        reverts=planned.reverts,
+        change=packed(change),
+    )
 
 
 def told(row: BlockRow, by: Attribution) -> dict[str, object]:

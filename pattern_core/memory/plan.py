@@ -9,7 +9,7 @@ is other than before, so that edits of different fields and items merge.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from pattern_core.errors import InvalidInput, PermissionDenied
@@ -303,7 +303,8 @@ def plan_start(new: NewBlock, schema: Schema, limit: int, editor: Editor) -> Pla
     value = _starting(new.content, schema) if new.value is None else new.value
     after = set_value(schema, before, value, editor)
     content = Content(label=new.label, schema=schema, value=before, limit=limit)
-    return _within_limit(content, after, "", writes_between(schema, before, after))
+    planned = _within_limit(content, after, "", writes_between(schema, before, after))
+    return replace(planned, note="Created", kind=HistoryKind.CREATE)
 
 
 def plan_schema(content: Content, schema: Schema, before: Json) -> Planned:

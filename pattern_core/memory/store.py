@@ -37,7 +37,7 @@ from pattern_core.memory.block import (
 )
 from pattern_core.memory.checkpoint import pack
 from pattern_core.memory.content import entry_text, raw, value_of
-from pattern_core.memory.document import BlockDocument, Signed, packed
+from pattern_core.memory.document import BlockDocument, Change
 from pattern_core.memory.edits import (
     BlockEdit,
     Editor,
@@ -48,15 +48,15 @@ from pattern_core.memory.edits import (
     question,
     subject_of,
 )
-from pattern_core.memory.opened import OpenBlock, OpenBlocks, distinct, resolve, told
+from pattern_core.memory.opened import OpenBlock, OpenBlocks, distinct, line_of, resolve, told
 from pattern_core.memory.plan import content_of, plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
-from pattern_db.columns import Json, canonical
+from pattern_db.columns import Json, canonical, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import BlockType, Encoding, HistoryKind
+from pattern_db.enums import BlockType, Encoding
 from pattern_db.tables import archival, block_versions, memory_blocks
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.block_versions import HistoryRow
@@ -102,10 +102,11 @@ class MemoryStore:
         new, schema = shaped(new)
         now = now_text(self.blocks.clock)
         planned = plan_start(new, schema, limit, Editor(author=author, now=now, is_agent=False))
-        document, signed = BlockDocument(self.blocks.peer), None
+        document, snapshot = BlockDocument(self.blocks.peer), b""
+        change: Change | None = {}
         if planned.writes:
-            now_ms = self.blocks.clock.now_ms()
-            signed = document.sign({}, planned.writes, author, cause or {}, now_ms=now_ms)
+            change = document.sign({}, planned.writes, author, cause or {}, now_ms=unix_ms(now)).change
+            snapshot = document.snapshot()
         row = BlockRow(
             id=self._ids.new("mem"),
             agent_id=owner,
@@ -122,8 +123,8 @@ class MemoryStore:
             frontier=document.frontier(),
         )
         async with given_or_alone(work, self.blocks.commit) as unit:
-            data, encoding = pack(document.snapshot() if signed else b"", self.blocks.limits.memory)
-            unit.store(store_block, row, data, encoding, _first_line(row, signed, by))
+            data, encoding = pack(snapshot, self.blocks.limits.memory)
+            unit.store(store_block, row, data, encoding, line_of(row, by, planned, change))
             if isinstance(schema, LogSchema):
                 archive(row, schema, planned.moved, self._ids, unit)
             unit.event("memory.changed", told(row, by))
@@ -352,21 +353,6 @@ def _time_of(entry: Json) -> str | None:
         return canonical(entry[TIMESTAMP])
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _first_line(row: BlockRow, signed: Signed | None, by: Attribution) -> HistoryRow:
-    """The first line of a block's history; `signed` is what it began with, if anything."""
-    return HistoryRow(
-        block_id=row.id,
-        seq=0,
-        frontiers=None if row.frontier is None else row.frontier.hex(),
-        changed_by=by.author,
-        timestamp=row.created_at,
-        change_summary="Created",
-        cause=by.cause,
-        kind=HistoryKind.CREATE,
-        change=packed({}) if signed is None else packed(signed.change),
-    )
 
 
 def store_block(connection: Connection, row: BlockRow, snapshot: bytes, encoding: Encoding, line: HistoryRow) -> None:

@@ -24,7 +24,7 @@ from typing import TypeAlias, assert_never
 import trio
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.document import TEXT, SpliceText, UpdateText, Write
+from pattern_core.memory.document import TEXT, SpliceRun, UpdateText, Write
 from pattern_core.memory.edits import AppendText, EditRange, Patch, ReplaceText, SetText, SetValue, TextEdit
 from pattern_core.messages import check_text
 from pattern_db.columns import Json
@@ -78,7 +78,7 @@ async def edit_text(
     if ranges is None or len(ranges) > SPLICES_MAX:
         return after, note, [UpdateText(container=container, text=after)]
     splices = [
-        SpliceText(container=container, at=start, delete=end - start, insert=new) for start, end, new in ranges[::-1]
+        SpliceRun(container=container, at=start, delete=end - start, insert=new) for start, end, new in ranges[::-1]
     ]
     return after, note, list(splices)
 

@@ -12,10 +12,9 @@ from pattern_core.memory.changes import (
     document_of,
     inverse,
     merge_values,
-    starts_of,
     writes_of,
-    writes_to,
 )
+from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     Change,
     Count,
@@ -24,7 +23,7 @@ from pattern_core.memory.document import (
     Keys,
     Splice,
     Spliced,
-    SpliceText,
+    SpliceRun,
     State,
     cleaned,
     packed,
@@ -137,10 +136,6 @@ def test_long_changes_are_compressed_and_none_stays_none() -> None:
     assert packed(None) is None
 
 
-def test_where_splices_begin() -> None:
-    assert starts_of(Spliced(True, (Splice(2, "ab", "x"), Splice(3, "", "y")))) == [2, 7]
-
-
 # Changes and states put into documents.
 
 STATE = {"content": "some text\n", "items": [1, True, "x"], "fields": {"a": {"b": [1]}}, "counter_n": 3}
@@ -180,7 +175,7 @@ def test_a_change_that_does_not_fit_is_refused() -> None:
 
 
 def test_what_somebody_writes_is_a_change() -> None:
-    writes = [SpliceText(at=1, delete=1, insert=""), SpliceText(at=2, delete=0, insert="d")]
+    writes = [SpliceRun(at=1, delete=1, insert=""), SpliceRun(at=2, delete=0, insert="d")]
     assert change_by({"content": "abc"}, writes) == {"content": Spliced(True, (Splice(1, "b", ""), Splice(1, "", "d")))}
 
 

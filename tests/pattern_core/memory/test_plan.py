@@ -6,7 +6,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.document import SpliceItems, SpliceText, UpdateText
+from pattern_core.memory.document import SpliceRun, UpdateText
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -52,7 +52,7 @@ async def test_text_edits_touch_what_they_change() -> None:
         value="one 2",
         plain="one 2",
         note="Replaced the one occurrence",
-        writes=(SpliceText(container="content", at=4, delete=3, insert="2"),),
+        writes=(SpliceRun(container="content", at=4, delete=3, insert="2"),),
     )
     assert (await planned(TEXT, "one", SetText(text="two"))).writes == (UpdateText(container="content", text="two"),)
     assert (await planned(TEXT, "one", SetValue(value="two"))).plain == "two"
@@ -131,7 +131,7 @@ async def test_a_log_makes_room_for_new_entries() -> None:
     assert found.moved == ({"text": "one"}, {"text": "two"})
     assert found.plain == "- four\n- three"
     assert found.note == "Added an entry; moved the oldest 2 entries to the archive"
-    assert found.writes[-1] == SpliceItems(container="entries", at=0, delete=2, insert=())
+    assert found.writes[-1] == SpliceRun(container="entries", at=0, delete=2, insert=())
     with pytest.raises(InvalidInput, match="at most 20 characters; it has 19 and would have 32"):
         await planned(log, old, AppendText(text="x" * 30), limit=20)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
-from pattern_core.memory.document import AddCount, PutField, SpliceItems
+from pattern_core.memory.document import AddCount, PutField, SpliceRun
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -51,10 +51,10 @@ async def test_a_field_changes_alone() -> None:
 async def test_list_fields_and_counters() -> None:
     done = await edited(MAP, BEFORE, ListAppend(field="tags", value={"b": 1.0}), AGENT)
     assert done.value["tags"] == ["a", 7, "a", {"b": 1}]
-    assert done.writes == (SpliceItems(container="list_tags", at=3, delete=0, insert=({"b": 1},)),)
+    assert done.writes == (SpliceRun(container="list_tags", at=3, delete=0, insert=({"b": 1},)),)
     done = await edited(MAP, BEFORE, ListRemove(field="tags", value="a"), AGENT)
     assert done.value["tags"] == [7, "a"]
-    assert done.writes == (SpliceItems(container="list_tags", at=0, delete=1, insert=()),)
+    assert done.writes == (SpliceRun(container="list_tags", at=0, delete=1, insert=()),)
     assert (await edited(MAP, BEFORE, ListRemove(field="tags", value=Written("7")), AGENT)).value["tags"] == [
         "a",
         "a",
@@ -139,7 +139,7 @@ async def test_an_entry_is_stamped_and_appended() -> None:
     done = await edited(LogSchema(), [{"text": "old"}], AppendText(text="woke"), AGENT)
     new = {"agent_id": "agt_ada", "text": "woke", "timestamp": NOW}
     assert (done.value, done.note) == ([{"text": "old"}, new], "Added an entry")
-    assert done.writes == (SpliceItems(container="entries", at=1, delete=0, insert=(new,)),)
+    assert done.writes == (SpliceRun(container="entries", at=1, delete=0, insert=(new,)),)
 
 
 async def test_the_whole_content_is_set_by_the_fewest_changes() -> None:
