@@ -61,15 +61,16 @@ def fit(schema: Schema, value: Json) -> Json:
                 raise InvalidInput(f"the block is text, not {excerpt(value)}")
             return check_text(value)
         case MapSchema():
-            return fit_fields(schema.fields, value, what="the block")
+            return _fit_fields(schema.fields, value, "the block")
         case ListSchema():
-            return fit_items(schema, value)
+            items = [fit_item(schema, one, number) for number, one in enumerate(_sequence(value, "a list"), 1)]
+            check_count(schema, len(items))
+            return items
         case LogSchema():
             return [_entry(schema, one, f"entry {number}") for number, one in enumerate(_sequence(value, "a log"), 1)]
         case CompositeSchema():
-            names = [section.name for section in schema.sections]
-            given = _members(value, names, "section", what="the block")
-            return {section.name: _fit_section(section, given.get(section.name)) for section in schema.sections}
+            given = _members(value, [one.name for one in schema.sections], "section", what="the block")
+            return {one.name: _fit_section(one, given.get(one.name)) for one in schema.sections}
 
 
 def _fit_section(section: Section, value: Json) -> Json:
@@ -79,12 +80,8 @@ def _fit_section(section: Section, value: Json) -> Json:
         raise InvalidInput(f"in the section {section.name}: {error.message}") from None
 
 
-def fit_fields(fields: Sequence[Field], value: Json, *, what: str) -> dict[str, Json]:
-    """The object `value` with every field, in the order of the schema.
-
-    Raises:
-        InvalidInput: it is no object, has other fields, or a field does not fit.
-    """
+def _fit_fields(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
+    """The object `value` with every field, in the order of the schema."""
     given = _members(value, [field.name for field in fields], "field", what=what)
     return {field.name: fit_field(field, given.get(field.name)) for field in fields}
 
@@ -107,17 +104,6 @@ def fit_field(field: Field, value: Json) -> Json:
     if field.required:
         raise InvalidInput(f"the field {field.name} is required; give it a value")
     return empty_value(MapSchema(fields=(field,)))[field.name]
-
-
-def fit_items(schema: ListSchema, value: Json) -> list[Json]:
-    """The list `value`, each item canonical.
-
-    Raises:
-        InvalidInput: it is no list, too long, or an item does not fit.
-    """
-    items = [fit_item(schema, one, number) for number, one in enumerate(_sequence(value, "a list"), 1)]
-    check_count(schema, len(items))
-    return items
 
 
 def check_count(schema: ListSchema, count: int) -> None:
@@ -182,7 +168,7 @@ def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
     if isinstance(value, str):
         value = {fields[0].name: Written(value)}
     try:
-        found = fit_fields(fields, value, what=what)
+        found = _fit_fields(fields, value, what)
     except InvalidInput as error:
         raise InvalidInput(error.message if what in error.message else f"{what}: {error.message}") from None
     return {name: one for name, one in found.items() if one is not None and one != []}

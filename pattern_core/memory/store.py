@@ -257,28 +257,23 @@ class MemoryStore:
         """
         by = Attribution(author=author, cause=cause)
         async with given_or_alone(work, self.blocks.commit) as unit:
-            return await self._set_metadata(agent_id, label, settings, by, unit)
-
-    async def _set_metadata(
-        self, agent_id: str, label: str, settings: BlockSettings, by: Attribution, work: UnitOfWork
-    ) -> BlockRow:
-        opened = await self.blocks.hold(agent_id, label, by, Operation.READ, work)
-        row = opened.row
-        if is_agent(by.author) and row.via is not Via.OWN:
-            raise PermissionDenied(
-                f"the block {label} belongs to somebody else; only its owner can change its settings"
-            )
-        settings = _checked(row, settings, self.blocks.limits)
-        if settings.metadata is not None:
-            await self._reshape(opened, schema_of(settings.metadata), by, work)
-        now = now_text(self.blocks.clock)
-        known = {one.name: value for one in fields(settings) if (value := getattr(settings, one.name)) is not None}
-        if row.via is Via.ATTACHED:  # a loan has its own
-            known.pop("permission", None)
-        opened.row, opened.author = replace(opened.row, **known, updated_at=now), by.author
-        work.store(store_settings, row.id, settings, now)
-        work.event("memory.changed", told(opened.row, by))
-        return opened.row
+            opened = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
+            row = opened.row
+            if is_agent(author) and row.via is not Via.OWN:
+                raise PermissionDenied(
+                    f"the block {label} belongs to somebody else; only its owner can change its settings"
+                )
+            settings = _checked(row, settings, self.blocks.limits)
+            if settings.metadata is not None:
+                await self._reshape(opened, schema_of(settings.metadata), by, unit)
+            now = now_text(self.blocks.clock)
+            known = {one.name: value for one in fields(settings) if (value := getattr(settings, one.name)) is not None}
+            if row.via is Via.ATTACHED:  # a loan has its own
+                known.pop("permission", None)
+            opened.row, opened.author = replace(opened.row, **known, updated_at=now), author
+            unit.store(store_settings, row.id, settings, now)
+            unit.event("memory.changed", told(opened.row, by))
+            return opened.row
 
     async def _reshape(self, opened: OpenBlock, schema: Schema, by: Attribution, work: UnitOfWork) -> None:
         """Have the content of a block that is held as the new `schema` of the same kind has it."""

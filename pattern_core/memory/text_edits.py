@@ -96,7 +96,8 @@ async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
         match = await replace_first_match(edit.old, edit.new, text)
         if match is None:
             raise InvalidInput(f"the pattern {edit.old!r} matches nothing in the block")
-        return [(match.start, match.end, check_text(match.text))], "Replaced the first match"
+        check_text(match[2])
+        return [match], "Replaced the first match"
     number, old = _numbered(edit.old) if edit.mode == "nth" else (1, edit.old)
     places = _occurrences(text, old)
     if not places:
@@ -151,19 +152,10 @@ def _quoted(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:80] + "…")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Where the pattern matched (code points) and what shall stand there instead."""
-
-    start: int
-    end: int
-    text: str
-
-
-async def replace_first_match(pattern: str, template: str, text: str) -> Match | None:
+async def replace_first_match(pattern: str, template: str, text: str) -> tuple[int, int, str] | None:
     r"""The first match of `pattern` (syntax of Python's `re`) in `text`, with `template` expanded (`\1`, `\g<name>`).
 
-    None if nothing matches.
+    Return its start and end (code points) and what shall stand there instead; None if nothing matches.
 
     Raises:
         InvalidInput: the pattern or template is malformed or too long, or matching takes too long.
@@ -185,13 +177,13 @@ async def replace_first_match(pattern: str, template: str, text: str) -> Match |
     raise InvalidInput(f"the pattern {pattern!r} takes too long to match; make it simpler or replace plain text")
 
 
-def _answer(data: bytes, pattern: str) -> Match | None:
+def _answer(data: bytes, pattern: str) -> tuple[int, int, str] | None:
     answer = json.loads(data)
     if answer is None:
         return None
     if "error" in answer:
         raise InvalidInput(f"the pattern {pattern!r} or its replacement is malformed: {answer['error']}")
-    return Match(start=answer["start"], end=answer["end"], text=answer["text"])
+    return answer["start"], answer["end"], answer["text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,11 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.text_edits import PATTERN_CHARS_MAX, Match, replace_first_match
+from pattern_core.memory.text_edits import PATTERN_CHARS_MAX, replace_first_match
 
 
 async def test_the_first_match_with_its_groups() -> None:
-    assert await replace_first_match(r"(b\w+) (\w+)", r"\2 \1", "a big 🌍 blue sky") == Match(
-        start=8, end=16, text="sky blue"
-    )
+    assert await replace_first_match(r"(b\w+) (\w+)", r"\2 \1", "a big 🌍 blue sky") == (8, 16, "sky blue")
 
 
 async def test_no_match_is_none() -> None:
