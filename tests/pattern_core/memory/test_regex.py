@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory import regex_child
 from pattern_core.memory.text_edits import PATTERN_CHARS_MAX, replace_first_match
 
 
@@ -30,3 +35,18 @@ async def test_a_long_pattern_is_refused_and_one_at_the_bound_is_not() -> None:
 async def test_a_pattern_that_never_ends_is_ended() -> None:
     with pytest.raises(InvalidInput, match="takes too long"):
         await replace_first_match(r"(a|a)*b", "", "a" * 60)
+
+
+def test_answers() -> None:
+    assert regex_child.answer("b+", "x", "abbc") == {"start": 1, "end": 3, "text": "x"}
+    assert regex_child.answer("z", "x", "abbc") is None
+    assert "error" in (regex_child.answer("(", "x", "") or {})
+    assert "error" in (regex_child.answer("(" * 5000 + ")" * 5000, "x", "") or {})
+
+
+def test_it_runs_without_site_packages_and_keeps_any_character() -> None:
+    question = json.dumps({"pattern": "é\\x00", "template": "🌍", "text": "aé\x00"}).encode()
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(regex_child.__file__)], input=question, capture_output=True, check=True
+    )
+    assert json.loads(done.stdout) == {"start": 1, "end": 3, "text": "🌍"}
