@@ -182,14 +182,15 @@ def prompt(row: BlockRow) -> str:
 
     Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`.
     """
+    content = row.content_preview or ""
     attributes = [f'permission="{row.permission.value}"']
     if row.description:
         attributes.append(f'description="{row.description.translate(_IN_ATTRIBUTE)}"')
-    attributes.append(f'chars="{len(row.content)}/{row.char_limit}"')
+    attributes.append(f'chars="{len(content)}/{row.char_limit}"')
     if row.lender is not None:
         attributes.append(f'shared_from="{row.lender.translate(_IN_ATTRIBUTE)}"')
     label = row.label.translate(_IN_ATTRIBUTE)
-    shown = _TAG.sub("&lt;", prompt_content(row.content, shown_schema(row.metadata)))
+    shown = _TAG.sub("&lt;", prompt_content(content, shown_schema(row.metadata)))
     return f"<block:{label} {' '.join(attributes)}>\n{shown}\n</block:{label}>"
 
 
