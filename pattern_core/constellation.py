@@ -120,7 +120,7 @@ class Constellation:
             for agent_id in opened.agents_with_work:
                 self._actors.wake(agent_id)
             nursery.start_soon(self._actors.run_late, name="late flushes")
-            nursery.start_soon(self.memory.run, name="memory consolidation")
+            nursery.start_soon(self.memory.blocks.run, name="memory consolidation")
             nursery.start_soon(self.embeddings.run, name="embeddings")
             nursery.start_soon(self.folders.run, name="folders")
             nursery.start_soon(self.approvals.run, name="approvals")
@@ -188,7 +188,7 @@ class Constellation:
         self._services = self._turn_services(ids, opened)
 
     def _renamed(self, agent_id: str, name: str | None) -> None:
-        self.memory.forget(agent_id)
+        self.memory.blocks.forget(agent_id)
         self._services.prompts.recent_turns.rename(agent_id, name)
 
     def _turn_services(self, ids: Ids, opened: _Opened) -> TurnServices:
@@ -239,12 +239,10 @@ class Constellation:
         )
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         blocks = self.memory.blocks
-        self.sharing = Sharing(database=database, clock=clock, blocks=blocks, commit=commit)
+        self.sharing = Sharing(blocks)
         self.history = BlockHistory(database)
-        self.revisions = Revisions(database=database, clock=clock, blocks=blocks, history=self.history, commit=commit)
-        self.repairs = Repairs(
-            database=database, clock=clock, randomness=runtime.randomness, blocks=blocks, commit=commit
-        )
+        self.revisions = Revisions(blocks, self.history)
+        self.repairs = Repairs(blocks)
         self.archive = Archive(database=database, clock=clock, ids=ids, commit=commit)
         self.folders = Folders(database=database, clock=clock, ids=ids, on_change=self.embeddings.wake)
 

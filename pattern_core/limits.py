@@ -32,11 +32,26 @@ class PromptLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimits:
+    """When the updates of a block's document are merged into a checkpoint, and which bytes are stored compressed.
+
+    The first of the three to be reached counts. Large documents are merged later, so that an edit is not written often.
+    Source: names and defaults of `LoroStorageConfig` in the database design.
+    """
+
+    compression_threshold_bytes: int = 10 * 1024  # larger snapshots are compressed
+    checkpoint_update_count: int = 100
+    checkpoint_update_size: int = 50 * 1024  # bytes
+    checkpoint_interval_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """All bounds of one constellation."""
 
     turn: TurnLimits = field(default_factory=TurnLimits)
     prompt: PromptLimits = field(default_factory=PromptLimits)
+    memory: MemoryLimits = field(default_factory=MemoryLimits)
     inbox_per_agent_max: int = 1_000
     agents_max: int = 1_000
     message_chars_max: int = 200_000

@@ -53,8 +53,9 @@ RULES = (
     Rule(
         ("pydantic", "pydantic_settings"),
         (
-            *("pattern_server/http/", "pattern_server/config.py", "pattern_server/web_config.py"),
-            *("pattern_server/mcp_config.py", "pattern_core/tools/", "pattern_core/mcp_servers/connection.py"),
+            *("pattern_server/http/", "pattern_server/config.py", "pattern_server/sections.py"),
+            *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
+            *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/connection.py"),
         ),
         "inside, data is frozen dataclasses; pydantic checks what comes from outside",
     ),

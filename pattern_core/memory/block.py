@@ -19,8 +19,8 @@ from pattern_core.messages import check_text
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import memory_blocks
-from pattern_db.tables.memory_blocks import Via, VisibleBlock
 
+BlockRow = memory_blocks.BlockRow  # a block, also as one agent sees it
 Attribution = memory_blocks.Attribution  # who made a change, and what led to it
 BlockSettings = memory_blocks.BlockChanges  # settings to change; None leaves one as it is
 
@@ -75,41 +75,17 @@ class NewBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockView:
-    """A block as one agent (or its owner) sees it.
+class Edited:
+    """What an edit came to: the block after it, words about it, and whether anything changed at all.
 
-    `agent_id` is the owner. `permission` is what this reader may do. `version` rises with every edit, and is what
-    `expected_version` is compared with.
+    After an undo or redo it says how many edits of that author can still be undone and redone.
     """
 
-    id: str
-    agent_id: str
-    label: str
-    description: str
-    block_type: BlockType
-    permission: Permission
-    pinned: bool
-    char_limit: int
-    content: str
-    version: int
-    via: Via
-    metadata: Mapping[str, object]
-    created_at: str
-    updated_at: str
-
-    @property
-    def schema(self) -> Json:
-        """The shape of the content, tagged as it is stored; text where what is stored is no schema."""
-        return to_metadata(shown_schema(self.metadata))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edited:
-    """What an edit came to: the block after it, words about it, and whether anything changed at all."""
-
-    block: BlockView
+    block: BlockRow
     note: str
     is_changed: bool
+    undo_remaining: int = 0
+    redo_remaining: int = 0
 
 
 def agent_author(agent_id: str) -> str:
@@ -147,27 +123,6 @@ def require(permission: Permission, operation: Operation, label: str) -> None:
         f"the block {label} is {permission.value}: you may {' and '.join(allowed)}, not {operation}",
         permission=permission.value,
         operation=operation.value,
-    )
-
-
-def view_of(visible: VisibleBlock) -> BlockView:
-    """The block as its reader sees it. What is stored as its text is its plain rendering, whatever its schema."""
-    row = visible.block
-    return BlockView(
-        id=row.id,
-        agent_id=row.agent_id,
-        label=row.label,
-        description=row.description,
-        block_type=row.block_type,
-        permission=visible.permission,
-        pinned=row.pinned,
-        char_limit=row.char_limit,
-        content=row.content_preview or "",
-        version=row.last_seq,
-        via=visible.via,
-        metadata=row.metadata or {},
-        created_at=row.created_at,
-        updated_at=row.updated_at,
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pattern_core.memory.content import item_writes, text_writes
+from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     READER_PEER,
+    TEXT,
     AddCount,
     BlockDocument,
     Change,
@@ -22,36 +23,17 @@ from pattern_core.memory.document import (
     Run,
     Splice,
     Spliced,
-    SpliceItems,
-    SpliceText,
+    SpliceRun,
     State,
     Write,
     cleaned,
     same,
+    spliced,
 )
-from pattern_db.columns import Json
+from pattern_db.columns import Json, to_json
 
+_ENDLESS = 2**62  # of what stays behind the last splice
 _BY = "system"  # signs commits of scratch documents, which are never stored
-
-
-def spliced(is_text: bool, pieces: Iterator[tuple[str, Run | int]]) -> Spliced:
-    """A change from `("keep", n)`, `("remove", run)` and `("add", run)` in the order of the document before it."""
-    empty: Json = "" if is_text else ()
-    splices: list[Splice] = []
-    skip, removed, added = 0, empty, empty
-    for what, piece in pieces:
-        if isinstance(piece, int):
-            if piece and (removed or added):
-                splices.append(Splice(skip, removed, added))
-                skip, removed, added = 0, empty, empty
-            skip += piece
-        elif what == "remove":
-            removed += piece
-        else:
-            added += piece
-    if removed or added:
-        splices.append(Splice(skip, removed, added))
-    return Spliced(is_text, tuple(splices))
 
 
 def inverse(change: Change) -> Change:
@@ -137,71 +119,42 @@ def carried(change: Change, earlier: Change, *, wins: bool) -> Change:
 
 def _carried(mine: Spliced, theirs: Spliced, wins: bool) -> Iterator[tuple[str, Run | int]]:
     """Walk over the common state, both changes side by side."""
-    left, right = _Walk(mine), _Walk(theirs)
-    while not left.is_done:
-        if left.added and (wins or not right.added):
-            yield "add", left.take_added()
-        elif right.added:
-            yield "keep", len(right.take_added())
+    left, right = _pieces(mine), [("keep", _ENDLESS), *_pieces(theirs)]
+    while left:
+        (kind, run), (other, that) = left[-1], right[-1]
+        if kind == "add" and (wins or other != "add"):
+            yield left.pop()
+        elif other == "add":
+            yield "keep", _length(right.pop()[1])
         else:
-            step = min(left.length, right.length)
-            removed, gone = left.take(step), right.take(step)
-            if removed is not None and gone is None:
-                yield "remove", removed
-            elif removed is None and gone is None:
+            step = min(_length(run), _length(that))
+            taken, gone = _take(left, step), _take(right, step)
+            if not isinstance(taken, int) and isinstance(gone, int):
+                yield "remove", taken
+            elif isinstance(taken, int) and isinstance(gone, int):
                 yield "keep", step
 
 
-class _Walk:
-    """A change as pieces of the state before it: kept, or removed, with what is added in front of a removed piece."""
+def _pieces(part: Spliced) -> list[tuple[str, Run | int]]:
+    """The change as pieces of the state before it, the last one first: what stays, what is added, what is removed."""
+    pieces: list[tuple[str, Run | int]] = []
+    for one in reversed(part.splices):
+        of_one = ("remove", one.removed), ("add", one.added), ("keep", one.skip)
+        pieces += [(kind, piece) for kind, piece in of_one if piece]
+    return pieces
 
-    def __init__(self, part: Spliced) -> None:
-        self._splices = list(part.splices[::-1])
-        self._empty: Run = "" if part.is_text else ()
-        self._keep = 0
-        self._removed: Run = self._empty
-        self.added: Run = self._empty
-        self._next()
 
-    @property
-    def is_done(self) -> bool:
-        return not (self._splices or self._keep or self._removed or self.added)
+def _length(piece: Run | int) -> int:
+    return piece if isinstance(piece, int) else len(piece)
 
-    @property
-    def length(self) -> int:
-        """Of the piece that comes next; without end after the last one."""
-        if self._keep:
-            return self._keep
-        return len(self._removed) or 2**62
 
-    def take_added(self) -> Run:
-        taken, self.added = self.added, self._empty
-        self._next()
-        return taken
-
-    def take(self, step: int) -> Run | None:
-        """Go `step` elements on; return them if they are removed. Never called while something is to be added."""
-        if self._keep:
-            self._keep -= step
-            taken = None
-        elif self._removed:
-            taken, self._removed = self._removed[:step], self._removed[step:]
-        else:
-            return None
-        self._next()
-        return taken
-
-    def _next(self) -> None:
-        """Have the next splice's pieces ready: first what stays, then what is added, then what is removed."""
-        if self._keep or self._removed or self.added or not self._splices:
-            return
-        if self._splices[-1].skip:
-            one = self._splices.pop()
-            self._keep = one.skip
-            self._splices.append(Splice(0, one.removed, one.added))
-            return
-        one = self._splices.pop()
-        self.added, self._removed = one.added, one.removed
+def _take(pieces: list[tuple[str, Run | int]], step: int) -> Run | int:
+    """Take `step` elements off the next piece, which is at least as long."""
+    kind, piece = pieces.pop()
+    rest = piece - step if isinstance(piece, int) else piece[step:]
+    if rest:
+        pieces.append((kind, rest))
+    return step if isinstance(piece, int) else piece[:step]
 
 
 def writes_of(change: Change) -> list[Write]:
@@ -209,48 +162,19 @@ def writes_of(change: Change) -> list[Write]:
     writes: list[Write] = []
     for name, part in change.items():
         match part:
-            case Spliced(is_text, splices):
-                for start, one in reversed(list(zip(starts_of(part), splices, strict=True))):
-                    if is_text:
-                        text = str(one.added)
-                        writes.append(SpliceText(container=name, at=start, delete=len(one.removed), insert=text))
-                    else:
-                        items = tuple(one.added)
-                        writes.append(SpliceItems(container=name, at=start, delete=len(one.removed), insert=items))
+            case Spliced(_, splices):
+                starts, at = [], 0
+                for one in splices:
+                    starts.append(at + one.skip)
+                    at += one.skip + len(one.removed)
+                writes += [
+                    SpliceRun(container=name, at=start, delete=len(one.removed), insert=one.added)
+                    for start, one in zip(starts[::-1], splices[::-1], strict=True)
+                ]
             case Keys(values):
                 writes += [PutField(container=name, key=key, value=after) for key, (_before, after) in values.items()]
             case Count(by):
                 writes.append(AddCount(container=name, delta=by))
-    return writes
-
-
-def starts_of(part: Spliced) -> list[int]:
-    """Where each splice begins, in the text or list before the change."""
-    starts, at = [], 0
-    for one in part.splices:
-        starts.append(at + one.skip)
-        at += one.skip + len(one.removed)
-    return starts
-
-
-def writes_to(held: State, state: State) -> list[Write]:
-    """What makes `state` and nothing else of a document that holds `held`."""
-    writes: list[Write] = []
-    for name in {**held, **state}:
-        match state.get(name, held.get(name)):
-            case str():
-                writes += text_writes(name, held.get(name, ""), state.get(name, ""))
-            case list():
-                writes += item_writes(name, held.get(name, []), state.get(name, []))
-            case dict():
-                before, after = held.get(name, {}), state.get(name, {})
-                writes += [
-                    PutField(container=name, key=key, value=after.get(key))
-                    for key in {**before, **after}
-                    if not same(before.get(key), after.get(key))
-                ]
-            case int() | float():
-                writes.append(AddCount(container=name, delta=state.get(name, 0) - held.get(name, 0)))
     return writes
 
 
@@ -273,3 +197,46 @@ def change_by(state: State, writes: Iterable[Write]) -> Change:
 def change_to(before: State, after: State) -> Change:
     """What makes `after` of `before`, by few edits."""
     return change_by(before, writes_to(before, after))
+
+
+# Three-way merges of what lives outside a constellation: both sides began with `base`.
+
+
+def merge_values(base: Json, mine: Json, theirs: Json) -> Json:
+    """The JSON value with the changes of both: objects by their keys, lists by their items, texts by characters.
+
+    Where both changed the same place of a text, both texts stand there; where both a number, a truth value or a type,
+    mine counts. A key that one side took away and the other changed stays. A changed item is another item.
+    """
+    if same(mine, base) or same(mine, theirs):
+        return theirs
+    if same(theirs, base):
+        return mine
+    match base, mine, theirs:
+        case dict(), dict(), dict():
+            return _merged_objects(base, mine, theirs)
+        case list(), list(), list():
+            items = {to_json(item): item for item in (*mine, *theirs)}
+            keys = [[to_json(item) for item in side] for side in (base, mine, theirs)]
+            return [items[key] for key in _merged(*keys)]
+        case str(), str(), str():
+            return _merged(base, mine, theirs)
+    return mine
+
+
+def _merged(base: Json, mine: Json, theirs: Json) -> Json:
+    """Texts, or lists of texts."""
+    change, other = (change_to({TEXT: base}, {TEXT: side}) for side in (mine, theirs))
+    return applied({TEXT: theirs}, carried(change, other, wins=True)).get(TEXT, base[:0])
+
+
+def _merged_objects(base: dict[str, Json], mine: dict[str, Json], theirs: dict[str, Json]) -> dict[str, Json]:
+    merged: dict[str, Json] = {}
+    for key in dict.fromkeys([*theirs, *mine]):
+        if key in mine and key in theirs:
+            merged[key] = merge_values(base.get(key), mine[key], theirs[key])
+            continue
+        kept = mine[key] if key in mine else theirs[key]
+        if key not in base or not same(kept, base[key]):  # added by one, or changed by the one that kept it
+            merged[key] = kept
+    return merged

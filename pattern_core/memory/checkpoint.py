@@ -15,6 +15,7 @@ import trio
 import zstandard
 
 from pattern_core.ids import Clock, now_text
+from pattern_core.limits import MemoryLimits
 from pattern_core.memory.document import (
     READER_PEER,
     BlockDocument,
@@ -30,14 +31,69 @@ from pattern_db.database import Database
 from pattern_db.enums import Encoding
 from pattern_db.tables import block_checkpoints
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp, Segment
-from pattern_db.tables.block_versions import Update
+from pattern_db.tables.block_versions import Update, UpdateStats
 
-COMPRESS_ABOVE_BYTES = 10 * 1024
+# For a large document the limits on its updates grow with what a merge writes, so that each edit is written a bounded
+# number of times; and the number of updates stays bounded, so that the document still opens at once.
+BASE_FRACTION = 4
+BASE_BYTES_PER_UPDATE = 512
+UPDATES_HARD_MAX = 1_000
+LIMITS = MemoryLimits()
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 _log = logging.getLogger(__name__)
 OnMerged = Callable[[str, int, int], None]
 _DAY_MS, _DAY_CHARS = 24 * 60 * 60 * 1000, len("2026-11-21")
 _LEVEL = 3
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a block's updates since its checkpoint come to; `oldest_ms` is the first one's time, None without any.
+
+    `base` is the size of that checkpoint in bytes.
+    """
+
+    count: int = 0
+    size: int = 0
+    oldest_ms: int | None = None
+    base: int = 0
+
+    @classmethod
+    def of(cls, stats: UpdateStats) -> Pending:
+        """As storage counted it, without the checkpoint."""
+        oldest = None if stats.oldest_at is None else unix_ms(stats.oldest_at)
+        return cls(stats.count, stats.total_bytes, oldest)
+
+    @classmethod
+    def stored(cls, checkpoint: Checkpoint | None, updates: Sequence[Update]) -> Pending:
+        """Of a document that was just read."""
+        oldest = unix_ms(updates[0].created_at) if updates else None
+        return cls(len(updates), _bytes_of(updates), oldest, 0 if checkpoint is None else len(checkpoint.snapshot))
+
+    def add(self, size: int, now_ms: int) -> None:
+        """Count one more update of `size` bytes."""
+        self.count, self.size = self.count + 1, self.size + size
+        self.oldest_ms = now_ms if self.oldest_ms is None else self.oldest_ms
+
+    def merged(self, count: int, size: int, now_ms: int) -> None:
+        """Take off `count` updates of `size` bytes that are in a checkpoint now; those left are taken for new ones."""
+        self.count, self.size = max(self.count - count, 0), max(self.size - size, 0)
+        self.oldest_ms = now_ms if self.count else None
+
+    def is_due(self, now_ms: int, limits: MemoryLimits = LIMITS) -> bool:
+        """Whether it is time to merge: by number, by bytes, or by age."""
+        if self.oldest_ms is None:
+            return False
+        count_max = max(limits.checkpoint_update_count, self.base // BASE_BYTES_PER_UPDATE)
+        return (
+            self.count >= min(count_max, max(UPDATES_HARD_MAX, limits.checkpoint_update_count))
+            or self.size >= max(limits.checkpoint_update_size, self.base // BASE_FRACTION)
+            or now_ms - self.oldest_ms >= limits.checkpoint_interval_s * 1000
+        )
+
+
+def _bytes_of(updates: Sequence[Update]) -> int:
+    return sum(len(update.update_blob) for update in updates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +120,9 @@ def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, retention: Retenti
     return dropped
 
 
-def pack(snapshot: bytes) -> tuple[bytes, Encoding]:
+def pack(snapshot: bytes, limits: MemoryLimits = LIMITS) -> tuple[bytes, Encoding]:
     """The bytes to store: compressed where that pays."""
-    if len(snapshot) <= COMPRESS_ABOVE_BYTES:
+    if len(snapshot) <= limits.compression_threshold_bytes:
         return snapshot, Encoding.RAW
     # The module's function, never a shared compressor: one used by two threads crashes the process.
     return zstandard.compress(snapshot, _LEVEL), Encoding.ZSTD
@@ -105,8 +161,16 @@ class Consolidator:
     `on_merged(block_id, count, size)` is told how many updates, of how many bytes, are in a checkpoint now.
     """
 
-    def __init__(self, database: Database, clock: Clock, on_merged: OnMerged, retention: Retention = RETENTION) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        on_merged: OnMerged,
+        limits: MemoryLimits = LIMITS,
+        retention: Retention = RETENTION,
+    ) -> None:
         self._database = database
+        self._limits = limits
         self._retention = retention
         self._clock = clock
         self._on_merged = on_merged
@@ -153,15 +217,22 @@ class Consolidator:
         if not updates:
             return False
         try:
-            await self._database.write(_merge, checkpoint, updates, now_text(self._clock), self._retention)
+            await self._database.write(
+                _merge, checkpoint, updates, now_text(self._clock), self._limits, self._retention
+            )
         except storage.Conflict:  # another task merged further
             return False
-        self._on_merged(block_id, len(updates), sum(len(update.update_blob) for update in updates))
+        self._on_merged(block_id, len(updates), _bytes_of(updates))
         return True
 
 
 def _merge(
-    connection: Connection, checkpoint: Checkpoint | None, updates: list[Update], now: str, retention: Retention
+    connection: Connection,
+    checkpoint: Checkpoint | None,
+    updates: list[Update],
+    now: str,
+    limits: MemoryLimits,
+    retention: Retention,
 ) -> None:
     """Make the snapshot and store it. On the database's thread, so that packing does not hold the loop."""
     block_id, last_seq = updates[-1].block_id, updates[-1].seq
@@ -169,33 +240,42 @@ def _merge(
     version = document.version()
     for update in updates:
         document.import_update(update.update_blob)
-    segment = segment_of(block_id, document, checkpoint, version, last_seq, now)
-    data, encoding = pack(state_snapshot(document))
-    block_checkpoints.consolidate_checkpoint(connection, block_id, data, document.frontier(), last_seq, now, encoding)
-    block_checkpoints.add_segment(connection, segment)
+    store_checkpoint(connection, block_id, document, checkpoint, version, last_seq, now, limits)
     dropped = to_drop(block_checkpoints.list_stamps(connection, block_id), now, retention)
     block_checkpoints.drop_checkpoints(connection, block_id, dropped)
 
 
-def segment_of(
-    block_id: str, document: BlockDocument, checkpoint: Checkpoint | None, version: bytes, last_seq: int, now: str
-) -> Segment:
-    """What must be packed away before the document's state becomes the next checkpoint.
+def store_checkpoint(
+    connection: Connection,
+    block_id: str,
+    document: BlockDocument,
+    checkpoint: Checkpoint | None,
+    version: bytes,
+    last_seq: int,
+    now: str,
+    limits: MemoryLimits,
+) -> None:
+    """Make the document's state the block's newest checkpoint, and a segment of what came since `checkpoint`.
 
-    `version` is that of the checkpoint. A document that knows its whole history gives all of it, which takes the place
-    of earlier segments: so does one whose checkpoint was made with its history, or came from elsewhere.
+    `version` is that of the document in `checkpoint`. A document that knows its whole history gives all of it, which
+    takes the place of earlier segments: so does one whose checkpoint was made with its history, or came from elsewhere.
+
+    Raises:
+        Conflict: (of storage) another consolidation went further already.
     """
     is_whole = checkpoint is None or has_whole_history(document)
-    data, encoding = pack(document.export_since(nothing() if is_whole else version))
-    first = 0 if checkpoint is None or is_whole else checkpoint.up_to_seq + 1
-    return Segment(
+    data, encoding = pack(document.export_since(nothing() if is_whole else version), limits)
+    segment = Segment(
         block_id=block_id,
-        first_seq=first,
+        first_seq=0 if checkpoint is None or is_whole else checkpoint.up_to_seq + 1,
         last_seq=last_seq,
         created_at=now,
         encoding=encoding,
         data=data,
     )
+    data, encoding = pack(state_snapshot(document), limits)
+    block_checkpoints.consolidate_checkpoint(connection, block_id, data, document.frontier(), last_seq, now, encoding)
+    block_checkpoints.add_segment(connection, segment)
 
 
 def whole_document(connection: Connection, block_id: str) -> BlockDocument:

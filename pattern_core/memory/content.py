@@ -24,8 +24,17 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.block import shown_schema
-from pattern_core.memory.document import AddCount, PutField, SpliceItems, SpliceText, State, UpdateText, Write, same
+from pattern_core.memory.block import BlockRow, shown_schema
+from pattern_core.memory.document import (
+    AddCount,
+    PutField,
+    SpliceRun,
+    State,
+    UpdateText,
+    Write,
+    common_ends,
+    same,
+)
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,
@@ -40,7 +49,6 @@ from pattern_core.memory.schema import (
 )
 from pattern_core.memory.values import FieldType, readable
 from pattern_db.columns import TIME_CHARS, Json, to_json
-from pattern_db.tables.memory_blocks import VisibleBlock
 
 ENTRIES = "entries"
 COMPARED_MAX = 250_000  # pairs of items; a longer list that changed all over is replaced between its common ends
@@ -90,90 +98,97 @@ def _field_value(state: State, field: Field, prefix: str) -> Json:
 
 
 def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> list[Write]:
-    """The fewest changes that make `after` of `before`, both canonical values of the schema.
+    """The fewest changes that make `after` of `before`, both canonical values of the schema."""
+    return writes_to(_containers(schema, before, prefix), _containers(schema, after, prefix))
+
+
+def _containers(schema: Schema, value: Json, prefix: str) -> State:
+    """What holds the value in a document: `value_of` the other way round."""
+    match schema:
+        case TextSchema():
+            return {f"{prefix}content": value}
+        case MapSchema():
+            state: State = {f"{prefix}fields": {}}
+            for one in schema.fields:
+                match one.field_type:
+                    case FieldType.LIST | FieldType.COUNTER:
+                        state[f"{prefix}{one.field_type.lower()}_{one.name}"] = value[one.name]
+                    case _:
+                        state[f"{prefix}fields"][one.name] = value[one.name]
+            return state
+        case ListSchema():
+            return {f"{prefix}items": value}
+        case LogSchema():
+            return {ENTRIES: value}
+        case CompositeSchema():
+            parts = [_containers(one.schema, value[one.name], prefix_of(one.name)) for one in schema.sections]
+            return {name: held for part in parts for name, held in part.items()}
+
+
+def writes_to(held: State, state: State) -> list[Write]:
+    """The fewest changes that make `state` and nothing else of a document that holds `held`.
 
     What is the same in both is not touched, so that what others change there survives the merge.
     """
-    match schema:
-        case TextSchema():
-            return text_writes(f"{prefix}content", before, after)
-        case MapSchema():
-            return [
-                write
-                for field in schema.fields
-                for write in field_writes(field, before[field.name], after[field.name], prefix)
-            ]
-        case ListSchema():
-            return item_writes(f"{prefix}items", before, after)
-        case LogSchema():
-            return item_writes(ENTRIES, before, after)
-        case CompositeSchema():
-            return [
-                write
-                for one in schema.sections
-                for write in writes_between(one.schema, before[one.name], after[one.name], prefix_of(one.name))
-            ]
-
-
-def text_writes(container: str, before: str, after: str) -> list[Write]:
-    """The fewest changes that make the text `after` of `before`."""
-    if before == after:
-        return []
-    if not before:  # nothing to compare with
-        return [SpliceText(container=container, at=0, delete=0, insert=after)]
-    return [UpdateText(container=container, text=after)]
-
-
-def field_writes(field: Field, before: Json, after: Json, prefix: str = "") -> list[Write]:
-    """The fewest changes that make the field's value `after` of `before`."""
-    if same(before, after):
-        return []
-    match field.field_type:
-        case FieldType.LIST:
-            return item_writes(f"{prefix}list_{field.name}", before, after)
-        case FieldType.COUNTER:
-            return [AddCount(container=f"{prefix}counter_{field.name}", delta=after - before)]
-        case _:
-            return [PutField(container=f"{prefix}fields", key=field.name, value=after)]
+    writes: list[Write] = []
+    for name in {**held, **state}:
+        match state.get(name, held.get(name)):
+            case str():
+                before, after = held.get(name, ""), state.get(name, "")
+                if before and before != after:
+                    writes.append(UpdateText(container=name, text=after))
+                elif after and not before:  # nothing to compare with
+                    writes.append(SpliceRun(container=name, at=0, delete=0, insert=after))
+            case list():
+                writes += item_writes(name, held.get(name, []), state.get(name, []))
+            case dict():
+                before, after = held.get(name, {}), state.get(name, {})
+                writes += [
+                    PutField(container=name, key=key, value=after.get(key))
+                    for key in {**before, **after}
+                    if not same(before.get(key), after.get(key))
+                ]
+            case int() | float():
+                if delta := state.get(name, 0) - held.get(name, 0):
+                    writes.append(AddCount(container=name, delta=delta))
+    return writes
 
 
 def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -> list[Write]:
     """The fewest splices that make the list `after` of `before`, from the last place to the first."""
-    old, new = [to_json(item) for item in before], [to_json(item) for item in after]
-    start = 0
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        start += 1
-    end = 0
-    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
-        end += 1
-    inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
-    if len(inner_old) * len(inner_new) > COMPARED_MAX:
-        changes = [("replace", 0, len(inner_old), 0, len(inner_new))]
-    else:
-        changes = list(SequenceMatcher(None, inner_old, inner_new, autojunk=False).get_opcodes())
     return [
-        SpliceItems(
-            container=container, at=start + low, delete=high - low, insert=tuple(after[start + begin : start + stop])
+        SpliceRun(container=container, at=low, delete=high - low, insert=tuple(after[begin:stop]))
+        for low, high, begin, stop in reversed(
+            differences([to_json(item) for item in before], [to_json(item) for item in after])
         )
-        for what, low, high, begin, stop in reversed(changes)
+    ]
+
+
+def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """What differs, in order: start and end in `before`, and start and end of what stands there in `after`."""
+    start, end = common_ends(before, after)
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    if len(old) * len(new) > COMPARED_MAX:
+        return [(start, start + len(old), start, start + len(new))]
+    return [
+        (start + low, start + high, start + begin, start + stop)
+        for what, low, high, begin, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         if what != "equal"
     ]
 
 
-def prompt(visible: VisibleBlock, owner: str | None = None) -> str:
+def prompt(row: BlockRow) -> str:
     """The block for the system prompt: an opening tag with attributes, the content, a closing tag.
 
-    `owner` names who lent it, if anyone did. Content cannot end the block early or open another one: such a tag within
-    it loses its `<` to `&lt;`.
+    Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`.
     """
-    row = visible.block
     content = row.content_preview or ""
-    attributes = [f'permission="{visible.permission.value}"']
+    attributes = [f'permission="{row.permission.value}"']
     if row.description:
         attributes.append(f'description="{row.description.translate(_IN_ATTRIBUTE)}"')
     attributes.append(f'chars="{len(content)}/{row.char_limit}"')
-    if owner is not None:
-        attributes.append(f'shared_from="{owner.translate(_IN_ATTRIBUTE)}"')
+    if row.lender is not None:
+        attributes.append(f'shared_from="{row.lender.translate(_IN_ATTRIBUTE)}"')
     label = row.label.translate(_IN_ATTRIBUTE)
     shown = _TAG.sub("&lt;", prompt_content(content, shown_schema(row.metadata)))
     return f"<block:{label} {' '.join(attributes)}>\n{shown}\n</block:{label}>"

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, run_child
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.ids import Clock, Randomness, now_text
-from pattern_core.memory.block import Operation, schema_of
-from pattern_core.memory.changes import applied, writes_to
-from pattern_core.memory.checkpoint import pack, segment_of, unpack
-from pattern_core.memory.content import plain, value_of
+from pattern_core.ids import now_text
+from pattern_core.limits import MemoryLimits
+from pattern_core.memory.block import Attribution, BlockRow, Operation, schema_of
+from pattern_core.memory.changes import applied
+from pattern_core.memory.checkpoint import LIMITS, store_checkpoint, unpack
+from pattern_core.memory.content import plain, value_of, writes_to
 from pattern_core.memory.document import (
     TEXT,
     BlockDocument,
@@ -31,22 +34,18 @@ from pattern_core.memory.document import (
     framed,
     new_peer,
     opened_parts,
-    packed,
     state_of,
-    state_snapshot,
     unpacked,
 )
-from pattern_core.memory.opened import OpenBlocks, told
+from pattern_core.memory.opened import OpenBlocks, line_of, told
+from pattern_core.memory.plan import Planned
 from pattern_core.memory.schema import SchemaKind
-from pattern_core.unit_of_work import Commit, given_or_alone
+from pattern_core.unit_of_work import given_or_alone
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from pattern_db.tables.block_checkpoints import Checkpoint
-from pattern_db.tables.block_versions import HistoryRow
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
 BATCH_BLOCKS_MAX = 200
@@ -72,13 +71,21 @@ async def validate_foreign(data: bytes) -> bytes:
         raise InvalidInput(f"these bytes are not a document: the process that opened them {error.reason}") from None
 
 
+Parts: TypeAlias = "tuple[tuple[int, bytes], ...]"  # a snapshot (or nothing), then updates; with the version after it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBlock:
-    """A block that cannot be opened, and why. `version` is the newest version that can be; -1 if none."""
+    """A block that cannot be opened, why, and what is left of it: the parts that open."""
 
     block: BlockRow
     reason: str
-    version: int
+    sound: Parts
+
+    @property
+    def version(self) -> int:
+        """The newest version that can be opened; -1 if none."""
+        return self.sound[-1][0] if self.sound else -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,100 +98,68 @@ class Repaired:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    row: BlockRow
-    checkpoint: Checkpoint | None
-    seqs: tuple[int, ...]  # of the parts: the snapshot's (0 for the one at creation), then the updates'
-    parts: tuple[bytes, ...]
-    reason: str = ""
-
-
 async def damaged_blocks(database: Database) -> Sequence[DamagedBlock]:
     """Every active block of the file whose document cannot be opened, or lacks updates; the others are sound.
 
     Nothing is changed, and no damaged byte is opened in this process.
     """
     found: list[DamagedBlock] = []
-    batch: list[_Stored] = []
+    batch: list[DamagedBlock] = []
     size = 0
     for row in await database.read(memory_blocks.list_all):
         stored = await database.read_aside(_read, row.id)
         batch.append(stored)
-        size += sum(map(len, stored.parts))
+        size += sum(len(part) for _, part in stored.sound)
         if size >= BATCH_BYTES_MAX or len(batch) >= BATCH_BLOCKS_MAX:
             found += await _checked(batch)
             batch, size = [], 0
     return found + await _checked(batch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mending:
-    """What a repair starts from: the damage, and the parts that open, with the newest version in each."""
-
-    damage: DamagedBlock
-    sound: tuple[tuple[int, bytes], ...]
-
-
-async def prepare(database: Database, block_id: str) -> Mending:
-    """Find what is left of a damaged block; nothing is changed.
+async def damage_of(database: Database, block_id: str) -> DamagedBlock:
+    """What is left of a damaged block, else the newest earlier checkpoint that opens; nothing is changed.
 
     Raises:
         NotFound: (of storage) there is no such block.
         Conflict: its document opens; there is nothing to repair.
     """
     stored = await database.read_aside(_read, block_id)
-    damage = await _checked([stored])
-    if not damage:
-        raise Conflict(f"the block {stored.row.label} can be opened; there is nothing to repair")
-    sound = [(seq, part) for seq, part in zip(stored.seqs, stored.parts, strict=True) if seq <= damage[0].version]
-    if not sound:
-        sound = await _earlier(database, block_id)
-    return Mending(damage=damage[0], sound=tuple(sound))
-
-
-async def _earlier(database: Database, block_id: str) -> list[tuple[int, bytes]]:
-    """The newest earlier checkpoint that opens; nothing if none does."""
+    found = await _checked([stored])
+    if not found:
+        raise Conflict(f"the block {stored.block.label} can be opened; there is nothing to repair")
+    if found[0].sound:
+        return found[0]
     for stamp in await database.read(block_checkpoints.list_stamps, block_id):
-        data, encoding = await database.read_aside(block_checkpoints.snapshot_of, stamp.id)
-        try:
-            snapshot = unpack(data, encoding)
-        except DocumentDamaged:
-            continue
-        if (await _opened([[snapshot]]))[0] == (1, ""):
-            return [(stamp.up_to_seq, snapshot)]
-    return []
+        with suppress(DocumentDamaged):
+            snapshot = unpack(*await database.read_aside(block_checkpoints.snapshot_of, stamp.id))
+            if (await _opened([[snapshot]]))[0] == (1, ""):
+                return replace(found[0], sound=((stamp.up_to_seq, snapshot),))
+    return found[0]
 
 
-def _read(connection: Connection, block_id: str) -> _Stored:
+def _read(connection: Connection, block_id: str) -> DamagedBlock:
+    """The block's parts as they are stored; `reason` says if some are missing."""
     row = memory_blocks.get(connection, block_id)
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
     start = 0 if checkpoint is None else checkpoint.up_to_seq
-    seqs = (start, *(update.seq for update in updates))
-    blobs = tuple(update.update_blob for update in updates)
-    if list(seqs) != list(range(start, row.last_seq + 1)):
-        last = next((seq for number, seq in enumerate(seqs) if seq != start + number), seqs[-1] + 1) - 1
-        count = last - start
-        return _Stored(
-            row, checkpoint, seqs[: count + 1], (_snapshot(checkpoint), *blobs[:count]), "updates are missing"
-        )
     try:
-        return _Stored(row, checkpoint, seqs, (_snapshot(checkpoint), *blobs))
+        snapshot = b"" if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)
     except DocumentDamaged as error:
-        return _Stored(row, checkpoint, (), (), error.message)
+        return DamagedBlock(block=row, reason=error.message, sound=())
+    parts = [(start, snapshot), *((update.seq, update.update_blob) for update in updates)]
+    there = [part for number, part in enumerate(parts, start) if part[0] == number]
+    is_whole = len(there) == len(parts) and parts[-1][0] == row.last_seq
+    return DamagedBlock(block=row, reason="" if is_whole else "updates are missing", sound=tuple(there))
 
 
-def _snapshot(checkpoint: Checkpoint | None) -> bytes:
-    return b"" if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)
-
-
-async def _checked(batch: Sequence[_Stored]) -> list[DamagedBlock]:
-    found = []
-    for stored, (count, reason) in zip(batch, await _opened([one.parts for one in batch]), strict=True):
-        if reason or stored.reason:
-            version = stored.seqs[count - 1] if count else -1
-            found.append(DamagedBlock(block=stored.row, reason=stored.reason or reason, version=version))
-    return found
+async def _checked(batch: Sequence[DamagedBlock]) -> list[DamagedBlock]:
+    """Those of the blocks that do not open, with the parts that do."""
+    answers = await _opened([[part for _, part in one.sound] for one in batch])
+    return [
+        replace(one, reason=one.reason or reason, sound=one.sound[:count])
+        for one, (count, reason) in zip(batch, answers, strict=True)
+        if one.reason or reason
+    ]
 
 
 async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
@@ -206,7 +181,7 @@ async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
     return [(count, reason) for count, reason in map(json.loads, output.splitlines())]
 
 
-def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repaired:
+def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limits: MemoryLimits = LIMITS) -> Repaired:
     """Make the block one that opens again, from what is known of it, as a new version. Nobody may have it open.
 
     `peer` is a number that no document knows yet.
@@ -215,43 +190,31 @@ def mend(connection: Connection, mending: Mending, now: str, peer: int) -> Repai
         NotFound: (of storage) the block has been deleted.
         Conflict: (of storage) it was changed meanwhile.
     """
-    damage, sound = mending.damage, mending.sound
-    row = memory_blocks.get(connection, damage.block.id)
+    row, sound, at = memory_blocks.get(connection, damage.block.id), damage.sound, damage.version
     if row.last_seq != damage.block.last_seq:
         raise storage.Conflict(f"the block {row.label} was changed meanwhile; try again")
-    at = sound[-1][0] if sound else -1
     parts = [part for _, part in sound if part]
     document = BlockDocument.load(None, parts[:1], peer=peer)
     based = document.version()
     for part in parts[1:]:
         document.import_update(part)
     held = state_of(document)
-    state, is_exact = _last_known(connection, row, held if sound else {}, at)
+    state, is_exact = _last_known(connection, row, held, at)
     signed = document.sign(held, writes_to(held, state), _BY, {}, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     schema = schema_of(row.metadata)
-    shown = plain(value_of(state_of(document), schema), schema)
+    value = value_of(state_of(document), schema)
+    shown = plain(value, schema)
     by = Attribution(author=_BY)
     seq = block_versions.store_update(
         connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, by, shown
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
-    segment = segment_of(row.id, document, base, based, seq, now)
-    data, encoding = pack(state_snapshot(document))
-    block_checkpoints.consolidate_checkpoint(connection, row.id, data, signed.frontier, seq, now, encoding)
-    block_checkpoints.add_segment(connection, segment)
+    store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
-    line = HistoryRow(
-        block_id=row.id,
-        frontiers=signed.frontier.hex(),
-        changed_by=_BY,
-        timestamp=now,
-        seq=seq,
-        change_summary=note,
-        kind=HistoryKind.REPAIR,
-        change=packed({}) if is_exact else None,
-    )
-    block_versions.append(connection, line)
+    planned = Planned(value=value, plain=shown, note=note, writes=(), kind=HistoryKind.REPAIR)
+    row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
+    block_versions.append(connection, line_of(row, by, planned, {} if is_exact else None))
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
 
 
@@ -275,14 +238,8 @@ def _last_known(connection: Connection, row: BlockRow, state: State, at: int) ->
 class Repairs:
     """Repair, over the blocks that a `MemoryStore` works on."""
 
-    def __init__(
-        self, *, database: Database, clock: Clock, randomness: Randomness, blocks: OpenBlocks, commit: Commit
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._randomness = randomness
+    def __init__(self, blocks: OpenBlocks) -> None:
         self._blocks = blocks
-        self._commit = commit
 
     async def repair(self, agent_id: str, label: str, by: Attribution) -> Repaired:
         """Make a damaged block one that opens, from what is known of it, as a new version; what cannot be read is put
@@ -293,13 +250,14 @@ class Repairs:
             PermissionDenied: the permission does not let an agent overwrite.
             Conflict: the block can be opened; there is nothing to repair.
         """
-        async with given_or_alone(None, self._commit) as unit:
-            visible, hot = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
-            mending = await prepare(self._database, visible.block.id)
-            hot.is_changed, hot.author = True, by.author
-            now, peer = now_text(self._clock), new_peer(self._randomness)
+        blocks = self._blocks
+        async with given_or_alone(None, blocks.commit) as unit:
+            opened = await blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
+            damage = await damage_of(blocks.database, opened.row.id)
+            opened.author = by.author
+            now, peer = now_text(blocks.clock), new_peer(blocks.randomness)
             done: list[Repaired] = []
-            unit.store(lambda connection: done.append(mend(connection, mending, now, peer)))
-            row = replace(visible.block, last_seq=visible.block.last_seq + 1)
+            unit.store(lambda connection: done.append(mend(connection, damage, now, peer, blocks.limits.memory)))
+            row = replace(opened.row, last_seq=opened.row.last_seq + 1)
             unit.event("memory.changed", {**told(row, by), "repaired": True})
         return done[-1]

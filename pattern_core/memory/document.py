@@ -67,13 +67,15 @@ class HistoryDamaged(PatternError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpliceText:
-    """Replace `delete` code points of the text `container` from `at` on by `insert`."""
+class SpliceRun:
+    """Replace `delete` code points or items (from 0) of `container` from `at` on by `insert`: of a text if that is a
+    string, else of a list.
+    """
 
     container: str = TEXT
     at: int
     delete: int
-    insert: str
+    insert: Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,16 +96,6 @@ class PutField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpliceItems:
-    """Replace `delete` items of the list `container` from `at` (from 0) on by those of `insert`."""
-
-    container: str
-    at: int
-    delete: int
-    insert: tuple[Json, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddCount:
     """Add `delta` to the counter `container`."""
 
@@ -111,7 +103,7 @@ class AddCount:
     delta: float
 
 
-Write = SpliceText | UpdateText | PutField | SpliceItems | AddCount
+Write = SpliceRun | UpdateText | PutField | AddCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +230,18 @@ class BlockDocument:
         with _translated("an edit"):
             for write in writes:
                 match write:
-                    case SpliceText():
+                    case SpliceRun(insert=str() as insert):
                         text = self._doc.get_text(write.container)
                         if write.delete:
                             text.delete(write.at, write.delete)
-                        if write.insert:
-                            text.insert(write.at, write.insert)
+                        if insert:
+                            text.insert(write.at, insert)
+                    case SpliceRun():
+                        items = self._doc.get_list(write.container)
+                        if write.delete:
+                            items.delete(write.at, write.delete)
+                        for offset, item in enumerate(write.insert):
+                            items.insert(write.at + offset, item)
                     case UpdateText():
                         _update(self._doc.get_text(write.container), write.text)
                     case PutField():
@@ -252,12 +250,6 @@ class BlockDocument:
                             fields.insert(write.key, write.value)
                         elif fields.get(write.key) is not None:
                             fields.delete(write.key)
-                    case SpliceItems():
-                        items = self._doc.get_list(write.container)
-                        if write.delete:
-                            items.delete(write.at, write.delete)
-                        for offset, item in enumerate(write.insert):
-                            items.insert(write.at + offset, item)
                     case AddCount():
                         self._doc.get_counter(write.container).increment(write.delta)
 
@@ -312,22 +304,22 @@ def _update(held: LoroText, text: str) -> None:
         except ValueError:  # the wheel's word for a timeout; nothing was changed
             continue
         return
-    start, end, middle = _difference(held.to_string(), text)
-    if end > start:
-        held.delete(start, end - start)
-    if middle:
-        held.insert(start, middle)
+    before = held.to_string()
+    start, end = common_ends(before, text)
+    if start + end < len(before):
+        held.delete(start, len(before) - end - start)
+    if start + end < len(text):
+        held.insert(start, text[start : len(text) - end])
 
 
-def _difference(before: str, after: str) -> tuple[int, int, str]:
-    """The range of `before` that differs, and what stands there in `after`."""
-    start = _common(before, after)
-    end = _common(before[start:][::-1], after[start:][::-1])
-    return start, len(before) - end, after[start : len(after) - end]
+def common_ends(left: Sequence[Json], right: Sequence[Json]) -> tuple[int, int]:
+    """How many elements (of two texts, or two lists) are the same at the start, and behind those at the end."""
+    start = _common(left, right)
+    return start, _common(left[start:][::-1], right[start:][::-1])
 
 
-def _common(left: str, right: str) -> int:
-    """The length of the common start. By halves: comparing slices is a hundred times faster than characters."""
+def _common(left: Sequence[Json], right: Sequence[Json]) -> int:
+    """The length of the common start. By halves: comparing slices is a hundred times faster than elements."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
@@ -360,9 +352,9 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
         held = before.get(target.name)
         match diff:
             case Diff.Text():
-                change[target.name] = Spliced(True, tuple(_splices(diff.diff, held or "")))
+                change[target.name] = spliced(True, _pieces(diff.diff, held or ""))
             case Diff.List():
-                change[target.name] = Spliced(False, tuple(_splices(diff.diff, tuple(held or ()))))
+                change[target.name] = spliced(False, _pieces(diff.diff, tuple(held or ())))
             case Diff.Map():
                 old = held or {}
                 new = {key: getattr(value, "value", None) for key, value in diff.diff.updated.items()}
@@ -374,27 +366,41 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
     return cleaned(change)
 
 
-def _splices(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[Splice]:
-    """What the library says of a text or a list, as splices of what it held: a string or a tuple."""
-    empty = removed = added = before[:0]
-    at = skip = 0
+def _pieces(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[tuple[str, Run | int]]:
+    """What the library says of a text or a list, as pieces of what it held: a string or a tuple."""
+    at = 0
     for item in items:
         match item:
             case TextDelta.Retain() | ListDiffItem.Retain():
-                if removed or added:
-                    yield Splice(skip, removed, added)
-                    skip, removed, added = 0, empty, empty
-                skip += item.retain
+                yield "keep", item.retain
                 at += item.retain
             case TextDelta.Delete() | ListDiffItem.Delete():
-                removed += before[at : at + item.delete]
+                yield "remove", before[at : at + item.delete]
                 at += item.delete
             case TextDelta.Insert():
-                added += item.insert
+                yield "add", item.insert
             case ListDiffItem.Insert():
-                added += tuple(getattr(one, "value", None) for one in item.insert)
+                yield "add", tuple(getattr(one, "value", None) for one in item.insert)
+
+
+def spliced(is_text: bool, pieces: Iterable[tuple[str, Run | int]]) -> Spliced:
+    """A change from `("keep", n)`, `("remove", run)` and `("add", run)` in the order of the document before it."""
+    empty: Json = "" if is_text else ()
+    splices: list[Splice] = []
+    skip, removed, added = 0, empty, empty
+    for what, piece in pieces:
+        if isinstance(piece, int):
+            if piece and (removed or added):
+                splices.append(Splice(skip, removed, added))
+                skip, removed, added = 0, empty, empty
+            skip += piece
+        elif what == "remove":
+            removed += piece
+        else:
+            added += piece
     if removed or added:
-        yield Splice(skip, removed, added)
+        splices.append(Splice(skip, removed, added))
+    return Spliced(is_text, tuple(splices))
 
 
 def cleaned(change: Change) -> Change:

@@ -23,7 +23,6 @@ from pattern_core.approvals import ApprovalQuestion
 from pattern_core.consent_grants import Subject
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import Attribution, Operation, short_name
-from pattern_core.memory.document import Write
 from pattern_core.memory.fields import Written
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import ApprovalKind
@@ -41,35 +40,22 @@ class Editor:
     is_agent: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EditOutcome:
-    """What an edit comes to: the value after it, words about it, and the changes in the document, if any."""
-
-    after: Json
-    note: str
-    writes: tuple[Write, ...]
-
-
-class _Adding:
-    operation: ClassVar = Operation.APPEND  # what the edit does, as permissions see it
-    __slots__ = ()
-
-
-class _Overwriting:
-    operation: ClassVar = Operation.OVERWRITE
-    __slots__ = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendText(_Adding):
-    """Add at the end, as it is: no line end is added. In a list it is a new item, in a log a new entry."""
-
-    text: str
+class _Edit:
+    operation: ClassVar = Operation.OVERWRITE  # what the edit does, as permissions see it
     section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceText(_Overwriting):
+class AppendText(_Edit):
+    """Add at the end, as it is: no line end is added. In a list it is a new item, in a log a new entry."""
+
+    operation: ClassVar = Operation.APPEND
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceText(_Edit):
     r"""Replace `old` by `new`.
 
     `first`, `all`: as plain text. `nth`: `old` is `"N: text"` (or `"N text"`), N from 1. `regex`: `old` is a pattern
@@ -79,125 +65,99 @@ class ReplaceText(_Overwriting):
     old: str
     new: str
     mode: ReplaceMode = "first"
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetText(_Overwriting):
+class SetText(_Edit):
     """Make the whole text this one, by the fewest changes; for other shapes it is what an editor shows (JSON)."""
 
     text: str
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditRange(_Overwriting):
+class EditRange(_Edit):
     """Replace lines `first` to `last` (from 1, inclusive) by `text`; an empty text deletes them."""
 
     first: int
     last: int
     text: str
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patch(_Overwriting):
+class Patch(_Edit):
     """Apply a unified diff."""
 
     patch: str
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetField(_Overwriting):
+class SetField(_Edit):
     """Set a field of a map; None takes its value away."""
 
     field: str
     value: Json
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListAppend(_Adding):
+class ListAppend(_Edit):
     """Add an item at the end of a list field."""
 
+    operation: ClassVar = Operation.APPEND
     field: str
     value: Json
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListRemove(_Overwriting):
+class ListRemove(_Edit):
     """Remove the first item of a list field that is `value`."""
 
     field: str
     value: Json
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Increment(_Overwriting):
+class Increment(_Edit):
     """Add to a counter field; below 0 takes away."""
 
     field: str
     delta: Json = 1
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushItem(_Adding):
-    """Add an item at the end of a list."""
-
-    value: Json
-    section: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InsertItem(_Adding):
+class InsertItem(_Edit):
     """Put an item into a list, so that it becomes number `number`."""
 
+    operation: ClassVar = Operation.APPEND
     number: int
     value: Json
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetItem(_Overwriting):
+class SetItem(_Edit):
     """Replace item `number` of a list."""
 
     number: int
     value: Json
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteItem(_Overwriting):
+class DeleteItem(_Edit):
     """Remove item `number` of a list."""
 
     number: int
-    section: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntry(_Adding):
-    """Add an entry to a log; the system stamps it."""
-
-    value: Json
-    section: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetValue(_Overwriting):
+class SetValue(_Edit):
     """Make the whole content, or that of a section, this value, by the fewest changes."""
 
     value: Json
-    section: str | None = None
 
 
 TextEdit = AppendText | ReplaceText | SetText | EditRange | Patch
 FieldEdit = SetField | ListAppend | ListRemove | Increment
-ItemEdit = PushItem | InsertItem | SetItem | DeleteItem
-BlockEdit = TextEdit | FieldEdit | ItemEdit | AppendEntry | SetValue
+ItemEdit = InsertItem | SetItem | DeleteItem
+BlockEdit = TextEdit | FieldEdit | ItemEdit | SetValue
 _EDITS: Mapping[str, type[BlockEdit]] = {edit.__name__: edit for edit in get_args(BlockEdit)}
 _WRITTEN = "~"
 
@@ -223,7 +183,7 @@ def parse_range(content: str) -> EditRange:
 def to_json_value(edit: BlockEdit) -> dict[str, Json]:
     """The edit as a JSON object, for `from_json_value`."""
     found: dict[str, Json] = {"edit": type(edit).__name__}
-    for field in fields(edit):
+    for field in sorted(fields(edit), key=lambda field: field.name == "section"):  # last, as consent was stored
         value = getattr(edit, field.name)
         if isinstance(value, Written):
             found[_WRITTEN + field.name] = value.text

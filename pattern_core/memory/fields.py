@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.schema import (
@@ -24,6 +25,7 @@ from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, t
 from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
+Part = TypeVar("Part", Field, Section)
 _EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}
 
 
@@ -59,15 +61,16 @@ def fit(schema: Schema, value: Json) -> Json:
                 raise InvalidInput(f"the block is text, not {excerpt(value)}")
             return check_text(value)
         case MapSchema():
-            return fit_fields(schema.fields, value, what="the block")
+            return _fit_fields(schema.fields, value, "the block")
         case ListSchema():
-            return fit_items(schema, value)
+            items = [fit_item(schema, one, number) for number, one in enumerate(_sequence(value, "a list"), 1)]
+            check_count(schema, len(items))
+            return items
         case LogSchema():
             return [_entry(schema, one, f"entry {number}") for number, one in enumerate(_sequence(value, "a log"), 1)]
         case CompositeSchema():
-            names = [section.name for section in schema.sections]
-            given = _members(value, names, "section", what="the block")
-            return {section.name: _fit_section(section, given.get(section.name)) for section in schema.sections}
+            given = _members(value, [one.name for one in schema.sections], "section", what="the block")
+            return {one.name: _fit_section(one, given.get(one.name)) for one in schema.sections}
 
 
 def _fit_section(section: Section, value: Json) -> Json:
@@ -77,12 +80,8 @@ def _fit_section(section: Section, value: Json) -> Json:
         raise InvalidInput(f"in the section {section.name}: {error.message}") from None
 
 
-def fit_fields(fields: Sequence[Field], value: Json, *, what: str) -> dict[str, Json]:
-    """The object `value` with every field, in the order of the schema.
-
-    Raises:
-        InvalidInput: it is no object, has other fields, or a field does not fit.
-    """
+def _fit_fields(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
+    """The object `value` with every field, in the order of the schema."""
     given = _members(value, [field.name for field in fields], "field", what=what)
     return {field.name: fit_field(field, given.get(field.name)) for field in fields}
 
@@ -105,17 +104,6 @@ def fit_field(field: Field, value: Json) -> Json:
     if field.required:
         raise InvalidInput(f"the field {field.name} is required; give it a value")
     return empty_value(MapSchema(fields=(field,)))[field.name]
-
-
-def fit_items(schema: ListSchema, value: Json) -> list[Json]:
-    """The list `value`, each item canonical.
-
-    Raises:
-        InvalidInput: it is no list, too long, or an item does not fit.
-    """
-    items = [fit_item(schema, one, number) for number, one in enumerate(_sequence(value, "a list"), 1)]
-    check_count(schema, len(items))
-    return items
 
 
 def check_count(schema: ListSchema, count: int) -> None:
@@ -147,18 +135,19 @@ def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
             return canonical(guessed(value) if isinstance(value, Written) else value)
 
 
-def fit_entry(schema: LogSchema, value: Json, *, now: str, agent: str) -> Json:
-    """A new entry, stamped with the time `now` and the id `agent` as far as the schema wants that.
+def stamps_of(schema: LogSchema, now: str, agent: str) -> dict[str, Json]:
+    """What a new entry is stamped with: the time `now` and the id `agent`, as far as the schema wants that."""
+    known = ((TIMESTAMP, now, schema.has_timestamp), (AGENT_ID, agent, schema.has_agent))
+    return {name: value for name, value, wanted in known if wanted}
+
+
+def fit_entry(schema: LogSchema, value: Json, stamps: Mapping[str, Json]) -> Json:
+    """A new entry with its stamps.
 
     Raises:
-        InvalidInput: it does not fit, or brings stamps of its own.
+        InvalidInput: the entry does not fit, or brings stamps of its own.
     """
-    stamps: dict[str, Json] = {}
-    if schema.has_timestamp:
-        stamps[TIMESTAMP] = now
-    if schema.has_agent:
-        stamps[AGENT_ID] = agent
-    return canonical(stamps | _object(schema.fields, value, "the entry"))
+    return canonical({**stamps, **_object(schema.fields, value, "the entry")})
 
 
 def _entry(schema: LogSchema, value: Json, what: str) -> Json:
@@ -179,7 +168,7 @@ def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
     if isinstance(value, str):
         value = {fields[0].name: Written(value)}
     try:
-        found = fit_fields(fields, value, what=what)
+        found = _fit_fields(fields, value, what)
     except InvalidInput as error:
         raise InvalidInput(error.message if what in error.message else f"{what}: {error.message}") from None
     return {name: one for name, one in found.items() if one is not None and one != []}
@@ -209,27 +198,14 @@ def _sequence(value: Json, what: str) -> Sequence[Json]:
     return value
 
 
-def field_named(fields: Sequence[Field], name: str, *, what: str) -> Field:
-    """The field of that name.
+def named(parts: Sequence[Part], name: str, kind: str) -> Part:
+    """The field or section of that name; `kind` is the word for it.
 
     Raises:
-        InvalidInput: there is none; the message lists the fields.
+        InvalidInput: there is none; the message lists those that there are.
     """
-    for field in fields:
-        if field.name == name:
-            return field
-    raise InvalidInput(f"{what} has no field {name!r}; there are: {', '.join(field.name for field in fields)}")
-
-
-def section_named(schema: CompositeSchema, name: str) -> Section:
-    """The section of that name.
-
-    Raises:
-        InvalidInput: there is none; the message lists the sections.
-    """
-    for section in schema.sections:
-        if section.name == name:
-            return section
-    raise InvalidInput(
-        f"the block has no section {name!r}; there are: {', '.join(section.name for section in schema.sections)}"
-    )
+    for part in parts:
+        if part.name == name:
+            return part
+    known = ", ".join(part.name for part in parts)
+    raise InvalidInput(f"the block has no {kind} {name!r}; there are: {known}")

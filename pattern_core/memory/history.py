@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from pattern_core.errors import NotFound
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.changes import applied, inverse
 from pattern_core.memory.checkpoint import open_document, unpack, whole_document
-from pattern_core.memory.content import plain, raw, value_of
+from pattern_core.memory.content import differences, plain, raw, value_of
 from pattern_core.memory.document import (
     READER_PEER,
     TEXT,
     BlockDocument,
     Change,
-    Spliced,
     State,
     document_at,
     state_of,
@@ -122,30 +121,21 @@ class BlockHistory:
     async def content_at(self, block_id: str, version: int) -> VersionContent:
         """What the block held at `version`, as its schema of today shows it.
 
-        Raises:
-            NotFound: as `state_at`.
-            HistoryDamaged: as `state_at`.
-            DocumentDamaged: as `state_at`.
+        Raises: as `state_at`.
         """
         return await self._database.read_aside(_content_at, block_id, version)
 
     async def diff(self, block_id: str, before: int, after: int) -> str:
         """What differs between two versions, as a unified diff of the plain renderings; empty if nothing does.
 
-        Raises:
-            NotFound: as `state_at`.
-            HistoryDamaged: as `state_at`.
-            DocumentDamaged: as `state_at`.
+        Raises: as `state_at`.
         """
         return await self._database.read_aside(_diff, block_id, (before, after))
 
     async def blame(self, block_id: str) -> Sequence[Blamed]:
         """Each line of the block's plain rendering with the version that made it.
 
-        Raises:
-            NotFound: there is no such block.
-            HistoryDamaged: as `state_at`.
-            DocumentDamaged: as `state_at`.
+        Raises: as `state_at`.
         """
         return await self._database.read_aside(_blame, block_id)
 
@@ -201,29 +191,27 @@ def _diff(connection: Connection, block_id: str, versions: tuple[int, int]) -> s
 
 
 def _blame(connection: Connection, block_id: str) -> list[Blamed]:
-    row = memory_blocks.get(connection, block_id)
-    state = _now(connection, block_id)
-    shown = _shown(row, state)
+    row, state = memory_blocks.get(connection, block_id), _now(connection, block_id)
     stored = block_versions.changes(connection, block_id, 0, row.last_seq, newest_first=True)
     changes = _unpacked(stored, row.last_seq)
-    if shown == state.get(TEXT, ""):
-        origins = lines_by(shown, changes, row.last_seq)
-    else:
-        origins = lines_by_rendering(state, islice(changes, RENDERED_MAX), row.last_seq, lambda then: _shown(row, then))
-    known = {version: block_versions.get(connection, block_id, version) for version in {one.version for one in origins}}
-    return [_blamed(number, one, known[one.version]) for number, one in enumerate(origins, 1)]
+    if _shown(row, state) != state.get(TEXT, ""):
+        changes = islice(changes, RENDERED_MAX)
+    origins = line_versions(state, changes, row.last_seq, lambda then: _shown(row, then))
+    known = {version: block_versions.get(connection, block_id, version) for version, _ in origins}
+    return [
+        _blamed(number, text, version, known[version] if is_certain else None)
+        for number, (text, (version, is_certain)) in enumerate(
+            zip(_shown(row, state).splitlines(), origins, strict=True), 1
+        )
+    ]
 
 
-def _blamed(number: int, origin: LineOrigin, line: HistoryRow | None) -> Blamed:
-    is_known = line is not None and origin.is_certain
-    cause: Json = line.cause if line is not None and is_known else None
+def _blamed(number: int, text: str, version: int, line: HistoryRow | None) -> Blamed:
+    if line is None:
+        return Blamed(line=number, text=text, version=version, author="", cause={}, created_at="")
+    cause = line.cause or {}
     return Blamed(
-        line=number,
-        text=origin.text,
-        version=origin.version,
-        author=line.changed_by if line is not None and is_known else "",
-        cause=cause or {},
-        created_at=line.timestamp if line is not None and is_known else "",
+        line=number, text=text, version=version, author=line.changed_by, cause=cause, created_at=line.timestamp
     )
 
 
@@ -236,145 +224,29 @@ def _unpacked(changes: Iterator[tuple[int, bytes | None]], last: int) -> Iterato
         last -= 1
 
 
-@dataclass(frozen=True, slots=True)
-class LineOrigin:
-    """A line without its end, and the newest version that wrote any of it.
+def line_versions(
+    state: State, changes: Iterable[tuple[int, Change]], newest: int, show: Callable[[State], str]
+) -> list[tuple[int, bool]]:
+    """Of each line that `show` makes of the state at the version `newest`: the version that made it what it is.
 
-    Not `is_certain`: it is at least as old as `version`, which is as far back as anybody knows.
+    `changes` are the versions' changes, newest first, without a gap; only as many are read as are needed. What none of
+    them made was there before the oldest: then that version stands there, and whether it is certain (from the start).
     """
-
-    text: str
-    version: int
-    is_certain: bool = True
-
-
-@dataclass(slots=True)
-class _Piece:
-    """`length` characters that stand at `now` in the text as it is and at `then` in the version looked at."""
-
-    now: int
-    then: int
-    length: int
-
-
-def lines_by(text: str, changes: Iterable[tuple[int, Change]], newest: int) -> list[LineOrigin]:
-    """The lines of a text at the version `newest`. `changes` are the versions' changes, newest first, without a gap;
-    only as many are taken as are needed. What no change wrote was there before the oldest of them.
-    """
-    lines = text.splitlines(keepends=True)
-    written = [-1] * len(lines)  # by line: the newest version found so far
-    ends = _ends(lines)
-    pieces = [_Piece(0, 0, len(text))] if text else []
+    shown = show(state).splitlines()
+    made = [-1] * len(shown)
+    places = list(range(len(shown)))  # where the lines of the version looked at are now; -1 if they are not any more
     floor = newest
-    for seq, change in changes if text else ():
-        floor = seq - 1
-        part = change.get(TEXT)
-        if isinstance(part, Spliced):
-            pieces, found = _before(pieces, part)
-            for start, length in found:
-                _mark(written, ends, start, length, seq)
-            if found:  # what stands in a line that a newer version wrote is of no interest
-                pieces = [piece for piece in pieces if _is_open(piece, written, ends)]
-        if not pieces:
+    for seq, change in changes if shown else ():
+        state, floor = applied(state, inverse(change)), seq - 1
+        before = show(state).splitlines()
+        older, at = list[int](), 0
+        for low, high, begin, stop in differences(before, shown):
+            older += places[at:begin] + [-1] * (high - low)
+            for place in places[begin:stop]:
+                if place >= 0:
+                    made[place] = seq
+            at = stop
+        places, shown = older + places[at:], before
+        if max(places, default=-1) < 0:
             break
-    return [
-        LineOrigin(line.splitlines()[0], seq if seq >= 0 else floor, seq >= 0 or floor == 0)
-        for line, seq in zip(lines, written, strict=True)
-    ]
-
-
-def _ends(lines: list[str]) -> list[int]:
-    ends, at = [], 0
-    for line in lines:
-        at += len(line)
-        ends.append(at)
-    return ends
-
-
-def _line_of(ends: list[int], place: int) -> int:
-    low, high = 0, len(ends) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if place < ends[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _mark(written: list[int], ends: list[int], start: int, length: int, seq: int) -> None:
-    for line in range(_line_of(ends, start), _line_of(ends, start + length - 1) + 1):
-        written[line] = max(written[line], seq)
-
-
-def _is_open(piece: _Piece, written: list[int], ends: list[int]) -> bool:
-    first, last = _line_of(ends, piece.now), _line_of(ends, piece.now + piece.length - 1)
-    return any(written[line] < 0 for line in range(first, last + 1))
-
-
-def _before(pieces: list[_Piece], part: Spliced) -> tuple[list[_Piece], list[tuple[int, int]]]:
-    """Where the pieces stood before the change, and which ranges of the text as it is the change wrote."""
-    older: list[_Piece] = []
-    found: list[tuple[int, int]] = []
-    written = list(_written(part))
-    for piece in pieces:
-        start, end = piece.then, piece.then + piece.length
-        for at, length, shift in written:
-            if at >= end:
-                break
-            if at > start:  # what stands in front of what was written
-                older.append(_Piece(piece.now + start - piece.then, start + shift, at - start))
-                start = at
-            if start < at + length:
-                stop = min(end, at + length)
-                found.append((piece.now + start - piece.then, stop - start))
-                start = stop
-            if start >= end:
-                break
-        if start < end:
-            shift = _shift_at(written, start)
-            older.append(_Piece(piece.now + start - piece.then, start + shift, end - start))
-    return older, found
-
-
-def _written(part: Spliced) -> Iterator[tuple[int, int, int]]:
-    """Of each splice: where what it added stands after the change, how long that is, and by how much what stands in
-    front of it (back to the splice before) has to be moved to where it stood before.
-    """
-    at = shift = 0
-    for one in part.splices:
-        at += one.skip
-        yield at, len(one.added), shift
-        at += len(one.added)
-        shift += len(one.removed) - len(one.added)
-    yield 2**62, 0, shift
-
-
-def _shift_at(written: list[tuple[int, int, int]], place: int) -> int:
-    return next(shift for at, _, shift in written if place < at)
-
-
-def lines_by_rendering(
-    state: State, changes: Iterable[tuple[int, Change]], newest: int, plain: Callable[[State], str]
-) -> list[LineOrigin]:
-    """The lines of any document's rendering, by comparing each version's with the one before. As `lines_by`."""
-    lines = plain(state).splitlines()
-    origins = [LineOrigin(line, -1, False) for line in lines]
-    places: list[int | None] = list(range(len(lines)))  # of the lines of the version looked at, where they are now
-    shown, floor = lines, newest
-    for seq, change in changes:
-        state = applied(state, inverse(change))
-        before, floor = plain(state).splitlines(), seq - 1
-        if before == shown:
-            continue
-        older: list[int | None] = [None] * len(before)
-        for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, before, shown, False).get_opcodes():
-            if tag == "equal":
-                older[start:end] = places[new_start:new_end]
-            for place in places[new_start:new_end] if tag in ("insert", "replace") else ():
-                if place is not None:
-                    origins[place] = replace(origins[place], version=seq, is_certain=True)
-        places, shown = older, before
-        if all(one.version >= 0 for one in origins):
-            break
-    return [one if one.version >= 0 else replace(one, version=floor, is_certain=floor == 0) for one in origins]
+    return [(version, True) if version >= 0 else (floor, floor == 0) for version in made]

@@ -7,7 +7,8 @@ of the disk. A bounded number of documents stays open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,107 +16,73 @@ import trio
 
 from pattern_core.errors import NotFound
 from pattern_core.ids import Clock, Randomness
-from pattern_core.memory.block import Operation, agent_author, is_agent, require
-from pattern_core.memory.checkpoint import Consolidator, open_document
-from pattern_core.memory.document import READER_PEER, BlockDocument, DocumentDamaged, State, new_peer, packed, state_of
+from pattern_core.limits import Limits
+from pattern_core.memory.block import Attribution, BlockRow, Operation, agent_author, is_agent, require
+from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
+from pattern_core.memory.document import (
+    READER_PEER,
+    BlockDocument,
+    Change,
+    DocumentDamaged,
+    State,
+    new_peer,
+    packed,
+    state_of,
+)
 from pattern_core.memory.plan import Planned
-from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.columns import iso, unix_ms
+from pattern_core.unit_of_work import Commit, UnitOfWork
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from pattern_db.tables.block_versions import HistoryRow, UpdateStats
-from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
+from pattern_db.tables.block_versions import HistoryRow
 
 LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the answer to a wrong label
 SEEN_MAX = 1_024  # agents whose visible blocks are kept in memory
 SOUND_MAX = 10_000  # blocks that were found sound, remembered
-# When a block's updates are merged into a checkpoint. Source: thresholds as in the database design (LoroStorageConfig).
-UPDATES_MAX = 100
-UPDATE_BYTES_MAX = 50 * 1024
-INTERVAL_MS = 60 * 60 * 1000
-# The first three are floors. For a large document they grow with what a merge writes, so that each edit is written a
-# bounded number of times; and the number of updates stays bounded, so that the document still opens at once.
-BASE_FRACTION = 4
-BASE_BYTES_PER_UPDATE = 512
-UPDATES_HARD_MAX = 1_000
-
-
-@dataclass(slots=True)
-class Pending:
-    """What a block's updates since its checkpoint come to; `oldest_ms` is the first one's time, None without any.
-
-    `base` is the size of that checkpoint in bytes.
-    """
-
-    count: int = 0
-    size: int = 0
-    oldest_ms: int | None = None
-    base: int = 0
-
-    @classmethod
-    def of(cls, stats: UpdateStats) -> Pending:
-        """As storage counted it, without the checkpoint."""
-        oldest = None if stats.oldest_at is None else unix_ms(stats.oldest_at)
-        return cls(stats.count, stats.total_bytes, oldest)
-
-    def merged(self, count: int, size: int, now_ms: int) -> None:
-        """Take off `count` updates of `size` bytes that are in a checkpoint now; those left are taken for new ones."""
-        self.count, self.size = max(self.count - count, 0), max(self.size - size, 0)
-        self.oldest_ms = now_ms if self.count else None
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether it is time to merge: by number, by bytes, or by age."""
-        if self.oldest_ms is None:
-            return False
-        return (
-            self.count >= min(max(UPDATES_MAX, self.base // BASE_BYTES_PER_UPDATE), UPDATES_HARD_MAX)
-            or self.size >= max(UPDATE_BYTES_MAX, self.base // BASE_FRACTION)
-            or now_ms - self.oldest_ms >= INTERVAL_MS
-        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Hot:
+class OpenBlock:
     """One block that is open or waited for.
 
-    `document` is None until it is loaded, `seq` the newest update in it, `pending` what its updates come to. While
-    `holder` has the block, `visible` is the block as the holder will see it once its work is committed (None if it did
-    not change it), and `author` who changes it; `is_changed` tells that the holder changed something.
+    While `holder` has it, `row` is the block as the holder will see it once its work is committed, and `author` is who
+    changed it; empty if nobody did yet. `document` is None until it is loaded, `seq` the newest update in it, and
+    `pending` what its updates come to.
     """
 
-    block_id: str
-    owner: str = ""
+    row: BlockRow
     gate: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(1, max_value=1))
     users: int = 0
     holder: UnitOfWork | None = None
+    author: str = ""
     document: BlockDocument | None = None
     seq: int = 0
     pending: Pending = field(default_factory=Pending)
-    visible: VisibleBlock | None = None
-    author: str = ""
-    is_changed: bool = False
 
 
 class OpenBlocks:
     """The open documents of a constellation, least recently used first, and what its agents see of the stored blocks.
 
     `peer` is the number under which new edits are made; `consolidator` merges what they leave behind. `generation`
-    rises with every change of what is stored, so that a reader can tell whether there is something new to read. At most
-    `open_max` documents stay open besides those in use.
+    rises with every change of what is stored, so that a reader can tell whether there is something new to read.
+    `commit` stores a unit of work that belongs to no call.
     """
 
-    def __init__(self, database: Database, clock: Clock, randomness: Randomness, open_max: int) -> None:
+    def __init__(
+        self, *, database: Database, clock: Clock, randomness: Randomness, limits: Limits, commit: Commit
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self.randomness = randomness
+        self.limits = limits
+        self.commit = commit
         self.generation = 0
         self.peer = new_peer(randomness)
-        self.consolidator = Consolidator(database, clock, self._on_merged)
-        self._database = database
-        self._clock = clock
-        self._randomness = randomness
-        self._open_max = open_max
-        self._open: dict[str, Hot] = {}
-        self._seen: dict[str, tuple[int, Sequence[VisibleBlock], Mapping[str, str]]] = {}
+        self.consolidator = Consolidator(database, clock, self._on_merged, limits.memory)
+        self._open: dict[str, OpenBlock] = {}
+        self._seen: dict[str, tuple[int, Sequence[BlockRow]]] = {}
         self._sound: dict[str, int] = {}  # the version at which a block could be opened, by id
 
     async def run(self) -> None:
@@ -124,38 +91,35 @@ class OpenBlocks:
         Raises:
             StorageFailed: the disk failed; the file must be opened again.
         """
-        now_ms = self._clock.now_ms()
-        for block_id, stats in await self._database.read(block_versions.list_pending):
-            if Pending.of(stats).is_due(now_ms):
+        for block_id, stats in await self.database.read(block_versions.list_pending):
+            if Pending.of(stats).is_due(self.clock.now_ms(), self.limits.memory):
                 self.consolidator.ask(block_id)
         await self.consolidator.run()
 
-    async def seen_by(self, agent_id: str) -> tuple[Sequence[VisibleBlock], Mapping[str, str]]:
-        """The active blocks that the agent sees, of each label the one that it means; the names of its lenders by id.
+    async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
+        """The active blocks that the agent sees, of each label the one that it means.
 
         What the agent's own call under way has changed is as changed, though that is not stored yet. What is stored is
         read again only after a change: every prompt asks for it.
         """
         known = self._seen.get(agent_id)
         if known is None or known[0] != self.generation:
-            generation = self.generation
-            stored = await self._database.read(memory_blocks.list_visible, agent_id)
-            known = (generation, stored, {one.block.agent_id: one.lender for one in stored if one.lender is not None})
+            known = self.generation, await self.database.read(memory_blocks.list_visible, agent_id)
             if len(self._seen) >= SEEN_MAX:
                 self._seen.clear()  # rare, and filled again by those who are at work
             self._seen[agent_id] = known
-        author, first = agent_author(agent_id), dict[str, VisibleBlock]()
-        for visible in known[1]:
-            hot = self._open.get(visible.block.id)
-            if hot is not None and hot.visible is not None and hot.author == author:
-                visible = hot.visible
-            if visible.block.is_active:
-                first.setdefault(visible.block.label, visible)
-        return list(first.values()), known[2]
+        author, first = agent_author(agent_id), dict[str, BlockRow]()
+        for row in known[1]:
+            opened = self._open.get(row.id)
+            if opened is not None and opened.author == author:
+                row = opened.row
+            if row.is_active:
+                first.setdefault(row.label, row)
+        return list(first.values())
 
     async def hold(
         self, agent_id: str, label: str, by: Attribution, operation: Operation, work: UnitOfWork
-    ) -> tuple[VisibleBlock, Hot]:
+    ) -> OpenBlock:
         """The block that `agent_id` means by `label`, kept for `work` until it is settled.
 
         Waits until no other unit of work has the block; one that has it already gets it again at once.
@@ -164,169 +128,134 @@ class OpenBlocks:
             NotFound: there is no such block; the message lists those that there are.
             PermissionDenied: `by` may not do this with it, or a person would have to consent.
         """
-        hot = None
+        opened = None
         while True:
             generation = self.generation
-            visible = await self._database.read(resolve, agent_id, label)
-            row = visible.block
+            row = await self.database.read(resolve, agent_id, label)
             if is_agent(by.author):
-                require(visible.permission, operation, row.label)  # most refusals need not wait
-            if hot is not None and hot.block_id == row.id:
-                return visible, hot  # read while it was kept, so it is what it will stay
-            hot = self._open.pop(row.id, None) or Hot(block_id=row.id)
-            self._open[row.id] = hot  # now the most recently used
-            hot.owner = row.agent_id
-            if hot.holder is not work:
-                hot.users += 1
+                require(row.permission, operation, row.label)  # most refusals need not wait
+            if opened is not None and opened.row.id == row.id:
+                opened.row = row  # read while it was kept, so it is what it will stay
+                return opened
+            opened = self._open.pop(row.id, None) or OpenBlock(row=row)
+            self._open[row.id] = opened  # now the most recently used
+            if opened.holder is not work:
+                opened.users += 1
                 try:
-                    await hot.gate.acquire()
-                    hot.holder = work
+                    await opened.gate.acquire()
+                    opened.holder = work
                 finally:
-                    if hot.holder is not work:
-                        hot.users -= 1
-                work.when_settled(partial(self._settled, hot))
-            if hot.visible is not None:  # this unit of work changed it already, and no other did
-                return hot.visible, hot
+                    if opened.holder is not work:
+                        opened.users -= 1
+                work.when_settled(partial(self._settled, opened))
+            if opened.author:  # this unit of work changed it already, and no other did
+                return opened
             if generation == self.generation:
-                return visible, hot
+                opened.row = row
+                return opened
             # Something was stored while this one read and waited: read again, now that the block cannot change.
 
-    def _settled(self, hot: Hot, committed: bool) -> None:
+    def _settled(self, opened: OpenBlock, committed: bool) -> None:
         """Let go of a block, before the next one gets it."""
-        if hot.is_changed:
+        if opened.author:
             self.generation += 1
             if not committed:
                 # The document has seen what the disk has not. The numbers that its edits were given must not be given
                 # to others, so the next ones come from another peer.
-                hot.document, hot.pending = None, Pending()
-                self.peer = new_peer(self._randomness)
-            elif hot.pending.is_due(self._clock.now_ms()):
-                self.consolidator.ask(hot.block_id)
-        hot.holder, hot.visible, hot.author, hot.is_changed = None, None, "", False
-        hot.users -= 1
-        hot.gate.release()
-        if (surplus := len(self._open) - self._open_max) > 0:
-            for block_id in [one.block_id for one in self._open.values() if one.users == 0][:surplus]:
+                opened.document, opened.pending = None, Pending()
+                self.peer = new_peer(self.randomness)
+            elif opened.pending.is_due(self.clock.now_ms(), self.limits.memory):
+                self.consolidator.ask(opened.row.id)
+        opened.holder, opened.author = None, ""
+        opened.users -= 1
+        opened.gate.release()
+        if (surplus := len(self._open) - self.limits.open_documents_max) > 0:
+            for block_id in [one.row.id for one in self._open.values() if one.users == 0][:surplus]:
                 del self._open[block_id]
 
-    async def document(self, hot: Hot, row: BlockRow) -> BlockDocument:
-        """The open document of a block that is held, as it stands at `row`.
+    async def load(self, opened: OpenBlock) -> State:
+        """Open the document of a block that is held, as it stands at its row, unless it is open; return what it holds.
 
         Raises:
             DocumentDamaged: what is stored cannot be opened; other blocks can.
         """
-        if hot.document is None or hot.seq != row.last_seq:
-            checkpoint, updates = await self._database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
-            try:
-                hot.document = open_document(checkpoint, updates, peer=self.peer)
-            except DocumentDamaged as error:
-                raise _damaged(row.label, error) from error
-            hot.seq, hot.pending = (
-                row.last_seq,
-                Pending(
-                    count=len(updates),
-                    size=sum(len(update.update_blob) for update in updates),
-                    oldest_ms=unix_ms(updates[0].created_at) if updates else None,
-                    base=0 if checkpoint is None else len(checkpoint.snapshot),
-                ),
-            )
-        return hot.document
+        row = opened.row
+        if opened.document is None or opened.seq != row.last_seq:
+            stored = await self.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
+            with _named(row.label):
+                opened.document = open_document(*stored, peer=self.peer)
+            opened.seq, opened.pending = row.last_seq, Pending.stored(*stored)
+        return state_of(opened.document)
 
-    def change(
-        self, visible: VisibleBlock, hot: Hot, before: State, planned: Planned, by: Attribution, work: UnitOfWork
-    ) -> VisibleBlock:
-        """Make the change in the held block's open document, which holds `before`, and have `work` store it; return the
-        block as it is then.
+    def change(self, opened: OpenBlock, before: State, planned: Planned, by: Attribution, work: UnitOfWork) -> None:
+        """Make the change in the held block's open document, which holds `before`, and have `work` store it.
 
         Nothing waits in here: the document and the unit of work change together.
 
         Raises:
             DocumentDamaged: it does not fit, or the library failed. The document is dropped.
         """
-        if hot.document is None:
+        if opened.document is None:
             raise RuntimeError("the block was held but not opened")
-        now_ms = self._clock.now_ms()
-        hot.is_changed, hot.author = True, by.author  # first, so that a document that fails half way is dropped
-        signed = hot.document.sign(before, planned.writes, by.author, by.cause or {}, now_ms=now_ms)
-        row = replace(
-            visible.block,
+        now_ms = self.clock.now_ms()
+        opened.author = by.author  # first, so that a document that fails half way is dropped
+        signed = opened.document.sign(before, planned.writes, by.author, by.cause or {}, now_ms=now_ms)
+        row = opened.row = replace(
+            opened.row,
             content_preview=planned.plain,
             frontier=signed.frontier,
-            last_seq=visible.block.last_seq + 1,
+            last_seq=opened.row.last_seq + 1,
             updated_at=iso(now_ms),
         )
-        hot.visible, hot.seq = replace(visible, block=row), row.last_seq
-        pending = hot.pending
-        pending.count, pending.size = pending.count + 1, pending.size + len(signed.update)
-        pending.oldest_ms = now_ms if pending.oldest_ms is None else pending.oldest_ms
-        line = HistoryRow(
-            block_id=row.id,
-            seq=row.last_seq,
-            frontiers=signed.frontier.hex(),
-            changed_by=by.author,
-            timestamp=row.updated_at,
-            change_summary=planned.note,
-            cause=by.cause,
-            kind=planned.kind,
-            stack=planned.stack,
-            reverts=planned.reverts,
-            change=packed(signed.change),
-        )
-        source = UpdateSource.AGENT if is_agent(by.author) else UpdateSource.MANUAL
+        opened.seq = row.last_seq
+        opened.pending.add(len(signed.update), now_ms)
         work.store(
             block_versions.store_update,
             row.id,
             signed.update,
-            source,
+            UpdateSource.AGENT if is_agent(by.author) else UpdateSource.MANUAL,
             row.updated_at,
             row.frontier,
             by,
             row.content_preview,
             expected_seq=row.last_seq,  # others wait for the block, so no other writer can have been given that number
         )
-        work.store(block_versions.append, line)
+        work.store(block_versions.append, line_of(row, by, planned, signed.change))
         work.event("memory.changed", told(row, by))
-        return hot.visible
 
-    def settled_document(self, block_id: str, version: int) -> BlockDocument | None:
-        """The block's document if it is open, stored as it stands and at `version`. For reading, without waiting."""
-        hot = self._open.get(block_id)
-        return hot.document if hot is not None and hot.seq == version and not hot.is_changed else None
-
-    async def to_read(self, block_id: str, label: str, version: int) -> State:
-        """What the document of a block holds that was just seen at `version`, as it is stored.
+    async def read(self, row: BlockRow) -> State:
+        """What the document of a block holds that was just seen as `row`, as it is stored.
 
         Raises:
             NotFound: (of storage) the block is gone for good.
             DocumentDamaged: what is stored cannot be opened; other blocks can.
         """
-        document = self.settled_document(block_id, version)
-        try:
-            if document is None:
-                stored = await self._database.read(block_checkpoints.get_checkpoint_and_updates, block_id)
-                document = open_document(*stored, peer=READER_PEER)
-            state = state_of(document)  # a part may be found damaged only when it is read
-        except DocumentDamaged as error:
-            raise _damaged(label, error) from error
-        self._sound[block_id] = version
+        opened = self._open.get(row.id)
+        with _named(row.label):
+            if opened is not None and opened.document is not None and opened.seq == row.version and not opened.author:
+                state = state_of(opened.document)  # stored as it stands; a part may be found damaged only now
+            else:
+                stored = await self.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
+                state = state_of(open_document(*stored, peer=READER_PEER))
+        self._sound[row.id] = row.version
         if len(self._sound) > SOUND_MAX:
             del self._sound[next(iter(self._sound))]
         return state
 
-    async def check(self, block_id: str, label: str, version: int) -> None:
-        """Pass if the block that was just seen at `version` can be opened. Each version is looked at once.
+    async def check(self, row: BlockRow) -> None:
+        """Pass if the block that was just seen as `row` can be opened. Each version is looked at once.
 
         Raises:
             NotFound: (of storage) the block is gone for good.
             DocumentDamaged: what is stored cannot be opened; other blocks can.
         """
-        if self._sound.get(block_id) != version:
-            await self.to_read(block_id, label, version)
+        if self._sound.get(row.id) != row.version:
+            await self.read(row)
 
     def forget(self, owner: str) -> None:
         """Close what is open of an owner's blocks, and read again who it is: it was renamed or deleted."""
-        for hot in [one for one in self._open.values() if one.owner == owner and one.users == 0]:
-            del self._open[hot.block_id]
+        for opened in [one for one in self._open.values() if one.row.agent_id == owner and one.users == 0]:
+            del self._open[opened.row.id]
         self.generation += 1
 
     def stored(self, _committed: bool) -> None:
@@ -334,9 +263,26 @@ class OpenBlocks:
         self.generation += 1
 
     def _on_merged(self, block_id: str, count: int, size: int) -> None:
-        hot = self._open.get(block_id)
-        if hot is not None:
-            hot.pending.merged(count, size, self._clock.now_ms())
+        opened = self._open.get(block_id)
+        if opened is not None:
+            opened.pending.merged(count, size, self.clock.now_ms())
+
+
+def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | None) -> HistoryRow:
+    """The line of history of the newest version of a block, which is `row` now."""
+    return HistoryRow(
+        block_id=row.id,
+        seq=row.last_seq,
+        frontiers=None if row.frontier is None else row.frontier.hex(),
+        changed_by=by.author,
+        timestamp=row.updated_at,
+        change_summary=planned.note,
+        cause=by.cause,
+        kind=planned.kind,
+        stack=planned.stack,
+        reverts=planned.reverts,
+        change=packed(change),
+    )
 
 
 def told(row: BlockRow, by: Attribution) -> dict[str, object]:
@@ -350,25 +296,27 @@ def told(row: BlockRow, by: Attribution) -> dict[str, object]:
     }
 
 
-def _damaged(label: str, error: DocumentDamaged) -> DocumentDamaged:
-    return DocumentDamaged(
-        f"what is stored of the block {label} is damaged ({error.message}); a person can bring it back with "
-        f"`pattern memory repair {label}`"
-    )
+@contextmanager
+def _named(label: str) -> Iterator[None]:
+    """Say which block is damaged, and what can be done about it."""
+    try:
+        yield
+    except DocumentDamaged as error:
+        raise DocumentDamaged(
+            f"what is stored of the block {label} is damaged ({error.message}); a person can bring it back with "
+            f"`pattern memory repair {label}`"
+        ) from error
 
 
-# What is asked of storage: functions of a connection that each are one read or part of one write.
-
-
-def distinct(visible: Sequence[VisibleBlock]) -> Sequence[VisibleBlock]:
+def distinct(visible: Sequence[BlockRow]) -> Sequence[BlockRow]:
     """Of each label the first, which is the one that the label means."""
-    first: dict[str, VisibleBlock] = {}
+    first: dict[str, BlockRow] = {}
     for one in visible:
-        first.setdefault(one.block.label, one)
+        first.setdefault(one.label, one)
     return list(first.values())
 
 
-def resolve(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
+def resolve(connection: Connection, agent_id: str, label: str) -> BlockRow:
     """The block that the agent means by the label: its own, else one lent to it, else the constellation's.
 
     Raises:
@@ -377,5 +325,5 @@ def resolve(connection: Connection, agent_id: str, label: str) -> VisibleBlock:
     if found := memory_blocks.list_visible(connection, agent_id, label=label):
         return found[0]
     there = distinct(memory_blocks.list_visible(connection, agent_id))
-    labels = ", ".join([one.block.label for one in there[:LABELS_SHOWN_MAX]]) or "none"
+    labels = ", ".join([one.label for one in there[:LABELS_SHOWN_MAX]]) or "none"
     raise NotFound(f"there is no memory block {label!r}; there are: {labels}")

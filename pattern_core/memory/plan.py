@@ -2,40 +2,62 @@
 for the regular expression's own process.
 
 The block's permission was looked at before (`block.require`); what binds agents here does not bind people and the
-system.
+system. An edit says what becomes of a value; the changes in the document follow from the difference, and name only what
+is other than before, so that edits of different fields and items merge.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from pattern_core.errors import InvalidInput, PermissionDenied
-from pattern_core.memory.block import NewBlock
-from pattern_core.memory.content import ENTRIES, fitted, parse_editing, plain, prefix_of, value_of, writes_between
-from pattern_core.memory.document import SpliceItems, SpliceText, State, UpdateText, Write, same
+from pattern_core.memory.block import BlockRow, NewBlock, short_name
+from pattern_core.memory.content import fitted, parse_editing, plain, prefix_of, value_of, writes_between
+from pattern_core.memory.document import State, Write, same
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
+    DeleteItem,
     Editor,
-    EditOutcome,
-    EditRange,
-    Patch,
-    ReplaceText,
+    FieldEdit,
+    Increment,
+    InsertItem,
+    ItemEdit,
+    ListAppend,
+    ListRemove,
+    SetField,
+    SetItem,
     SetText,
     SetValue,
     TextEdit,
 )
-from pattern_core.memory.fields import Written, empty_value, fit, section_named
-from pattern_core.memory.schema import CompositeSchema, ListSchema, LogSchema, MapSchema, Schema, TextSchema
-from pattern_core.memory.structured_edits import set_value, structured_outcome
-from pattern_core.memory.text_edits import Ranges, apply_patch, line_range, replaced
-from pattern_core.messages import check_text
-from pattern_db.columns import Json
+from pattern_core.memory.fields import (
+    Written,
+    check_count,
+    empty_value,
+    fit,
+    fit_entry,
+    fit_field,
+    fit_item,
+    guessed,
+    named,
+    stamps_of,
+)
+from pattern_core.memory.schema import (
+    CompositeSchema,
+    Field,
+    ListSchema,
+    LogSchema,
+    MapSchema,
+    Schema,
+    TextSchema,
+)
+from pattern_core.memory.text_edits import edit_text
+from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, typed
+from pattern_db.columns import Json, to_json
 from pattern_db.enums import HistoryKind
-from pattern_db.tables.memory_blocks import BlockRow
-
-SPLICES_MAX = 1_000  # beyond this the document finds the difference itself: one slow edit is better than a stall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,62 +105,191 @@ async def plan(content: Content, edit: BlockEdit, editor: Editor) -> Planned:
     if edit.section is not None:
         if not isinstance(schema, CompositeSchema):
             raise InvalidInput(f"the block {content.label} is a {schema.kind.value} without sections; name none")
-        section = section_named(schema, edit.section)
+        section = named(schema.sections, edit.section, "section")
         if section.read_only and editor.is_agent:
             raise PermissionDenied(f"the section {section.name} of {content.label} is read-only", section=section.name)
         schema, before, prefix = section.schema, before[section.name], prefix_of(section.name)
         what = f"the section {section.name}"
     if isinstance(schema, TextSchema) and isinstance(edit, TextEdit | SetValue):
-        outcome = await text_outcome(before, edit, prefix, what)
+        after, note, writes = await edit_text(before, edit, f"{prefix}content", what)
     else:
-        outcome = structured_outcome(schema, before, edit, editor, prefix, what)
-    after = outcome.after if section is None else content.value | {section.name: outcome.after}
-    return _within_limit(content, after, outcome)
+        after, note = _edited(schema, before, edit, editor, what)
+        writes = writes_between(schema, before, after, prefix)
+    if section is not None:
+        after = content.value | {section.name: after}
+    return _within_limit(content, after, note, writes)
 
 
-async def text_outcome(
-    before: str, edit: TextEdit | SetValue, prefix: str = "", what: str = "the block"
-) -> EditOutcome:
-    """What an edit of the text `before` comes to. What it replaces is changed alone, so that other edits merge; where
-    it says only what the text shall be, or replaces very much, the document finds the smallest difference itself.
+def _edited(schema: Schema, before: Json, edit: BlockEdit, editor: Editor, what: str) -> tuple[Json, str]:
+    """The value that the edit makes of `before`, a whole block or one section, and words about it."""
+    match edit, schema:
+        case SetValue(value=value), _:
+            return set_value(schema, before, value, editor), "Set the content"
+        case SetText(text=text), _:
+            return set_value(schema, before, parse_editing(text, schema), editor), "Set the content"
+        case AppendText(text=text), ListSchema():
+            new = InsertItem(number=len(before) + 1, value=Written(text))
+            return _edit_item(schema, before, new, editor)[0], f"Added item {new.number}"
+        case AppendText(text=text), LogSchema():
+            entry = fit_entry(schema, Written(text), stamps_of(schema, editor.now, short_name(editor.author)))
+            _guard(schema.fields, None, entry, editor)
+            return [*before, entry], "Added an entry"
+        case SetField() | ListAppend() | ListRemove() | Increment(), _:
+            if isinstance(schema, MapSchema):
+                return _edit_field(schema, before, edit, editor)
+            what += " has no fields: it"
+        case InsertItem() | SetItem() | DeleteItem(), _:
+            if isinstance(schema, ListSchema):
+                return _edit_item(schema, before, edit, editor)
+            what += " has no items: it"
+    raise InvalidInput(f"{what} is {_instead(schema)}")
 
-    Raises:
-        InvalidInput: the edit does not fit this text; the message says what does.
-    """
-    ranges: Ranges | None = None
-    after: Json = None
+
+def _edit_field(schema: MapSchema, before: Json, edit: FieldEdit, editor: Editor) -> tuple[Json, str]:
+    one = named(schema.fields, edit.field, "field")
+    if one.read_only and editor.is_agent:
+        raise PermissionDenied(f"the field {one.name} is read-only; a person sets it", field=one.name)
+    held = before[one.name]
     match edit:
-        case AppendText():
-            ranges, note = [(len(before), len(before), check_text(edit.text))], f"Appended {len(edit.text)} characters"
-        case ReplaceText():
-            ranges, note = await replaced(before, edit)
-        case EditRange():
-            ranges, note = line_range(before, edit)
-        case Patch():
-            after, note = apply_patch(before, check_text(edit.patch))
-        case SetText(text=after) | SetValue(value=after):
-            if not isinstance(after, str):
-                raise InvalidInput(f"{what} is text; give its whole text")
-            note = f"Set the text to {len(check_text(after))} characters"
+        case SetField(value=value):
+            new, note = fit_field(one, value), f"Set {one.name}"
+        case ListAppend(value=value):
+            _demand(one, FieldType.LIST)
+            new, note = [*held, _loose(value)], f"Added to {one.name}"
+        case ListRemove(value=value):
+            _demand(one, FieldType.LIST)
+            at = _place(one, held, value)
+            new, note = [*held[:at], *held[at + 1 :]], f"Removed from {one.name}"
+        case Increment(delta=delta):
+            _demand(one, FieldType.COUNTER)
+            by = typed(delta.text, FieldType.COUNTER) if isinstance(delta, Written) else delta
+            new = of_type(held + of_type(by, FieldType.COUNTER), FieldType.COUNTER)
+            note = f"{one.name} is {new} now"
         case _:
             assert_never(edit)
-    if ranges is not None:
-        pieces, done = [], 0
-        for start, end, new in ranges:
-            pieces += [before[done:start], new]
-            done = end
-        after = "".join([*pieces, before[done:]])
-    container = f"{prefix}content"
-    if after == before:
-        writes: list[Write] = []
-    elif ranges is None or len(ranges) > SPLICES_MAX:
-        writes = [UpdateText(container=container, text=after)]
-    else:
-        writes = [
-            SpliceText(container=container, at=start, delete=end - start, insert=new)
-            for start, end, new in reversed(ranges)
-        ]
-    return EditOutcome(after, note, tuple(writes))
+    return before | {one.name: new}, note
+
+
+def _edit_item(schema: ListSchema, before: Sequence[Json], edit: ItemEdit, editor: Editor) -> tuple[Json, str]:
+    adds, count = isinstance(edit, InsertItem), len(before)
+    if not 1 <= edit.number <= count + adds:
+        there = f"items are counted from 1 to {count + adds}" if count + adds else "the list is empty"
+        raise InvalidInput(f"there is no item {edit.number}; {there}")
+    at = edit.number - 1
+    if isinstance(edit, DeleteItem):
+        return [*before[:at], *before[at + 1 :]], f"Deleted item {edit.number}"
+    new = fit_item(schema, edit.value, edit.number)
+    if adds:
+        check_count(schema, count + 1)
+    if isinstance(schema.item_schema, MapSchema):
+        _guard(schema.item_schema.fields, None if adds else before[at], new, editor)
+    after = [*before[:at], new, *before[at + (not adds) :]]
+    return after, f"{'Inserted' if adds else 'Set'} item {edit.number}"
+
+
+def set_value(schema: Schema, before: Json, value: Json, editor: Editor) -> Json:
+    """The whole content of a block or section, which was `before`, when it is set to `value`.
+
+    What an agent leaves out stays as it is where it is read-only; everything else that is left out is emptied.
+
+    Raises:
+        InvalidInput: the value does not fit the schema.
+        PermissionDenied: an agent would change what is read-only, or rewrite a log.
+    """
+    value = guessed(value) if isinstance(value, Written) else value
+    if editor.is_agent:
+        value = _kept(schema, before, value)
+    after = fit(schema, value)
+    if isinstance(schema, LogSchema):
+        if editor.is_agent:
+            raise PermissionDenied("the entries of a log stay as they are; append one instead")
+        known = {to_json(each) for each in before}
+        stamps = stamps_of(schema, editor.now, short_name(editor.author))
+        after = [each if to_json(each) in known else canonical(stamps | each) for each in after]
+    if editor.is_agent:
+        _guard_all(schema, before, after, editor)
+    return after
+
+
+def _demand(one: Field, kind: FieldType) -> None:
+    if one.field_type is not kind:
+        raise InvalidInput(f"the field {one.name} is a {one.field_type.value}, not a {kind.value}; use set_field")
+
+
+def _loose(value: Json) -> Json:
+    return canonical(guessed(value) if isinstance(value, Written) else value)
+
+
+def _place(one: Field, held: Sequence[Json], value: Json) -> int:
+    wanted = _loose(value)
+    texts = [to_json(each) for each in held]
+    # A number in a list is found by its digits, too: whoever writes it down cannot say which of both is meant.
+    words = value.text.strip() if isinstance(value, Written) else None
+    for at, each in enumerate(texts):
+        if each in (to_json(wanted), words):
+            return at
+    raise InvalidInput(f"the field {one.name} holds no {excerpt(wanted)}; it holds {excerpt(list(held))}")
+
+
+def _guard(fields: Sequence[Field], before: Json, after: Mapping[str, Json], editor: Editor) -> None:
+    """Refuse an agent what is read-only in an item or entry."""
+    held = before if isinstance(before, Mapping) else {}
+    for one in fields:
+        first = held.get(one.name, one.default)
+        if one.read_only and editor.is_agent and not same(first, after.get(one.name)):
+            raise PermissionDenied(f"the field {one.name} is read-only; leave it out", field=one.name)
+
+
+def _kept(schema: Schema, before: Json, value: Json) -> Json:
+    """`value` with the read-only parts that it leaves out."""
+    if not isinstance(value, Mapping):
+        return value
+    match schema:
+        case MapSchema():
+            kept = {one.name: before[one.name] for one in schema.fields if one.read_only}
+            return {**kept, **value}
+        case CompositeSchema():
+            kept = {one.name: before[one.name] for one in schema.sections if one.read_only}
+            inner = {
+                one.name: _kept(one.schema, before[one.name], value[one.name])
+                for one in schema.sections
+                if one.name in value
+            }
+            return {**kept, **value, **inner}
+        case _:
+            return value
+
+
+def _guard_all(schema: Schema, before: Json, after: Json, editor: Editor) -> None:
+    """Refuse an agent a change of anything read-only."""
+    match schema:
+        case MapSchema():
+            _guard(schema.fields, before, after, editor)
+        case ListSchema(item_schema=MapSchema(fields=fields)) if any(one.read_only for one in fields):
+            known = {to_json(each) for each in before}
+            for each in after:
+                if to_json(each) not in known:
+                    _guard(fields, None, each, editor)
+        case CompositeSchema():
+            for one in schema.sections:
+                if one.read_only and not same(before[one.name], after[one.name]):
+                    raise PermissionDenied(f"the section {one.name} is read-only; leave it out", section=one.name)
+                _guard_all(one.schema, before[one.name], after[one.name], editor)
+
+
+def _instead(schema: Schema) -> str:
+    """What a shape is, and how it is edited."""
+    match schema:
+        case TextSchema():
+            return "text; use append, replace, patch or edit_range"
+        case MapSchema():
+            return f"a Map; use set_field with one of {', '.join(field.name for field in schema.fields)}"
+        case ListSchema():
+            return "a List; use append, insert_item, set_item or delete_item"
+        case LogSchema():
+            return "a Log, whose entries stay; use append to add one"
+        case CompositeSchema():
+            return f"a Composite; name one of its sections: {', '.join(one.name for one in schema.sections)}"
 
 
 def plan_start(new: NewBlock, schema: Schema, limit: int, editor: Editor) -> Planned:
@@ -150,11 +301,10 @@ def plan_start(new: NewBlock, schema: Schema, limit: int, editor: Editor) -> Pla
     """
     before = empty_value(schema)
     value = _starting(new.content, schema) if new.value is None else new.value
-    start = set_value(schema, before, value, editor)
+    after = set_value(schema, before, value, editor)
     content = Content(label=new.label, schema=schema, value=before, limit=limit)
-    if not start.writes:
-        return Planned(value=before, plain=plain(before, schema), note="", writes=())
-    return _within_limit(content, start.after, start)
+    planned = _within_limit(content, after, "", writes_between(schema, before, after))
+    return replace(planned, note="Created", kind=HistoryKind.CREATE)
 
 
 def plan_schema(content: Content, schema: Schema, before: Json) -> Planned:
@@ -198,21 +348,21 @@ def _carried(old: Schema, new: Schema, value: Json) -> Json:
     return value
 
 
-def _within_limit(content: Content, after: Json, outcome: EditOutcome) -> Planned:
-    if not outcome.writes:
-        return Planned(value=content.value, plain="", note="Nothing changed", writes=())
-    schema, writes, note, moved = content.schema, outcome.writes, outcome.note, ()
+def _within_limit(content: Content, after: Json, note: str, writes: Sequence[Write]) -> Planned:
+    schema, moved = content.schema, list[Json]()
+    if not writes:
+        return Planned(value=content.value, plain=plain(content.value, schema), note="Nothing changed", writes=())
     if isinstance(schema, LogSchema):
         count, text = fitted(schema, after, content.limit)
         if count:
-            moved, after = tuple(after[:count]), after[count:]
-            writes = (*writes, SpliceItems(container=ENTRIES, at=0, delete=count, insert=()))
+            moved, after = after[:count], after[count:]
+            writes = writes_between(schema, content.value, after)
             note += f"; moved the oldest {'entry' if count == 1 else f'{count} entries'} to the archive"
     else:
         text = plain(after, schema)
     if len(text) > content.limit:
         check_size(content.label, size=len(text), before=len(plain(content.value, schema)), limit=content.limit)
-    return Planned(value=after, plain=text, note=note, writes=writes, moved=moved)
+    return Planned(value=after, plain=text, note=note, writes=tuple(writes), moved=tuple(moved))
 
 
 def check_size(label: str, *, size: int, before: int, limit: int) -> None:

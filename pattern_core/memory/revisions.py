@@ -11,27 +11,25 @@ back is the same text, and goes again with the edit that wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.ids import Clock, now_text
-from pattern_core.memory.block import BlockView, Operation, is_agent, schema_of, view_of
+from pattern_core.ids import now_text
+from pattern_core.memory.block import Attribution, Edited, Operation, is_agent, schema_of
 from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse, writes_of
 from pattern_core.memory.content import plain, value_of, writes_between
-from pattern_core.memory.document import Change, State, Write, state_of, unpacked
+from pattern_core.memory.document import Change, State, Write, unpacked
 from pattern_core.memory.edits import Editor, SetText, SetValue
 from pattern_core.memory.history import BlockHistory
-from pattern_core.memory.opened import Hot, OpenBlocks
+from pattern_core.memory.opened import OpenBlock, OpenBlocks
 from pattern_core.memory.plan import Planned, check_size, content_of, plan
 from pattern_core.memory.schema import LogSchema
-from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from pattern_db.tables.block_versions import HistoryRow
-from pattern_db.tables.memory_blocks import Attribution, BlockRow, VisibleBlock
 
 UNDO_REACH = 1_000  # versions that are looked at; what is older can be rolled back to
 _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)
@@ -54,31 +52,16 @@ class Revision:
     redo_remaining: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revised:
-    """The block after a change from its history, words about it, and what its author can still undo and redo."""
-
-    block: BlockView
-    note: str
-    undo_remaining: int
-    redo_remaining: int
-
-
 class Revisions:
     """Undo, redo, rollback and merging, over the blocks that a `MemoryStore` works on."""
 
-    def __init__(
-        self, *, database: Database, clock: Clock, blocks: OpenBlocks, history: BlockHistory, commit: Commit
-    ) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, blocks: OpenBlocks, history: BlockHistory) -> None:
         self._blocks = blocks
         self._history = history
-        self._commit = commit
 
     async def undo(
         self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
-    ) -> Revised:
+    ) -> Edited:
         """Take back the newest edit by `of` (an author; by default whoever asks). What others wrote since stays.
 
         Raises:
@@ -87,31 +70,31 @@ class Revisions:
             InvalidInput: there is nothing to undo, or the block would not fit its limit or schema.
             Conflict: it was changed within the same unit of work.
         """
-        return await self._revised(agent_id, label, by, lambda rows: plan_undo(rows, of or by.author), work)
+        return await self._reverted(agent_id, label, by, HistoryKind.UNDO, of, work)
 
     async def redo(
         self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
-    ) -> Revised:
+    ) -> Edited:
         """Bring the edit by `of` again that was taken back last, unless its author has edited since.
 
         Raises:
             InvalidInput: there is nothing to redo; else as `undo`.
         """
-        return await self._revised(agent_id, label, by, lambda rows: plan_redo(rows, of or by.author), work)
+        return await self._reverted(agent_id, label, by, HistoryKind.REDO, of, work)
 
     async def rollback(
         self, agent_id: str, label: str, by: Attribution, *, version: int, work: UnitOfWork | None = None
-    ) -> Revised:
+    ) -> Edited:
         """Make the block what it was at `version`, by a new change; its whole history stays.
 
         Raises:
             NotFound: there is no such block or version.
             InvalidInput: it is so already; else as `undo`.
         """
-        async with given_or_alone(work, self._commit) as unit:
-            visible, hot, now = await self._opened(agent_id, label, by, unit)
-            then = await self._history.state_at(visible.block.id, version)
-            return await self._carried_out(visible, hot, now, plan_rollback(now, then, version), by, unit)
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            opened, now = await self._opened(agent_id, label, by, unit)
+            then = await self._history.state_at(opened.row.id, version)
+            return await self._carry_out(opened, now, plan_rollback(now, then, version), by, unit)
 
     async def merge(
         self,
@@ -122,7 +105,7 @@ class Revisions:
         *,
         base: int,
         work: UnitOfWork | None = None,
-    ) -> Revised:
+    ) -> Edited:
         """Write content that was made from version `base`: what others did since stays, where both did not.
 
         Raises:
@@ -130,62 +113,47 @@ class Revisions:
             Conflict: `base` is too old, or greater than the block's version.
             InvalidInput: the content does not fit; else as `undo`.
         """
-        async with given_or_alone(work, self._commit) as unit:
-            visible, hot, now = await self._opened(agent_id, label, by, unit)
-            row = visible.block
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            opened, now = await self._opened(agent_id, label, by, unit)
+            row = opened.row
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
             then = await self._history.state_at(row.id, base)
             written = await plan(content_of(row, schema_of(row.metadata), then), edit, self._editor(by))
-            rows = await self._database.read(lines_since, row.id, base, row.last_seq)
+            rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
             if not planned.change:
-                return Revised(block=view_of(visible), note="Nothing changed", undo_remaining=0, redo_remaining=0)
-            return await self._carried_out(visible, hot, now, planned, by, unit)
+                return Edited(block=opened.row, note="Nothing changed", is_changed=False)
+            return await self._carry_out(opened, now, planned, by, unit)
 
-    async def _revised(
-        self,
-        agent_id: str,
-        label: str,
-        by: Attribution,
-        make_plan: Callable[[Sequence[HistoryRow]], Revision],
-        work: UnitOfWork | None,
-    ) -> Revised:
-        async with given_or_alone(work, self._commit) as unit:
-            visible, hot, now = await self._opened(agent_id, label, by, unit)
-            rows = await self._database.read(newest_lines, visible.block.id, visible.block.last_seq)
-            return await self._carried_out(visible, hot, now, make_plan(rows), by, unit)
+    async def _reverted(
+        self, agent_id: str, label: str, by: Attribution, kind: HistoryKind, of: str | None, work: UnitOfWork | None
+    ) -> Edited:
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            opened, now = await self._opened(agent_id, label, by, unit)
+            last = opened.row.last_seq
+            first = max(last - UNDO_REACH, -1)
+            rows = await self._blocks.database.read(lines_since, opened.row.id, first, last)
+            return await self._carry_out(opened, now, plan_revert(rows, of or by.author, kind), by, unit)
 
-    async def _opened(
-        self, agent_id: str, label: str, by: Attribution, work: UnitOfWork
-    ) -> tuple[VisibleBlock, Hot, State]:
+    async def _opened(self, agent_id: str, label: str, by: Attribution, work: UnitOfWork) -> tuple[OpenBlock, State]:
         """The block, held and opened, and what its document holds."""
-        visible, hot = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
-        return visible, hot, state_of(await self._blocks.document(hot, visible.block))
+        opened = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
+        return opened, await self._blocks.load(opened)
 
-    async def _carried_out(
-        self, visible: VisibleBlock, hot: Hot, now: State, planned: Revision, by: Attribution, work: UnitOfWork
-    ) -> Revised:
-        """Check what would come of the revision, then make it."""
-        change = await self._planned(visible.block, now, planned, by)
-        changed = self._blocks.change(visible, hot, now, change, by, work)
-        return Revised(
-            block=view_of(changed),
-            note=planned.note,
-            undo_remaining=planned.undo_remaining,
-            redo_remaining=planned.redo_remaining,
-        )
-
-    async def _planned(self, row: BlockRow, now: State, revision: Revision, by: Attribution) -> Planned:
-        """The revision as an edit.
+    async def _carry_out(
+        self, opened: OpenBlock, now: State, revision: Revision, by: Attribution, work: UnitOfWork
+    ) -> Edited:
+        """Check what would come of the revision, then make it.
 
         Raises:
             InvalidInput: the block would not fit its schema or limit any more.
             PermissionDenied: an agent would change what is read-only.
         """
+        row = opened.row
         schema = schema_of(row.metadata)
         content, value = content_of(row, schema, now), value_of(applied(now, revision.change), schema)
-        shown = row.content_preview or ""
+        shown = row.content
         if writes_between(schema, content.value, value):
             if isinstance(schema, LogSchema):  # entries keep their stamps, which writing them again would not
                 text = plain(value, schema)
@@ -193,7 +161,7 @@ class Revisions:
                 shown = text
             else:
                 shown = (await plan(content, SetValue(value=value), self._editor(by))).plain
-        return Planned(
+        planned = Planned(
             value=value,
             plain=shown,
             note=revision.note,
@@ -202,13 +170,22 @@ class Revisions:
             stack=revision.stack,
             reverts=revision.reverts,
         )
+        self._blocks.change(opened, now, planned, by, work)
+        return Edited(
+            block=opened.row,
+            note=revision.note,
+            is_changed=True,
+            undo_remaining=revision.undo_remaining,
+            redo_remaining=revision.redo_remaining,
+        )
 
     def _editor(self, by: Attribution) -> Editor:
-        return Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
+        return Editor(author=by.author, now=now_text(self._blocks.clock), is_agent=is_agent(by.author))
 
 
-def plan_undo(rows: Sequence[HistoryRow], author: str) -> Revision:
-    """Take back the author's newest edit that is not taken back yet and that something is left of.
+def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> Revision:
+    """Undo: take back the author's newest edit that is not taken back yet and that something is left of. Redo: bring
+    the edit again that was taken back last, unless the author has edited since.
 
     `rows` are the block's newest versions (`UNDO_REACH` of them are enough), oldest first, without a gap.
 
@@ -216,45 +193,25 @@ def plan_undo(rows: Sequence[HistoryRow], author: str) -> Revision:
         InvalidInput: there is none.
         HistoryDamaged: a recorded change cannot be read.
     """
-    known = _known(rows)
-    targets = _undoable(known, author)
-    for left, target in reversed(list(enumerate(targets))):
+    known, undoing = _known(rows), kind is HistoryKind.UNDO
+    undoable, redoable = _undoable(known, author), _redoable(known, author)
+    for left, target in reversed(list(enumerate(undoable if undoing else redoable))):
         change = _piled(known, target, author).get(target.seq or 0, {})
-        if change:
-            return Revision(
-                change=change,
-                kind=HistoryKind.UNDO,
-                note=_note("Undid", target),
-                stack=author,
-                reverts=target.seq,
-                undo_remaining=left,
-                redo_remaining=len(_redoable(known, author)) + 1,
-            )
-    raise InvalidInput(f"there is nothing to undo: {author} has no edit here that is not undone already")
-
-
-def plan_redo(rows: Sequence[HistoryRow], author: str) -> Revision:
-    """Bring the author's edit again that was taken back last, unless the author has edited since.
-
-    Raises:
-        InvalidInput: there is none.
-        HistoryDamaged: a recorded change cannot be read.
-    """
-    known = _known(rows)
-    targets = _redoable(known, author)
-    for left, target in reversed(list(enumerate(targets))):
-        change = _piled(known, target, author).get(target.seq or 0, {})
-        if change:
-            edit = next((row for row in known if row.seq == target.reverts), target)
-            return Revision(
-                change=change,
-                kind=HistoryKind.REDO,
-                note=_note("Redid", edit),
-                stack=author,
-                reverts=target.seq,
-                undo_remaining=len(_undoable(known, author)) + 1,
-                redo_remaining=left,
-            )
+        if not change:
+            continue
+        edit = target if undoing else next((row for row in known if row.seq == target.reverts), target)
+        about = f" ({edit.change_summary})" if edit.change_summary else ""
+        return Revision(
+            change=change,
+            kind=kind,
+            note=f"{'Undid' if undoing else 'Redid'} version {edit.seq}{about}",
+            stack=author,
+            reverts=target.seq,
+            undo_remaining=left if undoing else len(undoable) + 1,
+            redo_remaining=len(redoable) + 1 if undoing else left,
+        )
+    if undoing:
+        raise InvalidInput(f"there is nothing to undo: {author} has no edit here that is not undone already")
     raise InvalidInput(f"there is nothing to redo: {author} has undone nothing here since the last edit")
 
 
@@ -339,24 +296,12 @@ def _piled(known: Sequence[HistoryRow], target: HistoryRow, author: str) -> dict
     return pile
 
 
-def _note(what: str, row: HistoryRow) -> str:
-    return f"{what} version {row.seq}" + (f" ({row.change_summary})" if row.change_summary else "")
-
-
-def newest_lines(connection: Connection, block_id: str, version: int) -> list[HistoryRow]:
-    """The lines up to `version`, which must be the newest, for `plan_undo` and `plan_redo`: oldest first.
-
-    Raises:
-        Conflict: storage holds another newest version: somebody, or the caller's own unit of work, changed the block.
-    """
-    return lines_since(connection, block_id, max(version - UNDO_REACH, -1), version)
-
-
 def lines_since(connection: Connection, block_id: str, base: int, version: int) -> list[HistoryRow]:
-    """The lines of the versions after `base` up to `version`, for `plan_merge`: oldest first, `UNDO_REACH` at most.
+    """The lines of the versions after `base` up to `version`, oldest first, `UNDO_REACH` at most.
 
     Raises:
-        Conflict: `version` is not stored, or `base` too far back.
+        Conflict: `version` is not the newest that is stored (the caller's own unit of work made it), or `base`
+            is too far back.
     """
     rows = block_versions.between(connection, block_id, base, version, limit=UNDO_REACH)
     if version > max(base, 0) and (not rows or rows[-1].seq != version):

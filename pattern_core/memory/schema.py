@@ -7,10 +7,10 @@ Source: the block schemas of the memory design (Text, Map, List, Log, Composite)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import ClassVar, assert_never
+from typing import ClassVar, TypeAlias, TypeVar, assert_never
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.values import FieldType, excerpt, of_type
@@ -115,6 +115,7 @@ class CompositeSchema:
     sections: tuple[Section, ...] = ()
 
 
+Part = TypeVar("Part", Field, Section)
 Schema = TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema
 _WHOLE = (SchemaKind.LOG, SchemaKind.COMPOSITE)  # what stands only by itself
 
@@ -125,53 +126,53 @@ def parse_schema(stored: Json) -> Schema:
     Raises:
         InvalidInput: there is no such kind or parameter, or a parameter will not do; the message says what would.
     """
-    kind, given = _tagged(stored)
+    kind, values = _tagged(stored)
     match kind:
         case SchemaKind.TEXT:
-            schema: Schema = TextSchema(viewport=_viewport(given.take("viewport")))
+            return TextSchema(**_read(kind, values, {"viewport": _viewport}))
         case SchemaKind.MAP:
-            schema = MapSchema(fields=_fields(given.take("fields"), what="a Map"))
+            return MapSchema(**_read(kind, values, {"fields": _fields_of("a Map")}))
         case SchemaKind.LIST:
-            schema = ListSchema(
-                item_schema=_item_schema(given.take("item_schema")),
-                max_items=_number(given.take("max_items"), "max_items", most=ITEMS_MAX),
-            )
+            return ListSchema(**_read(kind, values, {"item_schema": _item_schema, "max_items": _number(ITEMS_MAX)}))
         case SchemaKind.LOG:
-            limit = _number(given.take("display_limit"), "display_limit", most=DISPLAY_LIMIT_MAX)
-            schema = _log(limit or DISPLAY_LIMIT, given.take("entry_schema"))
+            parts = {"display_limit": _number(DISPLAY_LIMIT_MAX, DISPLAY_LIMIT), "entry_schema": _entry_schema}
+            found = _read(kind, values, parts)
+            return LogSchema(display_limit=found["display_limit"], **found["entry_schema"])
         case SchemaKind.COMPOSITE:
-            schema = CompositeSchema(sections=_sections(given.take("sections")))
+            return CompositeSchema(**_read(kind, values, {"sections": _sections}))
         case _:
             assert_never(kind)
-    given.done()
-    return schema
 
 
 def to_metadata(schema: Schema) -> Json:
     """The schema as it is stored under `schema` in a block's metadata; `parse_schema` reads it back."""
     match schema:
-        case TextSchema(viewport=None):
-            return "Text"
-        case TextSchema(viewport=Viewport() as port):
-            return {"Text": {"viewport": {"start_line": port.start_line, "display_lines": port.display_lines}}}
+        case TextSchema():
+            return "Text" if schema.viewport is None else {"Text": {"viewport": asdict(schema.viewport)}}
         case MapSchema():
-            return {"Map": {"fields": [_field_json(field) for field in schema.fields]}}
+            return {"Map": {"fields": _fields_json(schema.fields)}}
         case ListSchema():
-            items = None if schema.item_schema is None else to_metadata(schema.item_schema)
-            known = {"item_schema": items, "max_items": schema.max_items}
-            return {"List": {name: value for name, value in known.items() if value is not None}}
+            items = {} if schema.item_schema is None else {"item_schema": to_metadata(schema.item_schema)}
+            return {"List": _other_than_default(schema) | items}
         case LogSchema():
-            entry = {
-                TIMESTAMP: schema.has_timestamp,
-                AGENT_ID: schema.has_agent,
-                "fields": [_field_json(field) for field in schema.fields],
-            }
+            stamps = {TIMESTAMP: schema.has_timestamp, AGENT_ID: schema.has_agent}
+            entry = stamps | {"fields": _fields_json(schema.fields)}
             return {"Log": {"display_limit": schema.display_limit, "entry_schema": entry}}
         case CompositeSchema():
-            return {"Composite": {"sections": [_section_json(section) for section in schema.sections]}}
+            sections = [_other_than_default(one) | {"schema": to_metadata(one.schema)} for one in schema.sections]
+            return {"Composite": {"sections": sections}}
 
 
-def _tagged(stored: Json) -> tuple[SchemaKind, _Given]:
+def _fields_json(given: Sequence[Field]) -> Json:
+    return [{"name": one.name, "field_type": one.field_type.value} | _other_than_default(one) for one in given]
+
+
+def _other_than_default(part: Field | Section | ListSchema) -> dict[str, Json]:
+    return {one.name: value for one in fields(part) if (value := getattr(part, one.name)) != one.default}
+
+
+def _tagged(stored: Json) -> tuple[SchemaKind, Json]:
+    """The kind that `stored` names, and its parameters as they are given."""
     if isinstance(stored, str):
         tag, inner = stored, None
     elif isinstance(stored, Mapping) and len(stored) == 1:
@@ -181,40 +182,58 @@ def _tagged(stored: Json) -> tuple[SchemaKind, _Given]:
             f'a schema is a kind such as "Text", or an object such as {{"List": {{"max_items": 9}}}},'
             f" not {excerpt(stored)}"
         )
-    kind: SchemaKind = _one_of(SchemaKind, tag, "block schema")
-    return kind, _Given(kind.value, {} if inner is None else inner)
+    return _one_of(SchemaKind, tag, "block schema"), {} if inner is None else inner
 
 
-class _Given:
-    """The parameters of a schema, taken one by one, so that what is left over can be refused."""
+# A reader makes a parameter of what is given for it (None: nothing); `name` is its name and `what` has it.
+Reader: TypeAlias = "Callable[[Json, str, str], Json]"
 
-    def __init__(self, what: str, values: Json) -> None:
-        if not isinstance(values, Mapping):
-            raise InvalidInput(f"{what} is described by an object, not by {excerpt(values)}")
-        self._what = what
-        self._rest = dict(values)
-        self._known: list[str] = []
 
-    def take(self, name: str) -> Json:
-        self._known.append(name)
-        return self._rest.pop(name, None)
+def _read(what: str, values: Json, parts: Mapping[str, Reader]) -> dict[str, Json]:
+    """The parameters of `what`, each by its reader; others are refused."""
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"{what} is described by an object, not by {excerpt(values)}")
+    found = {name: read(values.get(name), name, what) for name, read in parts.items()}
+    for name in values:
+        if name not in parts:
+            raise InvalidInput(f"{what} has no `{name}`; it takes {', '.join(parts)}")
+    return found
 
-    def text(self, name: str) -> str:
-        value = self.take(name)
-        if not isinstance(value, str | None):
-            raise InvalidInput(f"`{name}` of {self._what} is text, not {excerpt(value)}")
-        return check_text(value or "")
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        value = self.take(name)
+def _text(value: Json, name: str, what: str) -> str:
+    if not isinstance(value, str | None):
+        raise InvalidInput(f"`{name}` of {what} is text, not {excerpt(value)}")
+    return check_text(value or "")
+
+
+def _flag(default: bool) -> Reader:
+    def read(value: Json, name: str, what: str) -> bool:
         if not isinstance(value, bool | None):
-            raise InvalidInput(f"`{name}` of {self._what} is true or false, not {excerpt(value)}")
+            raise InvalidInput(f"`{name}` of {what} is true or false, not {excerpt(value)}")
         return default if value is None else value
 
-    def done(self) -> None:
-        if self._rest:
-            known = ", ".join(self._known) or "nothing"
-            raise InvalidInput(f"{self._what} has no `{next(iter(self._rest))}`; it takes {known}")
+    return read
+
+
+def _number(most: int, default: int | None = None) -> Reader:
+    def read(value: Json, name: str, _what: str) -> int | None:
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise InvalidInput(f"`{name}` is a whole number from 1 to {most}, not {excerpt(value)}")
+        return value
+
+    return read
+
+
+def _name(value: Json, name: str, what: str) -> str:
+    given = _text(value, name, what)
+    if len(given) > NAME_CHARS_MAX or _NAME.fullmatch(given) is None:
+        raise InvalidInput(
+            f"{excerpt(given)} cannot be the name of {what}: 1 to {NAME_CHARS_MAX} letters, digits and _,"
+            " with spaces, dots and dashes only inside"
+        )
+    return given
 
 
 def _one_of(kinds: type[SchemaKind] | type[FieldType], tag: Json, what: str) -> Json:
@@ -224,124 +243,90 @@ def _one_of(kinds: type[SchemaKind] | type[FieldType], tag: Json, what: str) -> 
     raise InvalidInput(f"there is no {what} {excerpt(tag)}; there are: {', '.join(kind.value for kind in kinds)}")
 
 
-def _number(value: Json, name: str, *, most: int) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InvalidInput(f"`{name}` is a whole number from 1 to {most}, not {excerpt(value)}")
-    return value
-
-
-def _list(value: Json, name: str, *, most: int) -> Sequence[Json]:
-    if value is None:
-        return []
-    if not isinstance(value, list | tuple):
+def _parts(value: Json, name: str, most: int, what: str, read: Callable[[Json], Part]) -> tuple[Part, ...]:
+    """The fields or sections of `what`, each of another name."""
+    if not isinstance(value, list | tuple | None):
         raise InvalidInput(f"`{name}` is a list, not {excerpt(value)}")
-    if len(value) > most:
+    if value is not None and len(value) > most:
         raise InvalidInput(f"`{name}` has {len(value)} members; at most {most} are taken")
-    return value
+    parts = tuple(read(one) for one in value or ())
+    for at, part in enumerate(parts):
+        if part.name in [other.name for other in parts[:at]]:
+            raise InvalidInput(f"{what} has two parts named {part.name!r}; rename one")
+    return parts
 
 
-def _name(given: _Given, what: str) -> str:
-    name = given.text("name")
-    if len(name) > NAME_CHARS_MAX or _NAME.fullmatch(name) is None:
-        raise InvalidInput(
-            f"{excerpt(name)} cannot be the name of {what}: 1 to {NAME_CHARS_MAX} letters, digits and _,"
-            " with spaces, dots and dashes only inside"
-        )
-    return name
-
-
-def _apart(names: Iterable[str], what: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidInput(f"{what} has two parts named {name!r}; rename one")
-        seen.add(name)
-
-
-def _viewport(value: Json) -> Viewport | None:
+def _viewport(value: Json, name: str, _what: str) -> Viewport | None:
     if value is None:
         return None
-    given = _Given("viewport", value)
-    start = _number(given.take("start_line"), "start_line", most=10**9)
-    lines = _number(given.take("display_lines"), "display_lines", most=10**9)
-    given.done()
-    if lines is None:
+    found = _read(name, value, {"start_line": _number(10**9, 1), "display_lines": _number(10**9)})
+    if found["display_lines"] is None:
         raise InvalidInput("a viewport says in `display_lines` how many lines are shown")
-    return Viewport(start_line=start or 1, display_lines=lines)
+    return Viewport(**found)
 
 
-def _fields(value: Json, *, what: str, only_values: bool = False) -> tuple[Field, ...]:
-    fields = tuple(_field(one) for one in _list(value, "fields", most=FIELDS_MAX))
-    _apart((field.name for field in fields), what)
-    if what != "an entry" and not fields:
-        raise InvalidInput(f'{what} needs `fields`, such as [{{"name": "mood", "field_type": "Text"}}]')
-    for field in fields:
-        if only_values and field.field_type is FieldType.COUNTER:
-            raise InvalidInput(f"{what} cannot hold the counter {field.name!r}; make it a Number")
-    return fields
+def _fields_of(owner: str) -> Reader:
+    def read(value: Json, name: str, _what: str) -> tuple[Field, ...]:
+        found = _parts(value, name, FIELDS_MAX, owner, _field)
+        if owner != "an entry" and not found:
+            raise InvalidInput(f'{owner} needs `fields`, such as [{{"name": "mood", "field_type": "Text"}}]')
+        for one in found:
+            if owner != "a Map" and one.field_type is FieldType.COUNTER:
+                raise InvalidInput(f"{owner} cannot hold the counter {one.name!r}; make it a Number")
+        return found
+
+    return read
 
 
 def _field(value: Json) -> Field:
-    given = _Given("a field", value)
-    name = _name(given, "a field")
-    given_type = given.take("field_type")
-    kind: FieldType = FieldType.TEXT if given_type is None else _one_of(FieldType, given_type, "field type")
-    default = given.take("default")
-    if default is not None:
+    found = _read("a field", value, _FIELD)
+    if found["default"] is not None:
         try:
-            default = of_type(default, kind)
+            found["default"] = of_type(found["default"], found["field_type"])
         except InvalidInput as error:
-            raise InvalidInput(f"the default of the field {name} will not do: {error.message}") from None
-    field = Field(
-        name=name,
-        description=given.text("description"),
-        field_type=kind,
-        required=given.flag("required"),
-        default=default,
-        read_only=given.flag("read_only"),
-    )
-    given.done()
-    return field
+            raise InvalidInput(f"the default of the field {found['name']} will not do: {error.message}") from None
+    return Field(**found)
 
 
-def _item_schema(value: Json) -> TextSchema | MapSchema | None:
+_FIELD: Mapping[str, Reader] = {
+    "name": _name,
+    "field_type": lambda value, _name, _what: (
+        FieldType.TEXT if value is None else _one_of(FieldType, value, "field type")
+    ),
+    "default": lambda value, _name, _what: value,
+    "description": _text,
+    "required": _flag(False),
+    "read_only": _flag(False),
+}
+
+
+def _item_schema(value: Json, _name: str, _what: str) -> TextSchema | MapSchema | None:
     if value is None:
         return None
-    kind, given = _tagged(value)  # looked at first: what nests without end must not be followed
+    kind, values = _tagged(value)  # looked at first: what nests without end must not be followed
     match kind:
         case SchemaKind.TEXT:
-            schema: TextSchema | MapSchema = TextSchema()
+            return TextSchema(**_read(kind, values, {}))
         case SchemaKind.MAP:
-            schema = MapSchema(fields=_fields(given.take("fields"), what="an item", only_values=True))
+            return MapSchema(**_read(kind, values, {"fields": _fields_of("an item")}))
         case _:
             raise InvalidInput(f"the items of a List are a Text or a Map each; {kind.value} does not nest")
-    given.done()
-    return schema
 
 
-def _log(display_limit: int, value: Json) -> LogSchema:
-    given = _Given("entry_schema", {} if value is None else value)
-    has_timestamp, has_agent = given.flag(TIMESTAMP, True), given.flag(AGENT_ID, True)
-    fields = _fields(given.take("fields"), what="an entry", only_values=True)
-    given.done()
-    for field in fields:
-        if field.name in (TIMESTAMP, AGENT_ID):
-            raise InvalidInput(f"the system keeps `{field.name}` of an entry by itself; give the field another name")
-    return LogSchema(
-        display_limit=display_limit,
-        has_timestamp=has_timestamp,
-        has_agent=has_agent,
-        fields=fields or LogSchema().fields,
-    )
+def _entry_schema(value: Json, name: str, _what: str) -> dict[str, Json]:
+    parts = {TIMESTAMP: _flag(True), AGENT_ID: _flag(True), "fields": _fields_of("an entry")}
+    found = _read(name, {} if value is None else value, parts)
+    for one in found["fields"]:
+        if one.name in (TIMESTAMP, AGENT_ID):
+            raise InvalidInput(f"the system keeps `{one.name}` of an entry by itself; give the field another name")
+    entry = {"fields": found["fields"]} if found["fields"] else {}
+    return {"has_timestamp": found[TIMESTAMP], "has_agent": found[AGENT_ID], **entry}
 
 
-def _sections(value: Json) -> tuple[Section, ...]:
-    sections = tuple(_section(one) for one in _list(value, "sections", most=SECTIONS_MAX))
+def _sections(value: Json, name: str, _what: str) -> tuple[Section, ...]:
+    sections = _parts(value, name, SECTIONS_MAX, "a Composite", _section)
     if not sections:
         raise InvalidInput('a Composite needs `sections`, such as [{"name": "notes", "schema": "Text"}]')
-    _apart((section.name for section in sections), "a Composite")
     for one in sections:
         for other in sections:
             # The containers of one section's lists and counters could be another section's own.
@@ -351,32 +336,16 @@ def _sections(value: Json) -> tuple[Section, ...]:
 
 
 def _section(value: Json) -> Section:
-    given = _Given("a section", value)
-    name = _name(given, "a section")
-    stored = given.take("schema")
-    kind = SchemaKind.TEXT if stored is None else _tagged(stored)[0]
-    schema = TextSchema() if stored is None or kind in _WHOLE else parse_schema(stored)
-    if kind in _WHOLE or not isinstance(schema, TextSchema | MapSchema | ListSchema):
-        raise InvalidInput(f"the section {name} is a Text, a Map or a List; {kind.value} does not nest")
-    section = Section(
-        name=name, schema=schema, description=given.text("description"), read_only=given.flag("read_only")
-    )
-    given.done()
-    return section
+    def schema(stored: Json, _name: str, _what: str) -> Json:
+        kind = SchemaKind.TEXT if stored is None else _tagged(stored)[0]
+        if kind in _WHOLE:  # looked at first: what nests without end must not be followed
+            raise InvalidInput(f"a section is a Text, a Map or a List; {kind.value} does not nest")
+        return TextSchema() if stored is None else parse_schema(stored)
 
-
-def _field_json(field: Field) -> Json:
-    known: dict[str, Json] = {"name": field.name, "field_type": field.field_type.value}
-    optional = {
-        "description": field.description or None,
-        "required": field.required or None,
-        "default": field.default,
-        "read_only": field.read_only or None,
+    parts: Mapping[str, Reader] = {
+        "name": _name,
+        "schema": schema,
+        "description": _text,
+        "read_only": _flag(False),
     }
-    return known | {name: value for name, value in optional.items() if value is not None}
-
-
-def _section_json(section: Section) -> Json:
-    known: dict[str, Json] = {"name": section.name, "schema": to_metadata(section.schema)}
-    optional = {"description": section.description or None, "read_only": section.read_only or None}
-    return known | {name: value for name, value in optional.items() if value is not None}
+    return Section(**_read("a section", value, parts))

@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
-from pattern_core.ids import Clock, now_text
-from pattern_core.memory.block import is_agent
+from pattern_core.ids import now_text
+from pattern_core.memory.block import BlockRow, is_agent
 from pattern_core.memory.opened import OpenBlocks, resolve
-from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import Permission
 from pattern_db.errors import NotFound as MissingRow
 from pattern_db.tables import agents, memory_blocks
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.memory_blocks import Attachment, Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Attachment, Via
 
 LENDABLE = (Permission.READ_ONLY, Permission.APPEND, Permission.READ_WRITE)
 _RANKS = {permission: rank for rank, permission in enumerate(Permission)}
@@ -38,11 +37,9 @@ class Loan:
 class Sharing:
     """The loans of one constellation. `blocks` is told, because a loan changes what an agent sees."""
 
-    def __init__(self, *, database: Database, clock: Clock, blocks: OpenBlocks, commit: Commit) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, blocks: OpenBlocks) -> None:
         self._blocks = blocks
-        self._commit = commit
+        self._database = blocks.database
 
     async def share(
         self,
@@ -63,17 +60,17 @@ class Sharing:
         """
         if permission not in LENDABLE:
             raise InvalidInput(f"a block is lent {', '.join(LENDABLE)}; not {permission.value}")
-        async with given_or_alone(work, self._commit) as unit:
-            visible, agent = await self._database.read(_both, agent_id, label, target)
-            _check(visible, agent, permission, by_agent=is_agent(author))
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            block, agent = await self._database.read(_both, agent_id, label, target)
+            _check(block, agent, permission, by_agent=is_agent(author))
             row = Attachment(
-                block_id=visible.block.id,
+                block_id=block.id,
                 agent_id=agent.id,
                 permission=permission,
-                attached_at=now_text(self._clock),
+                attached_at=now_text(self._blocks.clock),
             )
             unit.store(memory_blocks.attach, row)
-            unit.event("memory.shared", {**_told(visible, agent, author), "permission": permission.value})
+            unit.event("memory.shared", {**_told(block, agent, author), "permission": permission.value})
             unit.when_settled(self._blocks.stored)
         return Loan(agent_id=agent.id, agent=agent.name, permission=permission, attached_at=row.attached_at)
 
@@ -86,17 +83,17 @@ class Sharing:
             NotFound: there is no such block or agent, or it was not lent to that agent.
             PermissionDenied: an agent ends another's loan, which is not its own to end.
         """
-        async with given_or_alone(work, self._commit) as unit:
-            visible, agent = await self._database.read(_both, agent_id, label, target)
-            if is_agent(author) and visible.via is not Via.OWN and agent.id != agent_id:
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            block, agent = await self._database.read(_both, agent_id, label, target)
+            if is_agent(author) and block.via is not Via.OWN and agent.id != agent_id:
                 raise PermissionDenied(
                     f"the block {label} belongs to somebody else; you can only give your own loan back"
                 )
-            loans = await self._database.read(memory_blocks.list_attachments, block_id=visible.block.id)
+            loans = await self._database.read(memory_blocks.list_attachments, block_id=block.id)
             if agent.id not in {loan.agent_id for loan in loans}:
                 raise NotFound(f"the block {label} is not lent to {agent.name}")
-            unit.store(memory_blocks.detach, visible.block.id, agent.id)
-            unit.event("memory.shared", {**_told(visible, agent, author), "permission": None})
+            unit.store(memory_blocks.detach, block.id, agent.id)
+            unit.event("memory.shared", {**_told(block, agent, author), "permission": None})
             unit.when_settled(self._blocks.stored)
 
     async def loans(self, agent_id: str, label: str) -> Sequence[Loan]:
@@ -108,35 +105,33 @@ class Sharing:
         return await self._database.read(_loans, agent_id, label)
 
 
-def _both(connection: Connection, agent_id: str, label: str, target: str) -> tuple[VisibleBlock, AgentRow]:
-    visible = resolve(connection, agent_id, label)
+def _both(connection: Connection, agent_id: str, label: str, target: str) -> tuple[BlockRow, AgentRow]:
+    block = resolve(connection, agent_id, label)
     try:
-        return visible, agents.find(connection, target)
+        return block, agents.find(connection, target)
     except MissingRow:
         raise NotFound(f"there is no agent {target!r} in this constellation") from None
 
 
-def _check(visible: VisibleBlock, agent: AgentRow, permission: Permission, *, by_agent: bool) -> None:
-    block = visible.block
+def _check(block: BlockRow, agent: AgentRow, permission: Permission, *, by_agent: bool) -> None:
     if block.agent_id == agent.id:
         raise InvalidInput(f"{agent.name} owns the block {block.label} already; name another agent")
     if not by_agent:
         return
-    if visible.via is not Via.OWN:
+    if block.via is not Via.OWN:
         raise PermissionDenied(f"the block {block.label} belongs to somebody else; only its owner can lend it")
-    if _RANKS[permission] > _RANKS[visible.permission]:
+    if _RANKS[permission] > _RANKS[block.permission]:
         raise PermissionDenied(
-            f"you may not lend more than you may do yourself: the block {block.label} is {visible.permission.value}"
+            f"you may not lend more than you may do yourself: the block {block.label} is {block.permission.value}"
         )
 
 
-def _told(visible: VisibleBlock, agent: AgentRow, author: str) -> dict[str, object]:
-    block = visible.block
+def _told(block: BlockRow, agent: AgentRow, author: str) -> dict[str, object]:
     return {"block_id": block.id, "label": block.label, "agent_id": block.agent_id, "with": agent.id, "by": author}
 
 
 def _loans(connection: Connection, agent_id: str, label: str) -> list[Loan]:
-    block = resolve(connection, agent_id, label).block
+    block = resolve(connection, agent_id, label)
     found = []
     for one in memory_blocks.list_attachments(connection, block_id=block.id):
         agent = agents.get(connection, one.agent_id)

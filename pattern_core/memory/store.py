@@ -20,8 +20,8 @@ from pattern_core.ids import Clock, Ids, Randomness, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import (
     Attribution,
+    BlockRow,
     BlockSettings,
-    BlockView,
     Edited,
     NewBlock,
     Operation,
@@ -33,12 +33,11 @@ from pattern_core.memory.block import (
     schema_of,
     shaped,
     shown_schema,
-    view_of,
     with_schema,
 )
 from pattern_core.memory.checkpoint import pack
 from pattern_core.memory.content import entry_text, raw, value_of
-from pattern_core.memory.document import BlockDocument, Signed, packed, state_of
+from pattern_core.memory.document import BlockDocument, Change
 from pattern_core.memory.edits import (
     BlockEdit,
     Editor,
@@ -49,25 +48,25 @@ from pattern_core.memory.edits import (
     question,
     subject_of,
 )
-from pattern_core.memory.opened import Hot, OpenBlocks, distinct, resolve, told
+from pattern_core.memory.opened import OpenBlock, OpenBlocks, distinct, line_of, resolve, told
 from pattern_core.memory.plan import content_of, plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
-from pattern_db.columns import Json, canonical
+from pattern_db.columns import Json, canonical, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import BlockType, HistoryKind
+from pattern_db.enums import BlockType, Encoding
 from pattern_db.tables import archival, block_versions, memory_blocks
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.block_versions import HistoryRow
-from pattern_db.tables.memory_blocks import BlockChanges, BlockRow, Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Via
 
 Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a change, as far as there were any
 
 
 class MemoryStore:
-    """The blocks of one constellation. Run `run` beside it, so that updates are merged into checkpoints.
+    """The blocks of one constellation. Run `blocks.run` beside it, so that updates are merged into checkpoints.
 
     `commit` stores a unit of work in one transaction, tells its events and settles it. `blocks` are those that are
     worked on, for the other parts of memory. With `consent`, edits that need a person's are asked for instead of
@@ -85,17 +84,13 @@ class MemoryStore:
         commit: Commit,
         consent: Approvals | None = None,
     ) -> None:
-        self._database = database
-        self._clock = clock
         self._ids = ids
-        self._limits = limits
-        self._commit = commit
         self._consent = consent
-        self.blocks = OpenBlocks(database, clock, randomness, limits.open_documents_max)
+        self.blocks = OpenBlocks(database=database, clock=clock, randomness=randomness, limits=limits, commit=commit)
 
     async def create(
         self, owner: str, new: NewBlock, *, author: str, cause: Cause | None = None, work: UnitOfWork | None = None
-    ) -> BlockView:
+    ) -> BlockRow:
         """Make a block that `owner` (an agent, a group, `_constellation_`) owns.
 
         Raises:
@@ -103,14 +98,15 @@ class MemoryStore:
             Conflict: the owner has a block of that label. Within a given `work` storage refuses the transaction.
         """
         by = Attribution(author=author, cause=cause)
-        label, limit = check_label(new.label), check_limit(new.char_limit, self._limits)
+        label, limit = check_label(new.label), check_limit(new.char_limit, self.blocks.limits)
         new, schema = shaped(new)
-        now = now_text(self._clock)
+        now = now_text(self.blocks.clock)
         planned = plan_start(new, schema, limit, Editor(author=author, now=now, is_agent=False))
-        document, signed = BlockDocument(self.blocks.peer), None
+        document, snapshot = BlockDocument(self.blocks.peer), b""
+        change: Change | None = {}
         if planned.writes:
-            now_ms = self._clock.now_ms()
-            signed = document.sign({}, planned.writes, author, cause or {}, now_ms=now_ms)
+            change = document.sign({}, planned.writes, author, cause or {}, now_ms=unix_ms(now)).change
+            snapshot = document.snapshot()
         row = BlockRow(
             id=self._ids.new("mem"),
             agent_id=owner,
@@ -126,42 +122,41 @@ class MemoryStore:
             metadata=None if new.metadata is None else dict(new.metadata),
             frontier=document.frontier(),
         )
-        async with given_or_alone(work, self._commit) as unit:
-            unit.store(store_block, row, document.snapshot() if signed else b"", _first_line(row, signed, by))
+        async with given_or_alone(work, self.blocks.commit) as unit:
+            data, encoding = pack(snapshot, self.blocks.limits.memory)
+            unit.store(store_block, row, data, encoding, line_of(row, by, planned, change))
             if isinstance(schema, LogSchema):
                 archive(row, schema, planned.moved, self._ids, unit)
             unit.event("memory.changed", told(row, by))
             unit.when_settled(self.blocks.stored)
-        return view_of(VisibleBlock(block=row, via=Via.OWN, permission=row.permission))
+        return row
 
-    async def view(self, agent_id: str, label: str) -> BlockView:
+    async def view(self, agent_id: str, label: str) -> BlockRow:
         """The block that `agent_id` means by `label`: its own, else one lent to it, else the constellation's.
 
         Raises:
             NotFound: there is none; the message lists those that there are.
         """
-        return view_of(await self._database.read(resolve, agent_id, label))
+        return await self.blocks.database.read(resolve, agent_id, label)
 
-    async def list(self, agent_id: str) -> Sequence[BlockView]:
+    async def list(self, agent_id: str) -> Sequence[BlockRow]:
         """All blocks that `agent_id` sees, by label within its own, those lent to it, the constellation's.
 
         Of several with one label only the one that the label means.
         """
-        visible = await self._database.read(memory_blocks.list_visible, agent_id)
-        return [view_of(one) for one in distinct(visible)]
+        return distinct(await self.blocks.database.read(memory_blocks.list_visible, agent_id))
 
-    async def value_of(self, view: BlockView) -> Json:
-        """The content of the block in `view` as a JSON value. Text comes from the view, all else from its document.
+    async def value_of(self, row: BlockRow) -> Json:
+        """The content of the block as a JSON value. Text comes from `row`, all else from its document.
 
         Raises:
             NotFound: (of storage) the block is gone for good.
             DocumentDamaged: the stored document cannot be opened.
         """
-        schema = shown_schema(view.metadata)
+        schema = shown_schema(row.metadata)
         if isinstance(schema, TextSchema):
-            return view.content
-        state = await self.blocks.to_read(view.id, view.label, view.version)
-        return raw(value_of(state, schema), schema)
+            return row.content
+        return raw(value_of(await self.blocks.read(row), schema), schema)
 
     async def edit(
         self,
@@ -186,23 +181,23 @@ class MemoryStore:
             DocumentDamaged: the stored document cannot be opened.
         """
         by = Attribution(author=author, cause=cause)
-        async with given_or_alone(work, self._commit) as unit:
+        async with given_or_alone(work, self.blocks.commit) as unit:
             refusal = None
             try:
-                visible, hot = await self.blocks.hold(agent_id, label, by, edit.operation, unit)
+                opened = await self.blocks.hold(agent_id, label, by, edit.operation, unit)
             except PermissionDenied as error:
                 if self._consent is None or not needs_consent(error):
                     raise
                 refusal = error
-                visible, hot = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
-            row = visible.block
+                opened = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
+            row = opened.row
             if expected_version is not None and expected_version != row.last_seq:
                 raise Conflict(
                     f"the block {row.label} is at version {row.last_seq}, not {expected_version}; read it again",
                     version=row.last_seq,
                 )
             proposal = Proposal(agent_id=agent_id, label=label, block_id=row.id, edit=edit, by=by)
-            return await self._carry_out(visible, hot, proposal, unit, refusal)
+            return await self._carry_out(opened, proposal, unit, refusal)
 
     async def grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         """Make the edit that a person agreed to, within `work`, which also stores the answer.
@@ -216,38 +211,31 @@ class MemoryStore:
             raise InvalidInput("an edit is made as it was asked for; deny it and edit the block yourself instead")
         proposal = proposal_of(approval.request, approval.id, answer.by)
         person = Attribution(author=answer.by)
-        visible, hot = await self.blocks.hold(proposal.agent_id, proposal.label, person, Operation.READ, work)
-        if visible.block.id != proposal.block_id:
+        opened = await self.blocks.hold(proposal.agent_id, proposal.label, person, Operation.READ, work)
+        if opened.row.id != proposal.block_id:
             raise NotFound(
                 f"the block {proposal.label} that was asked about is gone; deny this, and ask the agent again"
             )
-        return (await self._carry_out(visible, hot, proposal, work)).note
+        return (await self._carry_out(opened, proposal, work)).note
 
     async def _carry_out(
-        self,
-        visible: VisibleBlock,
-        hot: Hot,
-        asked: Proposal,
-        work: UnitOfWork,
-        refusal: PermissionDenied | None = None,
+        self, opened: OpenBlock, asked: Proposal, work: UnitOfWork, refusal: PermissionDenied | None = None
     ) -> Edited:
         """Make the edit in the block that is held; after a `refusal` only if a person agreed to it, else ask one."""
-        row, by = visible.block, asked.by
+        row, by, consent = opened.row, asked.by, self._consent
         schema = schema_of(row.metadata)
-        before = state_of(await self.blocks.document(hot, row))
-        content = content_of(row, schema, before)
-        editor = Editor(author=by.author, now=now_text(self._clock), is_agent=is_agent(by.author))
-        planned = await plan(content, asked.edit, editor)
+        before = await self.blocks.load(opened)
+        editor = Editor(author=by.author, now=now_text(self.blocks.clock), is_agent=is_agent(by.author))
+        planned = await plan(content_of(row, schema, before), asked.edit, editor)
         if not planned.writes:
-            return Edited(block=view_of(visible), note=planned.note, is_changed=False)
-        consent = self._consent
+            return Edited(block=row, note=planned.note, is_changed=False)
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
-            return Edited(block=view_of(visible), note=asked_note(row, approval_id), is_changed=False)
-        changed = self.blocks.change(visible, hot, before, planned, by, work)
+            return Edited(block=row, note=asked_note(row, approval_id), is_changed=False)
+        self.blocks.change(opened, before, planned, by, work)
         if isinstance(schema, LogSchema):
-            archive(changed.block, schema, planned.moved, self._ids, work)
-        return Edited(block=view_of(changed), note=planned.note, is_changed=True)
+            archive(opened.row, schema, planned.moved, self._ids, work)
+        return Edited(block=opened.row, note=planned.note, is_changed=True)
 
     async def set_metadata(
         self,
@@ -258,7 +246,7 @@ class MemoryStore:
         author: str,
         cause: Cause | None = None,
         work: UnitOfWork | None = None,
-    ) -> BlockView:
+    ) -> BlockRow:
         """Change a block's settings; what `settings` leaves out (None) stays. Agents may do so with their own blocks.
 
         Raises:
@@ -268,45 +256,37 @@ class MemoryStore:
             Conflict: the owner has another block of the new label.
         """
         by = Attribution(author=author, cause=cause)
-        async with given_or_alone(work, self._commit) as unit:
-            return await self._set_metadata(agent_id, label, settings, by, unit)
+        async with given_or_alone(work, self.blocks.commit) as unit:
+            opened = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
+            row = opened.row
+            if is_agent(author) and row.via is not Via.OWN:
+                raise PermissionDenied(
+                    f"the block {label} belongs to somebody else; only its owner can change its settings"
+                )
+            settings = _checked(row, settings, self.blocks.limits)
+            if settings.metadata is not None:
+                await self._reshape(opened, schema_of(settings.metadata), by, unit)
+            now = now_text(self.blocks.clock)
+            known = {one.name: value for one in fields(settings) if (value := getattr(settings, one.name)) is not None}
+            if row.via is Via.ATTACHED:  # a loan has its own
+                known.pop("permission", None)
+            opened.row, opened.author = replace(opened.row, **known, updated_at=now), author
+            unit.store(store_settings, row.id, settings, now)
+            unit.event("memory.changed", told(opened.row, by))
+            return opened.row
 
-    async def _set_metadata(
-        self, agent_id: str, label: str, settings: BlockSettings, by: Attribution, work: UnitOfWork
-    ) -> BlockView:
-        visible, hot = await self.blocks.hold(agent_id, label, by, Operation.READ, work)
-        if is_agent(by.author) and visible.via is not Via.OWN:
-            raise PermissionDenied(
-                f"the block {label} belongs to somebody else; only its owner can change its settings"
-            )
-        settings = _checked(visible.block, settings, self._limits)
-        if settings.metadata is not None:
-            visible = await self._reshaped(visible, hot, schema_of(settings.metadata), by, work)
-        now = now_text(self._clock)
-        known = {one.name: value for one in fields(settings) if (value := getattr(settings, one.name)) is not None}
-        row = replace(visible.block, **known, updated_at=now)
-        permission = visible.permission if visible.via is Via.ATTACHED else row.permission
-        hot.visible = replace(visible, block=row, permission=permission)
-        hot.author, hot.is_changed = by.author, True
-        work.store(store_settings, visible.block.id, settings, now)
-        work.event("memory.changed", told(row, by))
-        return view_of(hot.visible)
-
-    async def _reshaped(
-        self, visible: VisibleBlock, hot: Hot, schema: Schema, by: Attribution, work: UnitOfWork
-    ) -> VisibleBlock:
-        """The block with its content as the new `schema` of the same kind has it."""
-        row, old = visible.block, shown_schema(visible.block.metadata)
+    async def _reshape(self, opened: OpenBlock, schema: Schema, by: Attribution, work: UnitOfWork) -> None:
+        """Have the content of a block that is held as the new `schema` of the same kind has it."""
+        row, old = opened.row, shown_schema(opened.row.metadata)
         if schema == old:
-            return visible
-        state = state_of(await self.blocks.document(hot, row))
-        content = content_of(row, old, state)
-        planned = plan_schema(content, schema, value_of(state, schema))
+            return
+        state = await self.blocks.load(opened)
+        planned = plan_schema(content_of(row, old, state), schema, value_of(state, schema))
         if planned.writes:
-            return self.blocks.change(visible, hot, state, planned, by, work)
-        if planned.plain != row.content_preview:
-            work.store(memory_blocks.update_content, row.id, planned.plain, row.frontier, now_text(self._clock))
-        return replace(visible, block=replace(row, content_preview=planned.plain))
+            self.blocks.change(opened, state, planned, by, work)
+        elif planned.plain != row.content_preview:
+            work.store(memory_blocks.update_content, row.id, planned.plain, row.frontier, now_text(self.blocks.clock))
+            opened.row = replace(row, content_preview=planned.plain)
 
     async def delete(
         self, agent_id: str, label: str, *, author: str, cause: Cause | None = None, work: UnitOfWork | None = None
@@ -318,24 +298,11 @@ class MemoryStore:
             PermissionDenied: an agent's permission for it is not `admin`.
         """
         by = Attribution(author=author, cause=cause)
-        async with given_or_alone(work, self._commit) as unit:
-            visible, hot = await self.blocks.hold(agent_id, label, by, Operation.DELETE, unit)
-            row = replace(visible.block, is_active=False)
-            hot.visible, hot.author, hot.is_changed = replace(visible, block=row), by.author, True
-            unit.store(memory_blocks.deactivate, visible.block.id, now_text(self._clock))
-            unit.event("memory.changed", {**told(row, by), "deleted": True})
-
-    def forget(self, owner: str) -> None:
-        """Close what is open of an owner's blocks, and read again who it is: it was renamed or deleted."""
-        self.blocks.forget(owner)
-
-    async def run(self) -> None:
-        """Merge updates into checkpoints whenever it is time, until cancelled.
-
-        Raises:
-            StorageFailed: the disk failed; the file must be opened again.
-        """
-        await self.blocks.run()
+        async with given_or_alone(work, self.blocks.commit) as unit:
+            opened = await self.blocks.hold(agent_id, label, by, Operation.DELETE, unit)
+            opened.row, opened.author = replace(opened.row, is_active=False), by.author
+            unit.store(memory_blocks.deactivate, opened.row.id, now_text(self.blocks.clock))
+            unit.event("memory.changed", {**told(opened.row, by), "deleted": True})
 
 
 def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSettings:
@@ -383,34 +350,18 @@ def _time_of(entry: Json) -> str | None:
         return None
 
 
-def _first_line(row: BlockRow, signed: Signed | None, by: Attribution) -> HistoryRow:
-    """The first line of a block's history; `signed` is what it began with, if anything."""
-    return HistoryRow(
-        block_id=row.id,
-        seq=0,
-        frontiers=None if row.frontier is None else row.frontier.hex(),
-        changed_by=by.author,
-        timestamp=row.created_at,
-        change_summary="Created",
-        cause=by.cause,
-        kind=HistoryKind.CREATE,
-        change=packed({}) if signed is None else packed(signed.change),
-    )
-
-
-def store_block(connection: Connection, row: BlockRow, snapshot: bytes, line: HistoryRow) -> None:
+def store_block(connection: Connection, row: BlockRow, snapshot: bytes, encoding: Encoding, line: HistoryRow) -> None:
     """Add a block and its first line of history; empty bytes for one whose first write will be an update.
 
     Raises:
         Conflict: (of storage) the owner has an active block of that label.
     """
-    data, encoding = pack(snapshot)
     with _label_taken(row.label), storage.translated():
-        memory_blocks.create(connection, row, data, encoding=encoding)
+        memory_blocks.create(connection, row, snapshot, encoding=encoding)
     block_versions.append(connection, line)
 
 
-def store_settings(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:
+def store_settings(connection: Connection, block_id: str, changes: BlockSettings, updated_at: str) -> None:
     """Change a block's settings.
 
     Raises:

@@ -11,18 +11,64 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.edits import EditRange, ReplaceText
+from pattern_core.memory.document import TEXT, SpliceRun, UpdateText, Write
+from pattern_core.memory.edits import AppendText, EditRange, Patch, ReplaceText, SetText, SetValue, TextEdit
 from pattern_core.messages import check_text
 from pattern_core.patterns import first_match
+from pattern_db.columns import Json
 
 Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and apart, and what replaces it
 HUNKS_MAX = 200
+SPLICES_MAX = 1_000  # beyond this the document finds the difference itself: one slow edit is better than a stall
 
 _HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+async def edit_text(
+    before: str, edit: TextEdit | SetValue, container: str = TEXT, what: str = "the block"
+) -> tuple[str, str, list[Write]]:
+    """What an edit makes of the text `before`, words about it, and the changes in its container. What it replaces is
+    changed alone, so that other edits merge; where it says only what the text shall be, or replaces very much, the
+    document finds the smallest difference itself.
+
+    Raises:
+        InvalidInput: the edit does not fit this text; the message says what does.
+    """
+    ranges: Ranges | None = None
+    after: Json = None
+    match edit:
+        case AppendText():
+            ranges, note = [(len(before), len(before), check_text(edit.text))], f"Appended {len(edit.text)} characters"
+        case ReplaceText():
+            ranges, note = await replaced(before, edit)
+        case EditRange():
+            ranges, note = line_range(before, edit)
+        case Patch():
+            after, note = apply_patch(before, check_text(edit.patch))
+        case SetText(text=after) | SetValue(value=after):
+            if not isinstance(after, str):
+                raise InvalidInput(f"{what} is text; give its whole text")
+            note = f"Set the text to {len(check_text(after))} characters"
+        case _:
+            assert_never(edit)
+    if ranges is not None:
+        after, done = "", 0
+        for start, end, new in ranges:
+            after += before[done:start] + new
+            done = end
+        after += before[done:]
+    if after == before:
+        return after, note, []
+    if ranges is None or len(ranges) > SPLICES_MAX:
+        return after, note, [UpdateText(container=container, text=after)]
+    splices = [
+        SpliceRun(container=container, at=start, delete=end - start, insert=new) for start, end, new in ranges[::-1]
+    ]
+    return after, note, list(splices)
 
 
 async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:

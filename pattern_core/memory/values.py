@@ -101,21 +101,12 @@ def of_type(value: Json, kind: FieldType) -> Json:
         case FieldType.TIMESTAMP if isinstance(value, str):
             return _time(value)
         case FieldType.COUNTER if isinstance(value, int | float) and not isinstance(value, bool):
-            return whole(value)
+            number = canonical(value)
+            if not isinstance(number, int) or abs(number) > COUNT_MAX:
+                raise InvalidInput(f"a counter counts in whole numbers up to 2^53, not {excerpt(value)}")
+            return number
         case _:
             raise InvalidInput(f"it takes {_TAKES[kind]}, not {excerpt(value)}")
-
-
-def whole(value: Json) -> int:
-    """A number to count with, or by.
-
-    Raises:
-        InvalidInput: it has a fraction or is too large.
-    """
-    number = canonical(value)
-    if isinstance(number, bool) or not isinstance(number, int) or abs(number) > COUNT_MAX:
-        raise InvalidInput(f"a counter counts in whole numbers up to 2^53, not {excerpt(value)}")
-    return number
 
 
 def typed(text: str, kind: FieldType) -> Json:

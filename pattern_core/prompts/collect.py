@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from weakref import WeakKeyDictionary
@@ -44,7 +44,7 @@ from pattern_db.enums import BlockType, SearchKind
 from pattern_db.tables import activity, prompts, tasks
 from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.memory_blocks import Via, VisibleBlock
+from pattern_db.tables.memory_blocks import BlockRow, Via
 from pattern_db.tables.prompts import CountedRow
 from pattern_db.tables.tasks import OpenTask
 
@@ -84,12 +84,12 @@ Look = Callable[[Connection], Seen | None]
 class BlockParts:
     """The parts of an agent's blocks: core, pinned, named ones, logs. `has_any` is whether it has any block at all.
 
-    `made_of` are the blocks, the kinds as which they are shown, and the names of those who lend them.
+    `made_of` are the blocks and the kinds as which they are shown.
     """
 
     parts: Sequence[Part]
     has_any: bool
-    made_of: tuple[Sequence[VisibleBlock], Sequence[Kind | None], Mapping[str, str]]
+    made_of: tuple[Sequence[BlockRow], Sequence[Kind | None]]
 
 
 class Conversation:
@@ -299,21 +299,20 @@ async def block_parts(memory: MemoryStore, agent_id: str, words: str, last: Bloc
     `words` is the message that it answers. What the agent's own call under way has changed is shown as changed: that
     prompt is stored in one transaction with it.
     """
-    there, names = await memory.blocks.seen_by(agent_id)
+    there = await memory.blocks.seen_by(agent_id)
     kinds = [kind_of(one, words) for one in there]
-    made_of = there, kinds, names
+    made_of = there, kinds
     if last is not None and last.made_of == made_of:
         return last
     parts: list[Part] = []
     for kind, via in product(_KINDS, _OWNERS):
-        for one, its in zip(there, kinds, strict=True):
-            if its is not kind or one.via is not via:
+        for block, its in zip(there, kinds, strict=True):
+            if its is not kind or block.via is not via:
                 continue
-            block = one.block
             owner = "pinned" if kind is Kind.PINNED and block.pinned else _OWNERS[via]
             part = Part(
                 kind=kind,
-                text=prompt(one, names.get(block.agent_id)),
+                text=prompt(block),
                 reason=_REASONS[kind].format(owner=owner),
                 ref=block.id,
                 version=block.last_seq,
@@ -323,16 +322,16 @@ async def block_parts(memory: MemoryStore, agent_id: str, words: str, last: Bloc
     return BlockParts(parts=parts, has_any=bool(there), made_of=made_of)
 
 
-def kind_of(visible: VisibleBlock, words: str) -> Kind | None:
+def kind_of(block: BlockRow, words: str) -> Kind | None:
     """As what a prompt shows the block; None if it does not."""
-    match visible.block.block_type:
+    match block.block_type:
         case BlockType.CORE:
             return Kind.CORE
         case BlockType.LOG:
             return Kind.LOGS
-        case BlockType.WORKING if visible.block.pinned or visible.via is Via.ATTACHED:
+        case BlockType.WORKING if block.pinned or block.via is Via.ATTACHED:
             return Kind.PINNED
-        case BlockType.WORKING if is_named(visible.block.label, words):
+        case BlockType.WORKING if is_named(block.label, words):
             return Kind.REFERRED
         case _:
             return None

@@ -6,7 +6,7 @@ Their documents: see `block_checkpoints` and `block_versions`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pattern_db.columns import Json, from_json, to_json
@@ -16,6 +16,14 @@ from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
 
 
+class Via(StrEnum):
+    """Why an agent sees a block: it owns it, it was lent it, or it is everybody's."""
+
+    OWN = "own"
+    ATTACHED = "attached"
+    CONSTELLATION = "constellation"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRow:
     """One block without its bytes.
@@ -23,6 +31,8 @@ class BlockRow:
     `agent_id` is an agent, a group or `_constellation_`. `char_limit` is in Unicode code points. `metadata` is a JSON
     object whose "schema" describes the document. `frontier` is its newest version (opaque), `last_seq` its newest
     update. `content_preview` is the text that search and lists show.
+
+    As an agent sees it (`list_visible`) `permission` is that of a loan, `lender` the agent's name that lent it, if any.
     """
 
     id: str
@@ -41,6 +51,18 @@ class BlockRow:
     is_active: bool = True
     frontier: bytes | None = None
     last_seq: int = 0
+    via: Via = Via.OWN
+    lender: str | None = None
+
+    @property
+    def content(self) -> str:
+        """The plain rendering of the content, whatever its schema."""
+        return self.content_preview or ""
+
+    @property
+    def version(self) -> int:
+        """The number that rises with every edit."""
+        return self.last_seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +85,6 @@ class Attribution:
 
     author: str
     cause: Json = None
-
-
-class Via(StrEnum):
-    """Why an agent sees a block: it owns it, it was lent it, or it is everybody's."""
-
-    OWN = "own"
-    ATTACHED = "attached"
-    CONSTELLATION = "constellation"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VisibleBlock:
-    """A block as one agent sees it. `permission` is that of the attachment for a lent block, else the block's own.
-
-    `lender` is the name of the agent that lent it; a group lends without a name.
-    """
-
-    block: BlockRow
-    via: Via
-    permission: Permission
-    lender: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +267,7 @@ def list_attachments(
     ]
 
 
-def list_visible(connection: Connection, agent_id: str, *, label: str | None = None) -> list[VisibleBlock]:
+def list_visible(connection: Connection, agent_id: str, *, label: str | None = None) -> list[BlockRow]:
     """All active blocks that the agent sees (of one label): its own, those lent to it, the constellation's, each by
     label. Of several with one label the agent means the first.
     """
@@ -284,11 +285,11 @@ def list_visible(connection: Connection, agent_id: str, *, label: str | None = N
     for row in rows:
         block, (lent_with, lender) = _block(row), row[-2:]
         if block.agent_id == agent_id:
-            seen.append(VisibleBlock(block=block, via=Via.OWN, permission=block.permission))
+            seen.append(block)
         elif lent_with is not None:
-            seen.append(VisibleBlock(block=block, via=Via.ATTACHED, permission=Permission(lent_with), lender=lender))
+            seen.append(replace(block, via=Via.ATTACHED, permission=Permission(lent_with), lender=lender))
         else:
-            seen.append(VisibleBlock(block=block, via=Via.CONSTELLATION, permission=block.permission))
+            seen.append(replace(block, via=Via.CONSTELLATION))
     return seen
 
 

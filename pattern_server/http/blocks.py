@@ -11,10 +11,10 @@ from pydantic import Field
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, with_schema
+from pattern_core.memory.block import BlockRow, BlockSettings, NewBlock, shown_schema, with_schema
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import SetText, SetValue
-from pattern_core.memory.schema import parse_schema
+from pattern_core.memory.schema import parse_schema, to_metadata
 from pattern_core.memory.templates import from_template
 from pattern_db.enums import BlockType, Permission
 from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of
@@ -23,9 +23,11 @@ from pattern_server.http.routing import owner_of
 _SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned")
 
 BLOCK = answer_of(
-    BlockView,
+    BlockRow,
     "id agent_id label description block_type permission via pinned char_limit content value shape version damaged"
     " created_at updated_at",
+    content=str,
+    version=int,
     value=Any,
     shape=Annotated[Any, Field(alias="schema")],
     damaged=str | None,
@@ -77,7 +79,7 @@ class BlockPlace:
     a: str
     label: str
 
-    async def view(self, constellation: Constellation) -> BlockView:
+    async def view(self, constellation: Constellation) -> BlockRow:
         """The block.
 
         Raises:
@@ -93,7 +95,7 @@ async def _place_of(a: str, label: str) -> BlockPlace:
 At = Annotated[BlockPlace, Depends(_place_of)]
 
 
-async def find(constellation: Constellation, owner: str, label: str) -> BlockView | None:
+async def find(constellation: Constellation, owner: str, label: str) -> BlockRow | None:
     """The block that `owner` means by `label`, or None."""
     try:
         return await constellation.memory.view(owner, label)
@@ -101,15 +103,16 @@ async def find(constellation: Constellation, owner: str, label: str) -> BlockVie
         return None
 
 
-async def told(constellation: Constellation, view: BlockView) -> dict[str, Any]:
+async def told(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
     """The block as `BLOCK` has it. One that cannot be opened still tells its stored text, and why."""
     value, damaged = None, None
     try:
-        await constellation.memory.blocks.check(view.id, view.label, view.version)
+        await constellation.memory.blocks.check(view)
         value = await constellation.memory.value_of(view)
     except DocumentDamaged as error:
         damaged = error.message
-    return {**asdict(view), "schema": view.schema, "value": value, "damaged": damaged}
+    shown = {"content": view.content, "version": view.version, "schema": to_metadata(shown_schema(view.metadata))}
+    return {**asdict(view), **shown, "value": value, "damaged": damaged}
 
 
 def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -135,7 +138,7 @@ def new_block(asked: BlockRequest | BlockPutRequest, label: str) -> NewBlock:
     return replace(start, **given)
 
 
-def settings_of(asked: BlockPutRequest | BlockPatchRequest, found: BlockView) -> BlockSettings | None:
+def settings_of(asked: BlockPutRequest | BlockPatchRequest, found: BlockRow) -> BlockSettings | None:
     """What of the settings is asked to be other than it is; None if nothing is.
 
     Raises:
@@ -146,10 +149,8 @@ def settings_of(asked: BlockPutRequest | BlockPatchRequest, found: BlockView) ->
         for name in _SETTINGS
         if (value := getattr(asked, name, None)) is not None and value != getattr(found, name)
     }
-    if asked.shape is not None:
-        metadata = with_schema(found.metadata, parse_schema(asked.shape))
-        if metadata["schema"] != found.schema:
-            given["metadata"] = metadata
+    if asked.shape is not None and (schema := parse_schema(asked.shape)) != shown_schema(found.metadata):
+        given["metadata"] = with_schema(found.metadata, schema)
     return BlockSettings(**given) if given else None
 
 

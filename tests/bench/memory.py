@@ -8,14 +8,14 @@ from collections.abc import Callable
 import trio
 
 from pattern_core.ids import seeded_randomness
-from pattern_core.memory.checkpoint import Consolidator
+from pattern_core.memory.checkpoint import LIMITS, Consolidator
 from pattern_core.memory.document import state_of
 from pattern_core.memory.history import BlockHistory
-from pattern_core.memory.opened import UPDATES_MAX
-from pattern_core.memory.revisions import plan_undo
+from pattern_core.memory.revisions import plan_revert
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
+from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from tests.bench.report import Figure
 from tests.pattern_core.memory.life import Life, create
@@ -25,6 +25,7 @@ from tests.pattern_core.memory.rig import constellation
 EDITS = 100_000
 CHARS = 4_000  # the block's size, around which the edits keep it
 RUNS = 9
+UPDATES_MAX = LIMITS.checkpoint_update_count
 AUTHOR = "agent:agt_01jd7qk0000000000000000000"
 WORDS = ("remember ", "prefers tea ", "likes walks\n", "🌍 ", "works at the library ", "calls on Sundays\n")
 
@@ -116,7 +117,11 @@ async def _past(database: Database, life: Life) -> list[Figure]:
     await history.blame(life.block_id)
     blame.append((time.perf_counter() - start) * 1000)
     return [
-        Figure(name="planning an undo", unit="ms", values=_timed(lambda: plan_undo(life.lines(), AUTHOR))),
+        Figure(
+            name="planning an undo",
+            unit="ms",
+            values=_timed(lambda: plan_revert(life.lines(), AUTHOR, HistoryKind.UNDO)),
+        ),
         Figure(name="a version 500 edits back", unit="ms", values=near),
         Figure(name="a version half the history back", unit="ms", values=far, note=f"of {life.version:,}"),
         Figure(name="blame", unit="ms", values=blame),

@@ -45,7 +45,7 @@ class World:
         self.approvals.on_answer(ApprovalKind.MEMORY, self.grant)
 
     async def commit(self, work: UnitOfWork) -> None:
-        await self.running.constellation.memory._commit(work)
+        await self.running.constellation.memory.blocks.commit(work)
 
     async def grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         if self.refuses:

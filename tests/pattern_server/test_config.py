@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pattern_core.limits import MemoryLimits
 from pattern_server.config import ConfigError, load, unknown_variables
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -52,10 +53,12 @@ def test_a_named_file_must_exist() -> None:
 def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATTERN_SUPERVISOR__DRAIN_S", "2.5")
     monkeypatch.setenv("PATTERN_LIMITS__TURN__STEPS_MAX", "7")
+    monkeypatch.setenv("PATTERN_LIMITS__MEMORY__CHECKPOINT_UPDATE_COUNT", "5")
     config = load()
     assert config.supervisor.drain_s == 2.5
     assert config.limits.turn.steps_max == 7
     assert config.limits.turn.tool_calls_max == 100
+    assert config.limits.memory == MemoryLimits(checkpoint_update_count=5)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,8 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[limits]\nsteps = 1", "steps"),
         ("[limits.turn]\nsteps = 1", "turn.steps"),
         ("[limits.turn]\nsteps_max = 0", "turn.steps_max"),
+        ("[limits.memory]\ncheckpoint_updates = 5", "memory.checkpoint_updates"),
+        ("[limits.memory]\ncheckpoint_interval_s = 0", "memory.checkpoint_interval_s"),
         ("[limits.turn]\nsteps_max = 'many'", "turn.steps_max"),
         ('[providers.x]\nkind = "opnai"', "providers.x.kind"),
         ('[providers.x]\nkind = "openai"\nurl = "y"', "providers.x.url"),

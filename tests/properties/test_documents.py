@@ -14,7 +14,6 @@ from pattern_core.errors import InvalidInput
 from pattern_core.memory.content import parse_editing, plain, prompt_content, raw, value_of, writes_between
 from pattern_core.memory.document import DocumentDamaged, state_of
 from pattern_core.memory.edits import (
-    AppendEntry,
     AppendText,
     BlockEdit,
     DeleteItem,
@@ -23,7 +22,6 @@ from pattern_core.memory.edits import (
     InsertItem,
     ListAppend,
     ListRemove,
-    PushItem,
     ReplaceText,
     SetField,
     SetItem,
@@ -201,7 +199,6 @@ def map_edits(section: str | None) -> st.SearchStrategy[BlockEdit]:
 def list_edits(value: st.SearchStrategy[Any], section: str | None) -> st.SearchStrategy[BlockEdit]:
     at, number = st.just(section), st.integers(1, 4)
     return st.one_of(
-        st.builds(PushItem, value=value, section=at),
         st.builds(InsertItem, number=number, value=value, section=at),
         st.builds(SetItem, number=number, value=value, section=at),
         st.builds(DeleteItem, number=number, section=at),
@@ -223,7 +220,7 @@ edits: dict[str, st.SearchStrategy[BlockEdit]] = {
     "map": map_edits(None),
     "list": list_edits(anything, None),
     "tasks": list_edits(items, None),
-    "log": st.builds(AppendEntry, value=st.fixed_dictionaries({"text": words})),
+    "log": st.builds(AppendText, text=words),
     "composite": st.one_of(
         text_edits("notes"),
         map_edits("facts"),

@@ -146,7 +146,7 @@ async def _play_history(content: str, plan: list[HistoryStep]) -> None:
     connection = constellation()
     async with Database.in_memory(connection) as database:
         life = Life(connection, create(connection, content))
-        consolidator = Consolidator(database, StoppedClock(0), lambda *_: None, Retention(newest=2, days=1))
+        consolidator = Consolidator(database, StoppedClock(0), lambda *_: None, retention=Retention(newest=2, days=1))
         past = [state_of(life.document)]
         for number, (what, who, place, text) in enumerate(plan):
             if what == "consolidate":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, assert_never
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.block import BlockSettings, BlockView, NewBlock, shown_schema, with_schema
+from pattern_core.memory.block import BlockRow, BlockSettings, NewBlock, shown_schema, with_schema
 from pattern_core.memory.schema import (
     CompositeSchema,
     Field,
@@ -129,7 +129,7 @@ async def _unshare(context: ToolContext, label: str, agent: str) -> dict[str, ob
     return done(f"{agent} does not see {label} any more")
 
 
-def _summary(view: BlockView) -> dict[str, object]:
+def _summary(view: BlockRow) -> dict[str, object]:
     return {
         "label": view.label,
         "description": view.description,
@@ -139,7 +139,7 @@ def _summary(view: BlockView) -> dict[str, object]:
     }
 
 
-def _details(view: BlockView) -> dict[str, object]:
+def _details(view: BlockRow) -> dict[str, object]:
     schema = shown_schema(view.metadata)
     return {
         "id": view.id,

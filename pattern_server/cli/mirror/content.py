@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import quote, unquote
 
-from pattern_core.memory.merging import merge_texts, merge_values
+from pattern_core.memory.changes import merge_values
 from pattern_server.cli.memory_edits import schema_name
 
 FILE_BYTES_MAX = 8 * 1024 * 1024  # twice what the largest block may need in UTF-8
@@ -108,7 +108,7 @@ def like(text: str, model: str) -> str:
 def merged(form: Form, base: str, mine: str, theirs: str) -> str:
     """The text with what both sides changed since `base`."""
     if form is Form.TEXT:
-        return merge_texts(base, mine, theirs)
+        return str(merge_values(base, mine, theirs))
     return dumped(merge_values(*(json.loads(text) for text in (base, mine, theirs))))
 
 

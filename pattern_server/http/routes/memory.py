@@ -17,9 +17,8 @@ from pydantic import BaseModel, Field
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.memory.block import Attribution, BlockView
+from pattern_core.memory.block import Attribution, BlockRow, Edited
 from pattern_core.memory.history import Blamed, Version
-from pattern_core.memory.revisions import Revised
 from pattern_core.memory.sharing import Loan
 from pattern_db.enums import Permission
 from pattern_server.http.blocks import (
@@ -41,9 +40,9 @@ from pattern_server.http.routing import Router, ToRead, ToWrite, owner_of
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
 
-REVISED = answer_of(Revised, "block note undo_remaining redo_remaining", block=BLOCK)
+REVISED = answer_of(Edited, "block note undo_remaining redo_remaining", block=BLOCK)
 # Not `is_exact`: its last changes may be lost.
-REPAIRED = answer_of(Revised, "block note is_exact", "Repaired", block=BLOCK, is_exact=bool)
+REPAIRED = answer_of(Edited, "block note is_exact", "Repaired", block=BLOCK, is_exact=bool)
 
 
 class DiffResponse(BaseModel):
@@ -89,7 +88,7 @@ class Conditions:
     must_be_new: bool = False
     version: int | None = None
 
-    def check(self, found: BlockView | None, label: str) -> None:
+    def check(self, found: BlockRow | None, label: str) -> None:
         """Pass if the block is as demanded.
 
         Raises:
@@ -286,7 +285,7 @@ async def unshare(at: At, borrower: str, home: ToWrite) -> None:
 
 
 async def _changed(
-    constellation: Constellation, found: BlockView, owner: str, body: BlockPutRequest, author: str, demanded: Conditions
+    constellation: Constellation, found: BlockRow, owner: str, body: BlockPutRequest, author: str, demanded: Conditions
 ) -> None:
     """Set settings and content in one transaction; settings first: a new limit or schema may hold for the rest."""
     settings, edit = settings_of(body, found), content_edit(body)
@@ -313,7 +312,7 @@ async def _changed(
 
 async def _revised(
     constellation: Constellation,
-    revise: Callable[..., Awaitable[Revised]],
+    revise: Callable[..., Awaitable[Edited]],
     at: BlockPlace,
     author: str,
     body: UndoRequest | None,

@@ -9,7 +9,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.memory.changes import writes_of
 from pattern_core.memory.checkpoint import unpack
 from pattern_core.memory.document import UpdateText, Write, packed, state_of
-from pattern_core.memory.revisions import UNDO_REACH, Revision, plan_merge, plan_redo, plan_rollback, plan_undo
+from pattern_core.memory.revisions import UNDO_REACH, Revision, plan_merge, plan_revert, plan_rollback
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
@@ -115,10 +115,10 @@ class Life:
         return block_versions.between(self.connection, self.block_id, after, self.version, limit=UNDO_REACH)
 
     def undo(self, author: str, by: str | None = None) -> Revision:
-        return self.carry_out(by or author, plan_undo(self.lines(), author))
+        return self.carry_out(by or author, plan_revert(self.lines(), author, HistoryKind.UNDO))
 
     def redo(self, author: str) -> Revision:
-        return self.carry_out(author, plan_redo(self.lines(), author))
+        return self.carry_out(author, plan_revert(self.lines(), author, HistoryKind.REDO))
 
     def rollback(self, author: str, then: Mapping[str, object], version: int) -> None:
         with suppress(InvalidInput):

@@ -10,8 +10,7 @@ from pattern_core.memory.document import (
     AddCount,
     BlockDocument,
     PutField,
-    SpliceItems,
-    SpliceText,
+    SpliceRun,
     UpdateText,
     Write,
 )
@@ -29,7 +28,7 @@ class Pen(BlockDocument):
         self.splice(self.length, 0, text)
 
     def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
-        self.apply([SpliceText(container=container, at=at, delete=delete, insert=insert)])
+        self.apply([SpliceRun(container=container, at=at, delete=delete, insert=insert)])
 
     def set_text(self, text: str, container: str = TEXT) -> None:
         self.apply([UpdateText(container=container, text=text)])
@@ -38,7 +37,7 @@ class Pen(BlockDocument):
         self.apply([PutField(container=container, key=key, value=value)])
 
     def splice_items(self, container: str, at: int, delete: int, insert: Sequence[Json]) -> None:
-        self.apply([SpliceItems(container=container, at=at, delete=delete, insert=tuple(insert))])
+        self.apply([SpliceRun(container=container, at=at, delete=delete, insert=tuple(insert))])
 
     def add(self, container: str, delta: float) -> None:
         self.apply([AddCount(container=container, delta=delta)])

@@ -23,7 +23,7 @@ from pattern_db.errors import Busy
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.memory_blocks import BlockRow, Via, VisibleBlock
+from pattern_db.tables.memory_blocks import BlockRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 ADA, BOB, ALL = "agt_ada", "agt_bob", CONSTELLATION_OWNER
@@ -130,5 +130,7 @@ def shown_block(
         char_limit=char_limit,
         content_preview=content,
         metadata=None if schema is None else with_schema({}, schema),
+        permission=Permission(permission),
+        lender=owner,
     )
-    return prompt(VisibleBlock(block=row, via=Via.OWN, permission=Permission(permission)), owner)
+    return prompt(row)

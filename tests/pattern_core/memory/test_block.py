@@ -17,29 +17,10 @@ from pattern_core.memory.block import (
     schema_of,
     short_name,
     shown_schema,
-    view_of,
     with_schema,
 )
 from pattern_core.memory.schema import ListSchema, SchemaKind, TextSchema
-from pattern_db.enums import BlockType, Permission
-from pattern_db.tables.memory_blocks import BlockRow, Via, VisibleBlock
-from tests.pattern_core.memory.rig import NOW
-
-
-def visible(block_type: BlockType, via: Via, *, pinned: bool = False, metadata: object = None) -> VisibleBlock:
-    row = BlockRow(
-        id="mem_1",
-        agent_id="agt_ada",
-        label="notes",
-        description="",
-        block_type=block_type,
-        created_at=NOW,
-        updated_at=NOW,
-        pinned=pinned,
-        content_preview="text",
-        metadata=metadata,
-    )
-    return VisibleBlock(block=row, via=via, permission=Permission.APPEND)
+from pattern_db.enums import Permission
 
 
 @pytest.mark.parametrize(
@@ -85,11 +66,6 @@ def test_metadata() -> None:
     ):
         with pytest.raises(InvalidInput, match=words):
             check_metadata(metadata)
-
-
-def test_a_view_has_the_readers_permission_and_shows_any_schema_as_text() -> None:
-    view = view_of(visible(BlockType.CORE, Via.ATTACHED, metadata={"schema": {"Map": {}}}))
-    assert (view.permission, view.content, view.metadata) == (Permission.APPEND, "text", {"schema": {"Map": {}}})
 
 
 def test_the_schema_that_metadata_holds() -> None:

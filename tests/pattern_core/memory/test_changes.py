@@ -11,10 +11,10 @@ from pattern_core.memory.changes import (
     change_to,
     document_of,
     inverse,
-    starts_of,
+    merge_values,
     writes_of,
-    writes_to,
 )
+from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     Change,
     Count,
@@ -23,14 +23,14 @@ from pattern_core.memory.document import (
     Keys,
     Splice,
     Spliced,
-    SpliceText,
+    SpliceRun,
     State,
     cleaned,
     packed,
     state_of,
     unpacked,
 )
-from pattern_db.columns import to_json
+from pattern_db.columns import Json, to_json
 
 values = st.one_of(st.integers(-3, 3), st.booleans(), st.text("ab🌍", max_size=2), st.just([1, {"a": True}]))
 states: st.SearchStrategy[State] = st.fixed_dictionaries(
@@ -136,10 +136,6 @@ def test_long_changes_are_compressed_and_none_stays_none() -> None:
     assert packed(None) is None
 
 
-def test_where_splices_begin() -> None:
-    assert starts_of(Spliced(True, (Splice(2, "ab", "x"), Splice(3, "", "y")))) == [2, 7]
-
-
 # Changes and states put into documents.
 
 STATE = {"content": "some text\n", "items": [1, True, "x"], "fields": {"a": {"b": [1]}}, "counter_n": 3}
@@ -179,5 +175,70 @@ def test_a_change_that_does_not_fit_is_refused() -> None:
 
 
 def test_what_somebody_writes_is_a_change() -> None:
-    writes = [SpliceText(at=1, delete=1, insert=""), SpliceText(at=2, delete=0, insert="d")]
+    writes = [SpliceRun(at=1, delete=1, insert=""), SpliceRun(at=2, delete=0, insert="d")]
     assert change_by({"content": "abc"}, writes) == {"content": Spliced(True, (Splice(1, "b", ""), Splice(1, "", "d")))}
+
+
+# Three-way merges.
+
+leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=3)
+anything: st.SearchStrategy[Json] = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def test_both_sides_words_are_kept() -> None:
+    base = "Likes tea.\nLives in Lisbon.\n"
+    mine = "Likes tea and figs.\nLives in Lisbon.\n"
+    theirs = "Likes tea.\nLives in Lisbon.\nHas a sister.\n"
+    assert merge_values(base, mine, theirs) == "Likes tea and figs.\nLives in Lisbon.\nHas a sister.\n"
+    assert merge_values("one two", "one", "one two three") == "one three"
+    assert merge_values("", "mine", "theirs") in ("minetheirs", "theirsmine")
+
+
+@given(st.text("ab\n🌍", max_size=12), st.text("ab\n🌍", max_size=12))
+def test_a_side_that_changed_nothing_changes_nothing(base: str, other: str) -> None:
+    assert merge_values(base, base, other) == other
+    assert merge_values(base, other, base) == other
+    assert merge_values(base, other, other) == other
+
+
+@given(anything, anything)
+def test_the_same_for_values(base: Json, other: Json) -> None:
+    assert merge_values(base, base, other) == other
+    assert merge_values(base, other, base) == other
+    assert merge_values(base, other, other) == other
+
+
+@pytest.mark.parametrize(
+    ("base", "mine", "theirs", "merged"),
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, {"a": 3}, {"a": 3, "b": 2}),
+        ({"a": 1, "b": 1}, {"a": 1}, {"a": 2, "b": 1}, {"a": 2}),
+        ({"a": 1}, {}, {"a": 2}, {"a": 2}),
+        ({"a": 1}, {"a": 2}, {}, {"a": 2}),
+        ({"a": 1}, {"a": 2}, {"a": 3}, {"a": 2}),
+        ({"a": {"b": "x"}}, {"a": {"b": "x", "c": 1}}, {"a": {"b": "xy"}}, {"a": {"b": "xy", "c": 1}}),
+        ([1, 2], [1, 2, 3], [0, 1, 2], [0, 1, 2, 3]),
+        ([1, 2], [2], [1, 2, 4], [2, 4]),
+        ([{"a": 1}, {"a": 2}], [{"a": 1, "done": True}, {"a": 2}], [{"a": 1}, {"a": 2}, 5], None),
+        ({"a": 1}, {"a": True}, {"a": 1, "b": 1}, {"a": True, "b": 1}),
+        ("one two", "one", "one two three", "one three"),
+        ([1], {"a": 1}, [1, 2], {"a": 1}),
+    ],
+)
+def test_values(base: Json, mine: Json, theirs: Json, merged: Json) -> None:
+    found = merge_values(base, mine, theirs)
+    assert found == ([{"a": 1, "done": True}, {"a": 2}, 5] if merged is None else merged)
+
+
+@pytest.mark.slow
+def test_a_list_of_very_many_items_loses_none() -> None:
+    base: list[Json] = list(range(70_000))
+    merged = merge_values(base, [*base, "mine"], ["theirs", *base])
+    assert isinstance(merged, list)
+    assert len(merged) == 70_002
+    assert merged[0] == "theirs"
+    assert merged[-1] == "mine"

@@ -12,21 +12,22 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pattern_core.limits import MemoryLimits
 from pattern_core.memory import checkpoint
 from pattern_core.memory.checkpoint import (
-    COMPRESS_ABOVE_BYTES,
+    LIMITS,
     Consolidator,
+    Pending,
     Retention,
     open_document,
     pack,
-    segment_of,
+    store_checkpoint,
     to_drop,
     unpack,
     whole_document,
 )
 from pattern_core.memory.document import DocumentDamaged, has_whole_history, state_snapshot
 from pattern_core.memory.edits import AppendText
-from pattern_core.memory.opened import INTERVAL_MS, Pending
 from pattern_db.enums import Encoding
 from pattern_db.errors import NotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
@@ -44,12 +45,12 @@ def test_packing_loses_nothing(piece: bytes, times: int) -> None:
     data = piece * times
     packed, encoding = pack(data)
     assert unpack(packed, encoding) == data
-    assert encoding is (Encoding.ZSTD if len(data) > COMPRESS_ABOVE_BYTES else Encoding.RAW)
+    assert encoding is (Encoding.ZSTD if len(data) > LIMITS.compression_threshold_bytes else Encoding.RAW)
 
 
 def test_compression_begins_above_the_bound() -> None:
-    assert pack(b"x" * COMPRESS_ABOVE_BYTES)[1] is Encoding.RAW
-    packed, encoding = pack(b"x" * (COMPRESS_ABOVE_BYTES + 1))
+    assert pack(b"x" * LIMITS.compression_threshold_bytes)[1] is Encoding.RAW
+    packed, encoding = pack(b"x" * (LIMITS.compression_threshold_bytes + 1))
     assert encoding is Encoding.ZSTD
     assert len(packed) < 100
 
@@ -71,6 +72,16 @@ def test_a_frame_that_claims_too_much_is_not_unpacked(monkeypatch: pytest.Monkey
 def test_due_by_number() -> None:
     assert not Pending(count=99, size=99, oldest_ms=0).is_due(0)
     assert Pending(count=100, size=100, oldest_ms=0).is_due(0)
+
+
+def test_when_it_is_due_can_be_configured() -> None:
+    limits = MemoryLimits(checkpoint_update_count=3, checkpoint_update_size=10, checkpoint_interval_s=1)
+    assert not Pending(count=2, size=9, oldest_ms=0).is_due(999, limits)
+    assert Pending(count=3, size=1, oldest_ms=0).is_due(0, limits)
+    assert Pending(count=1, size=10, oldest_ms=0).is_due(0, limits)
+    assert Pending(count=1, size=1, oldest_ms=0).is_due(1_000, limits)
+    many = MemoryLimits(checkpoint_update_count=5_000)
+    assert not Pending(count=4_999, size=1, oldest_ms=0).is_due(0, many)
 
 
 def test_due_by_bytes() -> None:
@@ -282,10 +293,10 @@ async def test_what_grew_old_while_nobody_was_here_is_merged_on_waking(rig: Rig)
     old = await rig.block("a", label="old")
     new = await rig.block("a", label="new")
     await rig.store.edit(ADA, "old", AppendText(text="b"), author=BY_ADA)
-    rig.clock.advance(INTERVAL_MS)
+    rig.clock.advance(HOUR_MS)
     await rig.store.edit(ADA, "new", AppendText(text="b"), author=BY_ADA)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Rig(rig.database, seed=1, clock=rig.clock).store.run)
+        nursery.start_soon(Rig(rig.database, seed=1, clock=rig.clock).store.blocks.run)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     pending = await rig.database.read(block_versions.list_pending)
@@ -338,7 +349,8 @@ def test_a_whole_document_is_one_segment_from_the_beginning(life: Life) -> None:
     version = life.document.version()
     life.append("user:1", " more")
     checkpoint, _ = block_checkpoints.get_checkpoint_and_updates(life.connection, life.block_id)
-    segment = segment_of(life.block_id, life.document, checkpoint, version, 1, NOW)
+    store_checkpoint(life.connection, life.block_id, life.document, checkpoint, version, 1, NOW, LIMITS)
+    [segment] = block_checkpoints.segments_of(life.connection, life.block_id)
     assert (segment.first_seq, segment.last_seq) == (0, 1)
 
 

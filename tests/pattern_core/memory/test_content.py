@@ -11,7 +11,6 @@ from pattern_core.errors import InvalidInput
 from pattern_core.memory.content import (
     COMPARED_MAX,
     entry_text,
-    field_writes,
     fitted,
     item_writes,
     parse_editing,
@@ -26,13 +25,12 @@ from pattern_core.memory.document import (
     AddCount,
     DocumentDamaged,
     PutField,
-    SpliceItems,
-    SpliceText,
+    SpliceRun,
     UpdateText,
     state_of,
 )
 from pattern_core.memory.fields import empty_value
-from pattern_core.memory.schema import Field, LogSchema, parse_schema
+from pattern_core.memory.schema import Field, LogSchema, MapSchema, parse_schema
 from pattern_core.memory.values import FieldType
 from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import shown_block
@@ -119,19 +117,20 @@ def test_what_other_programs_left_is_read_as_far_as_it_goes() -> None:
         (FieldType.TEXT, "a", None, [PutField(container="fields", key="f", value=None)]),
         (FieldType.BOOLEAN, None, False, [PutField(container="fields", key="f", value=False)]),
         (FieldType.COUNTER, 5, 3, [AddCount(container="counter_f", delta=-2)]),
-        (FieldType.LIST, ["a"], ["a", "b"], [SpliceItems(container="list_f", at=1, delete=0, insert=("b",))]),
+        (FieldType.LIST, ["a"], ["a", "b"], [SpliceRun(container="list_f", at=1, delete=0, insert=("b",))]),
     ],
 )
 def test_a_field_is_touched_only_if_it_differs(
     field_type: FieldType, before: object, after: object, writes: list[object]
 ) -> None:
-    assert field_writes(Field(name="f", field_type=field_type), before, after) == writes
+    schema = MapSchema(fields=(Field(name="f", field_type=field_type),))
+    assert writes_between(schema, {"f": before}, {"f": after}) == writes
 
 
 def test_items_that_stay_are_not_touched() -> None:
     before, after = ["a", "b", "c", "d", 1, {"x": 1}], ["a", "B", "c", "new", "d", True, {"x": 1}]
     writes = item_writes("items", before, after)
-    assert [(write.at, write.delete, write.insert) for write in writes if isinstance(write, SpliceItems)] == [
+    assert [(write.at, write.delete, write.insert) for write in writes if isinstance(write, SpliceRun)] == [
         (4, 1, (True,)),
         (3, 0, ("new",)),
         (1, 1, ("B",)),
@@ -147,22 +146,22 @@ def test_lists_too_long_to_compare_are_replaced_between_their_common_ends() -> N
     before = ["same", *range(count), "same"]
     after = ["same", *range(count, 2 * count), "same"]
     [write] = item_writes("items", before, after)
-    assert isinstance(write, SpliceItems)
+    assert isinstance(write, SpliceRun)
     assert (write.at, write.delete, len(write.insert)) == (1, count, count)
 
 
 def test_texts_are_inserted_or_compared() -> None:
     text = parse_schema("Text")
-    assert writes_between(text, "", "new") == [SpliceText(container="content", at=0, delete=0, insert="new")]
+    assert writes_between(text, "", "new") == [SpliceRun(container="content", at=0, delete=0, insert="new")]
     assert writes_between(text, "old", "new") == [UpdateText(container="content", text="new")]
     assert writes_between(text, "old", "old") == []
 
 
 def test_changes_made_for_another_content_are_damage() -> None:
     for write in (
-        SpliceItems(container="items", at=3, delete=1, insert=()),
-        SpliceItems(container="items", at=3, delete=0, insert=(1,)),
-        SpliceText(container="content", at=3, delete=0, insert="x"),
+        SpliceRun(container="items", at=3, delete=1, insert=()),
+        SpliceRun(container="items", at=3, delete=0, insert=(1,)),
+        SpliceRun(container="content", at=3, delete=0, insert="x"),
     ):
         with pytest.raises(DocumentDamaged):
             Pen(1).apply([write])

@@ -16,8 +16,7 @@ from pattern_core.memory.document import (
     Signed,
     Splice,
     Spliced,
-    SpliceItems,
-    SpliceText,
+    SpliceRun,
     UpdateText,
     Write,
     document_at,
@@ -177,9 +176,9 @@ def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
     document = Pen(1)
     typed(document, "a🌍bc")
     writes = (
-        SpliceText(container="content", at=1, delete=2, insert="X"),
+        SpliceRun(container="content", at=1, delete=2, insert="X"),
         PutField(container="fields", key="k", value=[1]),
-        SpliceItems(container="items", at=0, delete=0, insert=("one", None)),
+        SpliceRun(container="items", at=0, delete=0, insert=("one", None)),
         AddCount(container="counter_n", delta=2),
     )
     version = document.version()
@@ -193,7 +192,7 @@ def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
     assert (signed.update, signed.frontier) == (document.export_since(version), document.frontier())
     removals: list[Write] = [
         PutField(container="fields", key="k", value=None),
-        SpliceItems(container="items", at=0, delete=1, insert=()),
+        SpliceRun(container="items", at=0, delete=1, insert=()),
     ]
     signed = signing(document, lambda one: one.apply(removals))
     assert signed.change == {

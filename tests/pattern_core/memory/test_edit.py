@@ -17,10 +17,9 @@ from pattern_core.memory.document import UpdateText, Write
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
-    EditOutcome,
     EditRange,
+    InsertItem,
     Patch,
-    PushItem,
     ReplaceText,
     SetField,
     SetText,
@@ -31,7 +30,7 @@ from pattern_core.memory.edits import (
     to_json_value,
 )
 from pattern_core.memory.fields import Written
-from pattern_core.memory.plan import SPLICES_MAX, text_outcome
+from pattern_core.memory.text_edits import SPLICES_MAX, edit_text
 from tests.pattern_core.memory.pen import Pen
 
 
@@ -44,9 +43,9 @@ def written(text: str, writes: Iterable[Write]) -> str:
 
 
 async def after(text: str, edit: TextEdit) -> str:
-    outcome = await text_outcome(text, edit)
-    assert written(text, outcome.writes) == outcome.after
-    return str(outcome.after)
+    changed, _, writes = await edit_text(text, edit)
+    assert written(text, writes) == changed
+    return changed
 
 
 async def test_append() -> None:
@@ -67,21 +66,21 @@ async def test_replace_first_counts_code_points(text: str, old: str, new: str, r
 
 
 async def test_replace_all_tells_how_many() -> None:
-    change = await text_outcome("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
-    assert (change.after, change.note) == ("qux bar qux baz qux", "Replaced 3 occurrences")
+    change = await edit_text("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
+    assert change[:2] == ("qux bar qux baz qux", "Replaced 3 occurrences")
 
 
 @pytest.mark.parametrize("old", ["2: foo", "2 foo", "2:foo"])
 async def test_replace_nth(old: str) -> None:
-    change = await text_outcome("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
-    assert (change.after, change.note) == ("foo bar second baz foo", "Replaced occurrence #2 of 3")
+    change = await edit_text("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
+    assert change[:2] == ("foo bar second baz foo", "Replaced occurrence #2 of 3")
 
 
 async def test_replace_regex() -> None:
     edit = ReplaceText(old=r"\b[bB]\w+", new="blue", mode="regex")
     assert await after("The quick brown fox", edit) == "The quick blue fox"
     with pytest.raises(InvalidInput, match="matches nothing"):
-        await text_outcome("quick", edit)
+        await edit_text("quick", edit)
 
 
 @pytest.mark.parametrize(
@@ -103,21 +102,21 @@ async def test_replace_regex() -> None:
 )
 async def test_edits_that_do_not_fit_say_what_does(edit: TextEdit, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        await text_outcome("foo bar foo baz foo", edit)
+        await edit_text("foo bar foo baz foo", edit)
 
 
 async def test_very_many_replacements_are_left_to_the_document() -> None:
-    change = await text_outcome("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
+    change = await edit_text("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
     after = "b" * (SPLICES_MAX + 1)
     update = UpdateText(container="content", text=after)
-    assert change == EditOutcome(after, f"Replaced {SPLICES_MAX + 1} occurrences", (update,))
+    assert change == (after, f"Replaced {SPLICES_MAX + 1} occurrences", [update])
 
 
 async def test_set_and_patch_leave_the_difference_to_the_document() -> None:
     update = UpdateText(container="content", text="b")
-    assert await text_outcome("a", SetText(text="b")) == EditOutcome("b", "Set the text to 1 characters", (update,))
-    patched = await text_outcome("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n"))
-    assert patched == EditOutcome("b\n", "Applied 1 hunk", (UpdateText(container="content", text="b\n"),))
+    assert await edit_text("a", SetText(text="b")) == ("b", "Set the text to 1 characters", [update])
+    patched = await edit_text("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n"))
+    assert patched == ("b\n", "Applied 1 hunk", [UpdateText(container="content", text="b\n")])
 
 
 @pytest.mark.parametrize(
@@ -141,8 +140,8 @@ async def test_ranges(text: str, content: str, result: str) -> None:
 
 
 async def test_what_a_range_edit_tells() -> None:
-    assert (await text_outcome("a\nb\nc", parse_range("1-2: x"))).note == "Replaced lines 1-2"
-    assert (await text_outcome("a\nb\nc", parse_range("2:"))).note == "Deleted line 2"
+    assert (await edit_text("a\nb\nc", parse_range("1-2: x")))[1] == "Replaced lines 1-2"
+    assert (await edit_text("a\nb\nc", parse_range("2:")))[1] == "Deleted line 2"
 
 
 @pytest.mark.parametrize("content", ["", "x", "two: x", "-1: x", "1- x: y"])
@@ -194,7 +193,7 @@ def test_every_kind_reads_back(kind: type[BlockEdit]) -> None:
         SetField(field="age", value=Written("41"), section="profile"),
         SetField(field="age", value="41"),
         SetField(field="age", value=None),
-        PushItem(value={"written": "a field of that name", "done": False}),
+        InsertItem(number=1, value={"written": "a field of that name", "done": False}),
         SetValue(value={"a": [1, None, "é"]}),
     ],
 )

@@ -6,15 +6,13 @@ from pattern_core.errors import InvalidInput
 from pattern_core.memory.fields import (
     Written,
     check_count,
-    field_named,
     fit,
     fit_entry,
     fit_field,
-    fit_fields,
     fit_item,
-    fit_items,
     guessed,
-    section_named,
+    named,
+    stamps_of,
 )
 from pattern_core.memory.schema import (
     CompositeSchema,
@@ -34,13 +32,14 @@ TAGS = Field(name="tags", field_type=FieldType.LIST)
 MAP = MapSchema(fields=(NAME, AGE, TAGS))
 ITEMS = ListSchema(item_schema=MapSchema(fields=(NAME, AGE)), max_items=2)
 NOW = "2026-11-21T22:24:40.123Z"
+STAMPS = stamps_of(LogSchema(), NOW, "agt_ada")
 
 
 def test_a_map_has_every_field_in_order_with_defaults() -> None:
     found = fit(MAP, {"tags": ["a"], "name": "Ada"})
     assert found == {"name": "Ada", "age": 3, "tags": ["a"]}
     assert list(found) == ["name", "age", "tags"]
-    assert fit_fields(MAP.fields, {"name": "Ada"}, what="x")["tags"] == []
+    assert fit(MAP, {"name": "Ada"})["tags"] == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_fields_take_words_and_nothing() -> None:
 
 
 def test_items() -> None:
-    assert fit_items(ListSchema(), [1, "a", {"b": 2.0}]) == [1, "a", {"b": 2}]
+    assert fit(ListSchema(), [1, "a", {"b": 2.0}]) == [1, "a", {"b": 2}]
     assert fit_item(ListSchema(), Written('{"a": 1}'), 1) == {"a": 1}
     assert fit_item(ListSchema(), Written("{not json"), 1) == "{not json"
     assert fit_item(ListSchema(), Written("5"), 1) == "5"
@@ -104,16 +103,16 @@ def test_an_item_of_texts_is_text_and_counts_are_bounded() -> None:
 
 
 def test_entries_are_stamped_as_the_schema_says() -> None:
-    assert fit_entry(LogSchema(), "woke", now=NOW, agent="agt_ada") == {
+    assert fit_entry(LogSchema(), "woke", STAMPS) == {
         "timestamp": NOW,
         "agent_id": "agt_ada",
         "text": "woke",
     }
     bare = LogSchema(has_timestamp=False, has_agent=False, fields=(NAME, AGE))
-    assert fit_entry(bare, Written('{"name": "x", "age": 9}'), now=NOW, agent="a") == {"name": "x", "age": 9}
+    assert fit_entry(bare, Written('{"name": "x", "age": 9}'), stamps_of(bare, NOW, "a")) == {"name": "x", "age": 9}
     for value in ({"text": "x", "timestamp": NOW}, {"text": "x", "agent_id": "agt_bob"}, {}, 3):
         with pytest.raises(InvalidInput, match="the entry"):
-            fit_entry(LogSchema(), value, now=NOW, agent="agt_ada")
+            fit_entry(LogSchema(), value, STAMPS)
 
 
 def test_a_whole_log_keeps_its_stamps() -> None:
@@ -146,14 +145,14 @@ def test_text_is_text() -> None:
 
 
 def test_parts_are_found_by_name() -> None:
-    assert field_named(MAP.fields, "age", what="it") is AGE
-    with pytest.raises(InvalidInput, match="it has no field 'agé'; there are: name, age, tags"):
-        field_named(MAP.fields, "agé", what="it")
+    assert named(MAP.fields, "age", "field") is AGE
+    with pytest.raises(InvalidInput, match="the block has no field 'agé'; there are: name, age, tags"):
+        named(MAP.fields, "agé", "field")
     schema = parse_schema({"Composite": {"sections": [{"name": "a"}, {"name": "b"}]}})
     assert isinstance(schema, CompositeSchema)
-    assert section_named(schema, "b").name == "b"
+    assert named(schema.sections, "b", "section").name == "b"
     with pytest.raises(InvalidInput, match="no section 'c'; there are: a, b"):
-        section_named(schema, "c")
+        named(schema.sections, "c", "section")
 
 
 def test_guesses() -> None:

@@ -11,11 +11,12 @@ import trio.testing
 
 from pattern_core.errors import NotFound, PermissionDenied
 from pattern_core.ids import seeded_randomness
+from pattern_core.limits import Limits
 from pattern_core.memory import opened
 from pattern_core.memory.block import NewBlock, Operation
 from pattern_core.memory.document import BlockDocument, DocumentDamaged, UpdateText
 from pattern_core.memory.edits import AppendText
-from pattern_core.memory.opened import LABELS_SHOWN_MAX, Hot, OpenBlocks, Pending, distinct, resolve, told
+from pattern_core.memory.opened import LABELS_SHOWN_MAX, OpenBlock, OpenBlocks, distinct, resolve, told
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.store import store_block, store_settings
 from pattern_core.testing.model import says
@@ -23,22 +24,32 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
-from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables import block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
-from pattern_db.tables.memory_blocks import Attachment, Attribution, BlockChanges, BlockRow, Via, VisibleBlock
+from pattern_db.tables.memory_blocks import Attachment, Attribution, BlockChanges, BlockRow
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_USER, NOW, Rig, constellation, prompt_blocks
 from tests.support import USER, running
 
 ADA_DOES, USER_DOES = Attribution(author=BY_ADA), Attribution(author=BY_USER)
 
 
+def open_blocks(rig: Rig, open_max: int) -> OpenBlocks:
+    return OpenBlocks(
+        database=rig.database,
+        clock=rig.clock,
+        randomness=seeded_randomness(7),
+        limits=Limits(open_documents_max=open_max),
+        commit=rig.commit,
+    )
+
+
 @pytest.fixture
 def blocks(rig: Rig) -> OpenBlocks:
-    return OpenBlocks(rig.database, rig.clock, seeded_randomness(7), 4)
+    return open_blocks(rig, 4)
 
 
-async def hold(blocks: OpenBlocks, label: str, work: UnitOfWork) -> Hot:
-    return (await blocks.hold(ADA, label, USER_DOES, Operation.READ, work))[1]
+async def hold(blocks: OpenBlocks, label: str, work: UnitOfWork) -> OpenBlock:
+    return await blocks.hold(ADA, label, USER_DOES, Operation.READ, work)
 
 
 def is_open(blocks: OpenBlocks, block_id: str) -> bool:
@@ -56,7 +67,7 @@ async def test_a_block_is_kept_until_its_unit_of_work_is_settled(rig: Rig, block
     first.settle(committed=True)
     assert (await hold(blocks, "notes", second)).holder is second
     second.settle(committed=False)
-    assert (hot.holder, hot.users, hot.is_changed) == (None, 0, False)
+    assert (hot.holder, hot.users, hot.author) == (None, 0, "")
 
 
 async def test_waiters_come_in_order_and_a_unit_may_be_settled_by_another_task(rig: Rig, blocks: OpenBlocks) -> None:
@@ -87,8 +98,7 @@ async def test_who_waited_sees_what_was_stored_meanwhile(rig: Rig) -> None:
     seen: list[BlockRow] = []
 
     async def wait() -> None:
-        visible, _ = await blocks.hold(ADA, "notes", USER_DOES, Operation.READ, second)
-        seen.append(visible.block)
+        seen.append((await hold(blocks, "notes", second)).row)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
@@ -99,7 +109,7 @@ async def test_who_waited_sees_what_was_stored_meanwhile(rig: Rig) -> None:
 
 
 async def test_the_least_recently_used_is_closed_and_none_in_use(rig: Rig) -> None:
-    blocks = OpenBlocks(rig.database, rig.clock, seeded_randomness(7), 2)
+    blocks = open_blocks(rig, 2)
     ids = {label: await rig.block("text", label=label) for label in ("held", "a", "b", "c")}
     held = UnitOfWork()
     await hold(blocks, "held", held)
@@ -142,14 +152,13 @@ async def test_holding_can_be_cancelled_before_it_begins(rig: Rig, blocks: OpenB
 async def test_a_block_is_held_until_its_unit_is_settled(rig: Rig, blocks: OpenBlocks) -> None:
     block_id = await rig.block("text")
     work = UnitOfWork()
-    visible, hot = await blocks.hold(ADA, "notes", ADA_DOES, Operation.OVERWRITE, work)
-    assert (visible.block.id, hot.holder) == (block_id, work)
-    document = await blocks.document(hot, visible.block)
-    assert document.text == "text"
-    assert await blocks.document(hot, visible.block) is document
-    assert blocks.settled_document(block_id, 0) is document
-    hot.is_changed = True
-    assert blocks.settled_document(block_id, 0) is None
+    hot = await blocks.hold(ADA, "notes", ADA_DOES, Operation.OVERWRITE, work)
+    assert (hot.row.id, hot.holder) == (block_id, work)
+    assert await blocks.load(hot) == {"content": "text"}
+    document = hot.document
+    assert await blocks.load(hot) == {"content": "text"}
+    assert hot.document is document
+    hot.author = BY_ADA
     work.settle(committed=False)
     assert hot.holder is None
     assert hot.document is None  # it has seen what the disk has not
@@ -159,12 +168,12 @@ async def test_edits_after_a_failure_come_from_another_peer(rig: Rig, blocks: Op
     await rig.block("text")
     peer, generation = blocks.peer, blocks.generation
     work = UnitOfWork()
-    _, hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
+    hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
     work.settle(committed=False)
     assert (blocks.peer, blocks.generation) == (peer, generation)  # nothing was changed
     work = UnitOfWork()
-    _, hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
-    hot.is_changed = True
+    hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
+    hot.author = BY_USER
     work.settle(committed=False)
     assert blocks.peer != peer
     assert blocks.generation > generation
@@ -185,45 +194,62 @@ async def test_who_may_not_gets_no_block(rig: Rig, blocks: OpenBlocks) -> None:
 async def test_only_its_own_agent_sees_what_is_not_stored(rig: Rig, blocks: OpenBlocks) -> None:
     await rig.block("text")
     work = UnitOfWork()
-    visible, hot = await blocks.hold(ADA, "notes", ADA_DOES, Operation.READ, work)
+    hot = await blocks.hold(ADA, "notes", ADA_DOES, Operation.READ, work)
+    stored = hot.row
     await rig.block("old", owner=ALL)
     blocks.stored(True)
-    assert [one.block for one in (await blocks.seen_by(ADA))[0]] == [visible.block]
-    hot.visible = replace(visible, block=replace(visible.block, content_preview="new"))
-    hot.author, hot.is_changed = BY_ADA, True
-    assert (await blocks.seen_by(ADA))[0] == [hot.visible]
-    assert [one.block.content_preview for one in (await blocks.seen_by(BOB))[0]] == ["old"]
-    hot.visible = replace(visible, block=replace(visible.block, is_active=False))
-    assert [one.block.content_preview for one in (await blocks.seen_by(ADA))[0]] == ["old"]
+    assert await blocks.seen_by(ADA) == [stored]
+    hot.row, hot.author = replace(stored, content_preview="new"), BY_ADA
+    assert await blocks.seen_by(ADA) == [hot.row]
+    assert [one.content for one in await blocks.seen_by(BOB)] == ["old"]
+    hot.row = replace(stored, is_active=False)
+    assert [one.content for one in await blocks.seen_by(ADA)] == ["old"]
     hot.author = BY_USER
-    assert [one.block for one in (await blocks.seen_by(ADA))[0]] == [visible.block]
+    assert await blocks.seen_by(ADA) == [stored]
     work.settle(committed=True)
     blocks.forget(ADA)
-    assert blocks.settled_document(visible.block.id, 0) is None
+    assert not is_open(blocks, stored.id)
+
+
+async def test_what_is_open_is_read_as_it_is_stored(rig: Rig, blocks: OpenBlocks) -> None:
+    await rig.block("text")
+    row = await rig.store.view(ADA, "notes")
+    work = UnitOfWork()
+    hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
+    before = await blocks.load(hot)
+    said = Planned(value="new", plain="new", note="", writes=(UpdateText(text="new"),))
+    blocks.change(hot, before, said, USER_DOES, work)
+    assert await blocks.read(row) == {"content": "text"}
+    await rig.commit(work)
+    await rig.database.write(lambda connection: connection.execute("UPDATE memory_blocks SET loro_snapshot = x'00'"))
+    assert await blocks.read(hot.row) == {"content": "new"}  # the open document, without a look at what is stored
 
 
 async def test_each_version_of_a_block_is_looked_at_once(rig: Rig, blocks: OpenBlocks) -> None:
-    block_id = await rig.block("one")
-    await blocks.check(block_id, "notes", 0)
+    await rig.block("one")
+    row = await rig.store.view(ADA, "notes")
+    await blocks.check(row)
     await rig.database.write(lambda connection: connection.execute("UPDATE memory_blocks SET loro_snapshot = x'00'"))
-    await blocks.check(block_id, "notes", 0)  # known to have been sound
+    await blocks.check(row)  # known to have been sound
     with pytest.raises(DocumentDamaged, match="memory repair notes"):
-        await blocks.to_read(block_id, "notes", 0)
+        await blocks.read(row)
     with pytest.raises(DocumentDamaged, match="memory repair notes"):
-        await blocks.check(block_id, "notes", 1)
+        await blocks.check(replace(row, last_seq=1))
 
 
 async def test_only_so_many_sound_blocks_are_remembered(
     rig: Rig, blocks: OpenBlocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "SOUND_MAX", 1)
-    first, second = await rig.block("one", label="first"), await rig.block("two", label="second")
-    await blocks.check(first, "first", 0)
-    await blocks.check(second, "second", 0)
+    for label in ("first", "second"):
+        await rig.block("one", label=label)
+    first, second = [await rig.store.view(ADA, label) for label in ("first", "second")]
+    await blocks.check(first)
+    await blocks.check(second)
     await rig.database.write(lambda connection: connection.execute("UPDATE memory_blocks SET loro_snapshot = x'00'"))
-    await blocks.check(second, "second", 0)
+    await blocks.check(second)
     with pytest.raises(DocumentDamaged):
-        await blocks.check(first, "first", 0)
+        await blocks.check(first)
 
 
 # What agents see is read once, until something is stored.
@@ -252,7 +278,7 @@ async def test_nothing_is_read_again_without_a_change() -> None:
         first = await prompt_blocks(memory, ada.id)
         await world.database.write(lambda connection: connection.execute("DELETE FROM memory_blocks").fetchall())
         assert await prompt_blocks(memory, ada.id) == first  # nobody but the store writes blocks
-        memory.forget(ada.id)
+        memory.blocks.forget(ada.id)
         assert await prompt_blocks(memory, ada.id) == []
 
 
@@ -275,29 +301,26 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
     blocks: OpenBlocks, db: Connection, author: str, source: UpdateSource
 ) -> None:
     memory_blocks.create(db, ROW)
-    hot = Hot(block_id="mem_1", document=BlockDocument(1), pending=Pending())
+    hot = OpenBlock(row=ROW, document=BlockDocument(1))
     work, by = UnitOfWork(), Attribution(author=author, cause={"turn": "turn_1"})
-    visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
     said = Planned(value="hello", plain="hello", note="Said hello", writes=(UpdateText(text="hello"),))
-    changed = blocks.change(visible, hot, {}, said, by, work)
-    assert (changed.block.last_seq, changed.block.content_preview, hot.seq) == (1, "hello", 1)
-    assert hot.visible is changed
+    blocks.change(hot, {}, said, by, work)
+    assert (hot.row.last_seq, hot.row.content_preview, hot.seq) == (1, "hello", 1)
     assert hot.pending.count == 1
     work.run(db)
-    assert memory_blocks.get(db, "mem_1") == changed.block
+    assert memory_blocks.get(db, "mem_1") == hot.row
     [update] = block_versions.get_updates_since(db, "mem_1", 0)
     assert (update.source, update.cause) == (source, {"turn": "turn_1"})
     assert BlockDocument.load(None, [update.update_blob], peer=2).text == "hello"  # others can take it
     [line] = block_versions.recent(db, "mem_1", 5)
     assert (line.change_summary, line.changed_by, line.cause) == ("Said hello", author, {"turn": "turn_1"})
-    assert [draft.data for draft in work.drafts] == [told(changed.block, by)]
+    assert [draft.data for draft in work.drafts] == [told(hot.row, by)]
 
 
 async def test_a_block_that_was_not_opened_cannot_be_changed(blocks: OpenBlocks) -> None:
-    visible = VisibleBlock(block=ROW, via=Via.OWN, permission=Permission.READ_WRITE)
     nothing = Planned(value="", plain="", note="", writes=())
     with pytest.raises(RuntimeError, match="not opened"):
-        blocks.change(visible, Hot(block_id="mem_1"), {}, nothing, USER_DOES, UnitOfWork())
+        blocks.change(OpenBlock(row=ROW), {}, nothing, USER_DOES, UnitOfWork())
 
 
 def row(label: str = "notes", owner: str = ADA, number: int = 1) -> BlockRow:
@@ -327,30 +350,23 @@ def begun(block: BlockRow) -> HistoryRow:
 
 
 def test_a_block_and_its_label(db: Connection) -> None:
-    store_block(db, row(), b"", begun(row()))
+    store_block(db, row(), b"", Encoding.RAW, begun(row()))
     with pytest.raises(storage.Conflict, match="there is a block 'notes' already"):
-        store_block(db, row(number=2), b"", begun(row(number=2)))
-    store_block(db, row("todo"), b"", begun(row("todo")))
+        store_block(db, row(number=2), b"", Encoding.RAW, begun(row(number=2)))
+    store_block(db, row("todo"), b"", Encoding.RAW, begun(row("todo")))
     with pytest.raises(storage.Conflict, match="there is a block 'notes' already"):
         store_settings(db, row("todo").id, BlockChanges(label="notes"), NOW)
     store_settings(db, row("todo").id, BlockChanges(pinned=True), NOW)
-    assert resolve(db, ADA, "todo").block.pinned
+    assert resolve(db, ADA, "todo").pinned
     with pytest.raises(storage.NotFound):
         store_settings(db, "mem_none", BlockChanges(pinned=True), NOW)
-
-
-def test_a_long_snapshot_is_stored_compressed(db: Connection) -> None:
-    store_block(db, row(), b"x" * 20_000, begun(row()))
-    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, row().id)
-    assert checkpoint is not None
-    assert (checkpoint.encoding, updates) == (Encoding.ZSTD, [])
 
 
 def test_a_wrong_label_is_answered_with_some_right_ones(db: Connection) -> None:
     with pytest.raises(NotFound, match="no memory block 'x'; there are: none"):
         resolve(db, ADA, "x")
     for number in range(LABELS_SHOWN_MAX + 10):
-        store_block(db, row(f"n{number:03d}"), b"", begun(row(f"n{number:03d}")))
+        store_block(db, row(f"n{number:03d}"), b"", Encoding.RAW, begun(row(f"n{number:03d}")))
     with pytest.raises(NotFound) as caught:
         resolve(db, ADA, "x")
     assert caught.value.message.count("n0") == LABELS_SHOWN_MAX
@@ -358,7 +374,7 @@ def test_a_wrong_label_is_answered_with_some_right_ones(db: Connection) -> None:
 
 def test_lenders_have_names_and_labels_one_meaning(db: Connection) -> None:
     for owner, label in ((BOB, "plan"), (ALL, "plan"), ("grp_1", "log")):
-        store_block(db, row(label, owner), b"", begun(row(label, owner)))
+        store_block(db, row(label, owner), b"", Encoding.RAW, begun(row(label, owner)))
         if owner != ALL:
             lent = Attachment(
                 block_id=row(label, owner).id, agent_id=ADA, permission=Permission.APPEND, attached_at=NOW
@@ -366,5 +382,5 @@ def test_lenders_have_names_and_labels_one_meaning(db: Connection) -> None:
             memory_blocks.attach(db, lent)
     visible = memory_blocks.list_visible(db, ADA)
     assert [one.lender for one in visible] == [None, "bob", None]
-    assert [(one.block.agent_id, one.block.label) for one in distinct(visible)] == [("grp_1", "log"), (BOB, "plan")]
+    assert [(one.agent_id, one.label) for one in distinct(visible)] == [("grp_1", "log"), (BOB, "plan")]
     assert [one.lender for one in memory_blocks.list_visible(db, BOB)] == [None, None]

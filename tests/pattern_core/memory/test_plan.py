@@ -6,23 +6,29 @@ import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.document import SpliceItems, SpliceText, UpdateText
+from pattern_core.memory.document import AddCount, PutField, SpliceRun, UpdateText
 from pattern_core.memory.edits import (
-    AppendEntry,
     AppendText,
     BlockEdit,
     DeleteItem,
     Editor,
     EditRange,
+    Increment,
+    InsertItem,
+    ListAppend,
+    ListRemove,
     Patch,
-    PushItem,
     ReplaceText,
     SetField,
+    SetItem,
     SetText,
     SetValue,
 )
+from pattern_core.memory.fields import Written
 from pattern_core.memory.plan import Content, Planned, plan, plan_schema, plan_start
-from pattern_core.memory.schema import Schema, parse_schema
+from pattern_core.memory.schema import Field, ListSchema, LogSchema, MapSchema, Schema, parse_schema
+from pattern_core.memory.values import FieldType
+from pattern_db.columns import Json
 
 NOW = "2026-11-21T22:24:40.123Z"
 AGENT = Editor(author="agent:agt_ada", now=NOW, is_agent=True)
@@ -53,7 +59,7 @@ async def test_text_edits_touch_what_they_change() -> None:
         value="one 2",
         plain="one 2",
         note="Replaced the one occurrence",
-        writes=(SpliceText(container="content", at=4, delete=3, insert="2"),),
+        writes=(SpliceRun(container="content", at=4, delete=3, insert="2"),),
     )
     assert (await planned(TEXT, "one", SetText(text="two"))).writes == (UpdateText(container="content", text="two"),)
     assert (await planned(TEXT, "one", SetValue(value="two"))).plain == "two"
@@ -93,11 +99,10 @@ async def test_read_only_sections_bind_agents_alone() -> None:
         (SECTIONS, WHOLE, AppendText(text="x", section="a"), "no section 'a'; there are: notes, facts, rules"),
         (SECTIONS, WHOLE, AppendText(text="x"), "name one of its sections: notes, facts, rules"),
         (SECTIONS, WHOLE, AppendText(text="x", section="facts"), "the section facts is a Map; use set_field"),
-        (SECTIONS, WHOLE, PushItem(value=1, section="notes"), "the section notes has no items: it is text"),
+        (SECTIONS, WHOLE, InsertItem(number=1, value=1, section="notes"), "the section notes has no items: it is text"),
         (MAP, {"mood": None, "tags": []}, Patch(patch="x"), "the block notes is a Map"),
         (LIST, [], SetField(field="a", value=1), "has no fields: it is a List; use append, insert_item"),
         (LOG, [], DeleteItem(number=1), "has no items: it is a Log, whose entries stay"),
-        (TEXT, "", AppendEntry(value="x"), "is no log: it is text"),
         (TEXT, "", SetValue(value=3), "is text; give its whole text"),
         (LIST, [], SetText(text="milk"), "a List is written as JSON; at line 1, column 1"),
     ],
@@ -116,9 +121,9 @@ async def test_text_in_a_list_or_log_is_an_item_or_entry() -> None:
 
 
 async def test_the_limit_holds_for_the_plain_text_of_every_shape() -> None:
-    assert (await planned(LIST, [], PushItem(value="x" * 17), limit=20)).plain == "1. " + "x" * 17
+    assert (await planned(LIST, [], AppendText(text="x" * 17), limit=20)).plain == "1. " + "x" * 17
     with pytest.raises(InvalidInput, match="at most 20 characters; it has 4 and would have 25"):
-        await planned(LIST, ["a"], PushItem(value="x" * 17), limit=20)
+        await planned(LIST, ["a"], AppendText(text="x" * 17), limit=20)
     with pytest.raises(InvalidInput, match="at most 20 characters"):
         await planned(SECTIONS, WHOLE, AppendText(text="x", section="notes"), limit=20)
     shrunk = await planned(SECTIONS, WHOLE, SetText(text="", section="notes"), limit=20)
@@ -128,14 +133,14 @@ async def test_the_limit_holds_for_the_plain_text_of_every_shape() -> None:
 async def test_a_log_makes_room_for_new_entries() -> None:
     log = parse_schema({"Log": {"entry_schema": {"timestamp": False, "agent_id": False}}})
     old = [{"text": "one"}, {"text": "two"}, {"text": "three"}]
-    found = await planned(log, old, AppendEntry(value="four"), limit=19)
+    found = await planned(log, old, AppendText(text="four"), limit=19)
     assert found.value == [{"text": "three"}, {"text": "four"}]
     assert found.moved == ({"text": "one"}, {"text": "two"})
     assert found.plain == "- four\n- three"
     assert found.note == "Added an entry; moved the oldest 2 entries to the archive"
-    assert found.writes[-1] == SpliceItems(container="entries", at=0, delete=2, insert=())
+    assert found.writes[-1] == SpliceRun(container="entries", at=0, delete=2, insert=())
     with pytest.raises(InvalidInput, match="at most 20 characters; it has 19 and would have 32"):
-        await planned(log, old, AppendEntry(value="x" * 30), limit=20)
+        await planned(log, old, AppendText(text="x" * 30), limit=20)
 
 
 def start(schema: Schema, **fields: object) -> Planned:
@@ -195,3 +200,158 @@ def test_sections_come_and_go_if_they_are_empty() -> None:
     assert reshape(SECTIONS, one, {"notes": "x", "facts": {"mood": None}, "rules": ""}, {"notes": "x"}).writes == ()
     with pytest.raises(InvalidInput, match='no section "facts"'):
         reshape(SECTIONS, one, WHOLE, {"notes": "one two"})
+
+
+MAP_OF_SHAPES = MapSchema(
+    fields=(
+        Field(name="mood"),
+        Field(name="tags", field_type=FieldType.LIST),
+        Field(name="count", field_type=FieldType.COUNTER),
+        Field(name="tier", read_only=True),
+    )
+)
+BEFORE = {"mood": "fine", "tags": ["a", 7, "a"], "count": 2, "tier": "gold"}
+
+
+async def edited(schema: Schema, before: Json, edit: BlockEdit, by: Editor) -> Planned:
+    return await plan(Content(label="notes", schema=schema, value=before, limit=10_000), edit, by)
+
+
+async def test_a_field_changes_alone() -> None:
+    done = await edited(MAP_OF_SHAPES, BEFORE, SetField(field="mood", value="sad"), AGENT)
+    assert (done.value, done.note) == (BEFORE | {"mood": "sad"}, "Set mood")
+    assert done.writes == (PutField(container="fields", key="mood", value="sad"),)
+    assert (await edited(MAP_OF_SHAPES, BEFORE, SetField(field="mood", value="fine"), AGENT)).writes == ()
+
+
+async def test_list_fields_and_counters() -> None:
+    done = await edited(MAP_OF_SHAPES, BEFORE, ListAppend(field="tags", value={"b": 1.0}), AGENT)
+    assert done.value["tags"] == ["a", 7, "a", {"b": 1}]
+    assert done.writes == (SpliceRun(container="list_tags", at=3, delete=0, insert=({"b": 1},)),)
+    done = await edited(MAP_OF_SHAPES, BEFORE, ListRemove(field="tags", value="a"), AGENT)
+    assert done.value["tags"] == [7, "a"]
+    assert done.writes == (SpliceRun(container="list_tags", at=0, delete=1, insert=()),)
+    assert (await edited(MAP_OF_SHAPES, BEFORE, ListRemove(field="tags", value=Written("7")), AGENT)).value["tags"] == [
+        "a",
+        "a",
+    ]
+    done = await edited(MAP_OF_SHAPES, BEFORE, Increment(field="count", delta=-5), AGENT)
+    assert (done.value["count"], done.note) == (-3, "count is -3 now")
+    assert done.writes == (AddCount(container="counter_count", delta=-5),)
+    assert (await edited(MAP_OF_SHAPES, BEFORE, Increment(field="count", delta=0), AGENT)).writes == ()
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (SetField(field="mod", value=1), "no field 'mod'; there are: mood, tags, count, tier"),
+        (ListAppend(field="mood", value=1), "the field mood is a Text, not a List; use set_field"),
+        (Increment(field="tags"), "the field tags is a List, not a Counter"),
+        (ListRemove(field="tags", value="zzz"), 'holds no "zzz"; it holds'),
+        (Increment(field="count", delta=True), "a whole number"),
+        (Increment(field="count", delta=2**53), "whole numbers up to"),
+    ],
+)
+async def test_fields_that_do_not_fit(edit: SetField | ListAppend | ListRemove | Increment, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        (await edited(MAP_OF_SHAPES, BEFORE, edit, PERSON))
+
+
+async def test_read_only_fields_bind_agents_alone() -> None:
+    with pytest.raises(PermissionDenied, match="the field tier is read-only; a person sets it"):
+        (await edited(MAP_OF_SHAPES, BEFORE, SetField(field="tier", value="tin"), AGENT))
+    assert (await edited(MAP_OF_SHAPES, BEFORE, SetField(field="tier", value="tin"), PERSON)).value["tier"] == "tin"
+
+
+async def test_items_are_counted_from_one() -> None:
+    before = ["a", "b"]
+    schema = ListSchema()
+    for edit, after, note in (
+        (AppendText(text="c"), ["a", "b", "c"], "Added item 3"),
+        (InsertItem(number=1, value="c"), ["c", "a", "b"], "Inserted item 1"),
+        (InsertItem(number=3, value="c"), ["a", "b", "c"], "Inserted item 3"),
+        (SetItem(number=2, value="c"), ["a", "c"], "Set item 2"),
+        (DeleteItem(number=1), ["b"], "Deleted item 1"),
+    ):
+        done = await edited(schema, before, edit, AGENT)
+        assert (done.value, done.note, len(done.writes)) == (after, note, 1)
+    assert (await edited(schema, before, SetItem(number=1, value="a"), AGENT)).writes == ()
+    for edit in (InsertItem(number=4, value="c"), SetItem(number=0, value="c"), DeleteItem(number=3)):
+        with pytest.raises(InvalidInput, match="there is no item"):
+            (await edited(schema, before, edit, AGENT))
+    with pytest.raises(InvalidInput, match="the list is empty"):
+        (await edited(schema, [], DeleteItem(number=1), AGENT))
+
+
+async def test_a_full_list_takes_no_more_but_changes() -> None:
+    schema = ListSchema(max_items=1)
+    for edit in (AppendText(text="b"), InsertItem(number=1, value="b")):
+        with pytest.raises(InvalidInput, match="at most 1 items"):
+            (await edited(schema, ["a"], edit, AGENT))
+    assert (await edited(schema, ["a"], SetItem(number=1, value="b"), AGENT)).value == ["b"]
+
+
+async def test_read_only_fields_of_items_and_entries() -> None:
+    fields = (Field(name="text"), Field(name="grade", read_only=True, default="none"))
+    schema = ListSchema(item_schema=MapSchema(fields=fields))
+    graded = [{"grade": "A", "text": "x"}]
+    for edit in (InsertItem(number=2, value={"text": "y", "grade": "A"}), SetItem(number=1, value={"text": "y"})):
+        with pytest.raises(PermissionDenied, match="grade is read-only"):
+            (await edited(schema, graded, edit, AGENT))
+        (await edited(schema, graded, edit, PERSON))
+    assert (await edited(schema, graded, InsertItem(number=2, value="y"), AGENT)).value[1] == {
+        "grade": "none",
+        "text": "y",
+    }
+    assert (await edited(schema, graded, SetItem(number=1, value={"text": "y", "grade": "A"}), AGENT)).writes
+    with pytest.raises(PermissionDenied):
+        (await edited(LogSchema(fields=fields), [], AppendText(text='{"text": "y", "grade": "A"}'), AGENT))
+    with pytest.raises(PermissionDenied):
+        (await edited(schema, graded, SetValue(value=[*graded, {"text": "y", "grade": "B"}]), AGENT))
+    (await edited(schema, graded, SetValue(value=[{"text": "y"}, *graded]), AGENT))
+
+
+async def test_an_entry_is_stamped_and_appended() -> None:
+    done = await edited(LogSchema(), [{"text": "old"}], AppendText(text="woke"), AGENT)
+    new = {"agent_id": "agt_ada", "text": "woke", "timestamp": NOW}
+    assert (done.value, done.note) == ([{"text": "old"}, new], "Added an entry")
+    assert done.writes == (SpliceRun(container="entries", at=1, delete=0, insert=(new,)),)
+
+
+async def test_the_whole_content_is_set_by_the_fewest_changes() -> None:
+    done = await edited(MAP_OF_SHAPES, BEFORE, SetValue(value={**BEFORE, "count": 5}), PERSON)
+    assert done.writes == (AddCount(container="counter_count", delta=3),)
+    emptied = await edited(MAP_OF_SHAPES, BEFORE, SetValue(value=Written('{"mood": "fine"}')), PERSON)
+    assert emptied.value == {"mood": "fine", "tags": [], "count": 0, "tier": None}
+
+
+SECTIONS_OF_SHAPES: Schema = parse_schema(
+    {
+        "Composite": {
+            "sections": [
+                {"name": "free", "schema": {"Map": {"fields": [{"name": "a"}, {"name": "b", "read_only": True}]}}},
+                {"name": "fixed", "schema": "Text", "read_only": True},
+            ]
+        }
+    }
+)
+
+
+async def test_what_an_agent_leaves_out_stays_where_it_is_read_only() -> None:
+    done = await edited(MAP_OF_SHAPES, BEFORE, SetValue(value={"mood": "sad"}), AGENT)
+    assert done.value == {"mood": "sad", "tags": [], "count": 0, "tier": "gold"}
+    before = {"free": {"a": "1", "b": "2"}, "fixed": "text"}
+    done = await edited(SECTIONS_OF_SHAPES, before, SetValue(value={"free": {"a": "x"}}), AGENT)
+    assert done.value == {"free": {"a": "x", "b": "2"}, "fixed": "text"}
+    for value in ({"free": {"b": "x"}}, {"fixed": "x"}, {"free": {"b": None}}):
+        with pytest.raises(PermissionDenied, match="read-only; leave it out"):
+            (await edited(SECTIONS_OF_SHAPES, before, SetValue(value=value), AGENT))
+        (await edited(SECTIONS_OF_SHAPES, before, SetValue(value=value), PERSON))
+
+
+async def test_people_may_rewrite_a_log_and_its_new_entries_are_stamped() -> None:
+    old = {"text": "old", "timestamp": "2020-01-01T00:00:00.000Z", "agent_id": "agt_bob"}
+    done = await edited(LogSchema(), [old], SetValue(value=[old, {"text": "new"}]), PERSON)
+    assert done.value == [old, {"agent_id": "user:usr_1", "text": "new", "timestamp": NOW}]
+    with pytest.raises(PermissionDenied, match="append one instead"):
+        (await edited(LogSchema(), [old], SetValue(value=[]), AGENT))

@@ -374,7 +374,7 @@ async def test_few_documents_stay_open(rig: Rig) -> None:
         for number in range(10):
             await small.store.edit(ADA, f"n{number}", AppendText(text="y"), author=BY_USER)
     assert {view.content for view in await small.store.list(ADA)} == {"xyyy"}
-    small.store.forget(ADA)
+    small.store.blocks.forget(ADA)
     await small.store.edit(ADA, "n1", AppendText(text="y"), author=BY_USER)
 
 
@@ -400,7 +400,7 @@ async def test_consolidation_by_hand_keeps_text_version_and_the_previous_checkpo
 async def test_consolidation_runs_by_itself_at_100_updates(file_rig: Rig) -> None:
     block_id = await file_rig.block("")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(file_rig.store.run)
+        nursery.start_soon(file_rig.store.blocks.run)
         for _ in range(150):
             await file_rig.store.edit(ADA, "notes", AppendText(text="x"), author=BY_ADA)
         with trio.fail_after(60):
@@ -419,7 +419,7 @@ async def test_consolidation_is_due_by_bytes_and_by_age(rig: Rig) -> None:
     big = await rig.block("", char_limit=100_000)
     old = await rig.block("", label="old")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.store.run)
+        nursery.start_soon(rig.store.blocks.run)
         await rig.store.edit(ADA, "notes", SetText(text="".join(map(str, range(20_000)))[:90_000]), author=BY_ADA)
         await rig.store.edit(ADA, "old", AppendText(text="1"), author=BY_ADA)
         rig.clock.advance(60 * 60 * 1000 - 1)

@@ -9,14 +9,12 @@ import trio
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.memory.block import BlockSettings, NewBlock
+from pattern_core.memory.block import BlockSettings, NewBlock, schema_of
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import (
-    AppendEntry,
     AppendText,
     Increment,
     ListAppend,
-    PushItem,
     ReplaceText,
     SetField,
     SetText,
@@ -61,7 +59,7 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
         ADA, NewBlock(label="notes", schema=PROFILE, value={"name": "Ada", "tier": "gold"}), author=BY_ADA
     )
     assert made.content == "name: Ada\ntags:\nvisits: 0\ntier: gold"
-    assert parse_schema(made.schema) == parse_schema(PROFILE)
+    assert schema_of(made.metadata) == parse_schema(PROFILE)
     for edit in (
         ListAppend(field="tags", value="x"),
         Increment(field="visits", delta=5),
@@ -85,8 +83,7 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
 async def test_text_has_its_text_as_its_value(rig: Rig) -> None:
     await rig.block("hi")
     assert await rig.value() == "hi"
-    assert (await rig.store.view(ADA, "notes")).schema == "Text"
-    assert (await rig.store.view(ADA, "notes")).metadata == {}
+    assert (await rig.store.view(ADA, "notes")).metadata is None
 
 
 async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
@@ -179,9 +176,9 @@ async def test_entries_go_to_the_archive_with_their_time_and_origin(rig: Rig) ->
 
 async def test_nothing_is_archived_by_a_unit_that_is_given_up(rig: Rig) -> None:
     await rig.block(label="diary", block_type=BlockType.LOG, char_limit=60)
-    await rig.store.edit(ADA, "diary", AppendEntry(value="one"), author=BY_ADA)
+    await rig.store.edit(ADA, "diary", AppendText(text="one"), author=BY_ADA)
     work = UnitOfWork()
-    edited = await rig.store.edit(ADA, "diary", AppendEntry(value="two"), author=BY_ADA, work=work)
+    edited = await rig.store.edit(ADA, "diary", AppendText(text="two"), author=BY_ADA, work=work)
     assert "moved the oldest" in edited.note
     work.settle(committed=False)
     assert await rig.database.read(archival.count, ADA) == 0
@@ -206,9 +203,9 @@ async def test_old_logs_that_are_text_stay_text(rig: Rig) -> None:
 async def test_the_limit_is_that_of_the_plain_text(rig: Rig) -> None:
     await rig.block(schema="List", char_limit=20)
     with pytest.raises(InvalidInput, match="at most 20 characters; it has 0 and would have 23"):
-        await rig.store.edit(ADA, "notes", PushItem(value="x" * 20), author=BY_USER)
+        await rig.store.edit(ADA, "notes", AppendText(text="x" * 20), author=BY_USER)
     assert (await rig.store.view(ADA, "notes")).version == 0
-    await rig.store.edit(ADA, "notes", PushItem(value="x" * 17), author=BY_USER)
+    await rig.store.edit(ADA, "notes", AppendText(text="x" * 17), author=BY_USER)
 
 
 async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
@@ -259,9 +256,9 @@ async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig
     few = BlockSettings(metadata={"schema": {"List": {"max_items": 1}}})
     await rig.store.set_metadata(ADA, "notes", few, author=BY_ADA, work=work)
     with pytest.raises(InvalidInput, match="at most 1 items"):
-        await rig.store.edit(ADA, "notes", PushItem(value="b"), author=BY_ADA, work=work)
+        await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
     work.settle(committed=False)
-    await rig.store.edit(ADA, "notes", PushItem(value="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
 
 
 async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
@@ -285,7 +282,7 @@ async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Ri
     await rig.database.write(
         lambda c: c.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", ('{"schema":"Tree"}', block_id))
     )
-    rig.store.forget(ADA)
+    rig.store.blocks.forget(ADA)
     assert "text" in (await prompt_blocks(rig.store, ADA))[0]
     assert await rig.value() == "text"
     with pytest.raises(InvalidInput, match='no block schema "Tree"'):

@@ -16,7 +16,6 @@ from pattern_core.memory.values import (
     of_type,
     readable,
     typed,
-    whole,
 )
 
 
@@ -147,11 +146,11 @@ def test_words_that_mean_no_value_of_the_type(kind: FieldType, text: str) -> Non
 
 
 def test_whole_numbers_to_count_with() -> None:
-    assert whole(2.0) == 2
-    assert whole(COUNT_MAX) == COUNT_MAX
+    assert of_type(2.0, FieldType.COUNTER) == 2
+    assert of_type(COUNT_MAX, FieldType.COUNTER) == COUNT_MAX
     for value in (1.5, COUNT_MAX + 1, False):
         with pytest.raises(InvalidInput):
-            whole(value)
+            of_type(value, FieldType.COUNTER)
 
 
 def test_excerpts_are_short_and_never_fail() -> None:

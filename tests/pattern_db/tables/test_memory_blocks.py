@@ -145,25 +145,25 @@ def test_asking_first_is_no_write_access(db: Connection, make_block: MakeBlock) 
 
 def test_a_label_means_own_then_lent_then_everybodys(db: Connection, make_block: MakeBlock) -> None:
     everybody = make_block("plan", owner=CONSTELLATION_OWNER, permission=Permission.READ_ONLY)
-    assert memory_blocks.list_visible(db, "agt_bob", label="plan")[0].block.id == everybody.id
+    assert memory_blocks.list_visible(db, "agt_bob", label="plan")[0].id == everybody.id
     lent = make_block("plan", owner="grp_team")
     lend(db, lent, "agt_bob", Permission.APPEND)
     seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
-    assert (seen.block.id, seen.via, seen.permission) == (lent.id, Via.ATTACHED, Permission.APPEND)
+    assert (seen.id, seen.via, seen.permission) == (lent.id, Via.ATTACHED, Permission.APPEND)
     own = make_block("plan", owner="agt_bob")
     seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
-    assert (seen.block.id, seen.via, seen.permission) == (own.id, Via.OWN, Permission.READ_WRITE)
+    assert (seen.id, seen.via, seen.permission) == (own.id, Via.OWN, Permission.READ_WRITE)
     memory_blocks.deactivate(db, own.id, own.updated_at)
     memory_blocks.deactivate(db, lent.id, lent.updated_at)
     seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
-    assert (seen.block.id, seen.via, seen.permission) == (everybody.id, Via.CONSTELLATION, Permission.READ_ONLY)
+    assert (seen.id, seen.via, seen.permission) == (everybody.id, Via.CONSTELLATION, Permission.READ_ONLY)
 
 
 def test_of_two_lent_blocks_the_one_lent_first_is_meant(db: Connection, make_block: MakeBlock) -> None:
     later, earlier = make_block("plan", owner="grp_a"), make_block("plan", owner="grp_b")
     lend(db, later, "agt_bob", Permission.APPEND, second=2)
     lend(db, earlier, "agt_bob", Permission.APPEND, second=1)
-    assert memory_blocks.list_visible(db, "agt_bob", label="plan")[0].block.id == earlier.id
+    assert memory_blocks.list_visible(db, "agt_bob", label="plan")[0].id == earlier.id
 
 
 def test_what_is_not_lent_is_not_seen(db: Connection, make_block: MakeBlock) -> None:
@@ -178,7 +178,7 @@ def test_visible_blocks_come_once_in_order(db: Connection, make_block: MakeBlock
     common = make_block("rules", owner=CONSTELLATION_OWNER)
     lend(db, common, "agt_bob", Permission.ADMIN)
     make_block("house", owner=CONSTELLATION_OWNER)
-    seen = [(item.block.label, item.via) for item in memory_blocks.list_visible(db, "agt_bob")]
+    seen = [(item.label, item.via) for item in memory_blocks.list_visible(db, "agt_bob")]
     assert seen == [("a", Via.OWN), ("z", Via.OWN), ("rules", Via.ATTACHED), ("house", Via.CONSTELLATION)]
 
 

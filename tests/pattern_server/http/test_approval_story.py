@@ -13,6 +13,7 @@ import trio
 from pattern_core.testing.model import ScriptedProvider, calls, says
 from pattern_server.cli import approvals
 from pattern_server.cli.client import Api, Events, ServerEvent
+from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
 from tests.pattern_server.place import API, Place
 
@@ -37,11 +38,11 @@ async def api(place: Place) -> AsyncIterator[Api]:
 async def approve(place: Place, question: str, **options: Any) -> None:
     """`pattern approvals approve …`, as a person runs it beside the client."""
     inner: Any = approvals.approve.callback
-    while "api" not in inner.__code__.co_varnames[: inner.__code__.co_argcount]:
+    while "home" not in inner.__code__.co_varnames[: inner.__code__.co_argcount]:
         inner = inner.__wrapped__
     given = {"same": False, "always": False, "seconds": None, "arguments": None, **options}
     async with api(place) as mine:
-        await inner(mine, Output(is_json=False), question, "home", **given)
+        await inner(Home(mine, "home"), Output(is_json=False), question, **given)
 
 
 async def until(events: Events, name: str) -> list[ServerEvent]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.block import BlockView
+from pattern_core.memory.block import BlockRow
 from pattern_core.memory.edits import SetText, SetValue
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables.memory_blocks import Via
@@ -18,7 +18,7 @@ from pattern_server.http.blocks import (
     settings_of,
 )
 
-FOUND = BlockView(
+FOUND = BlockRow(
     id="mem_1",
     agent_id="agt_1",
     label="notes",
@@ -27,8 +27,8 @@ FOUND = BlockView(
     permission=Permission.READ_WRITE,
     pinned=False,
     char_limit=5000,
-    content="x",
-    version=3,
+    content_preview="x",
+    last_seq=3,
     via=Via.OWN,
     metadata={},
     created_at="",

@@ -42,15 +42,9 @@ class ToolRig:
     def __post_init__(self) -> None:
         self.ids = Ids(self.rig.clock, seeded_randomness(7))
         self.results = Results(database=self.rig.database, clock=self.rig.clock, ids=self.ids)
-        blocks, commit = self.rig.store.blocks, self.rig.commit
-        self.sharing = Sharing(database=self.rig.database, clock=self.rig.clock, blocks=blocks, commit=commit)
-        self.revisions = Revisions(
-            database=self.rig.database,
-            clock=self.rig.clock,
-            blocks=blocks,
-            history=BlockHistory(self.rig.database),
-            commit=commit,
-        )
+        blocks = self.rig.store.blocks
+        self.sharing = Sharing(blocks)
+        self.revisions = Revisions(blocks, BlockHistory(self.rig.database))
 
     async def call(self, tool: Tool, **arguments: object) -> Any:
         """Call the tool and commit; nothing is committed if it raises."""

@@ -1,0 +1,361 @@
+"""Undo, redo, rollback and merging through a running constellation: one path, one transaction, one event."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from pattern_core.memory.block import BlockSettings, Edited, NewBlock
+from pattern_core.memory.document import UpdateText, state_of
+from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
+from pattern_core.memory.revisions import plan_merge, plan_revert, plan_rollback
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import Json
+from pattern_db.enums import HistoryKind, Permission
+from pattern_db.tables import block_versions
+from pattern_db.tables.memory_blocks import Attribution
+from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.rig import constellation
+from tests.support import USER, Running, running
+
+BY_USER = Attribution(author=USER)
+PROFILE = {"schema": {"Map": {"fields": [{"name": name, "field_type": "Text"} for name in ("name", "city")]}}}
+
+
+@dataclass
+class Desk:
+    """A block `notes` of ada's, edited by her and by a person."""
+
+    here: Running
+    ada: str
+    label: str = "notes"
+
+    @property
+    def by_ada(self) -> Attribution:
+        return Attribution(author=f"agent:{self.ada}", cause={"turn": "turn_1"})
+
+    async def edit(self, by: Attribution, edit: BlockEdit) -> None:
+        await self.here.constellation.memory.edit(self.ada, self.label, edit, author=by.author, cause=by.cause)
+
+    async def undo(self, by: Attribution, *, of: str | None = None) -> Edited:
+        return await self.here.constellation.revisions.undo(self.ada, self.label, by, of=of)
+
+    async def value(self) -> Json:
+        memory = self.here.constellation.memory
+        return await memory.value_of(await memory.view(self.ada, self.label))
+
+    async def content(self) -> str:
+        return (await self.here.constellation.memory.view(self.ada, self.label)).content
+
+
+@asynccontextmanager
+async def desk(new: NewBlock | None = None) -> AsyncIterator[Desk]:
+    async with running() as here:
+        ada = await here.agent("ada")
+        new = new or NewBlock(label="notes", content="one")
+        await here.constellation.memory.create(ada.id, new, author=USER)
+        yield Desk(here, ada.id, new.label)
+
+
+async def test_undo_takes_back_ones_own_edit_and_leaves_the_others() -> None:
+    async with desk() as at:
+        await at.edit(at.by_ada, AppendText(text=" two"))
+        await at.edit(BY_USER, ReplaceText(old="one", new="ONE"))
+        undone = await at.undo(at.by_ada)
+        assert (undone.block.content, undone.undo_remaining, undone.redo_remaining) == ("ONE", 0, 1)
+        redone = await at.here.constellation.revisions.redo(at.ada, "notes", at.by_ada)
+        assert (redone.block.content, redone.redo_remaining) == ("ONE two", 0)
+        await at.undo(BY_USER, of=at.by_ada.author)  # a person may take back what the agent wrote
+        assert await at.content() == "ONE"
+        kinds = [one.kind for one in await at.here.constellation.history.versions(undone.block.id, limit=10)]
+        undo, redo, edit = HistoryKind.UNDO, HistoryKind.REDO, HistoryKind.EDIT
+        assert kinds == [undo, redo, undo, edit, edit, HistoryKind.CREATE]
+        assert [event.name for event in await at.here.events()][-1] == "memory.changed"
+        found = await at.here.database.read(
+            lambda c: c.execute("SELECT count(*) FROM memory_fts WHERE memory_fts MATCH 'two'").fetchall()
+        )
+        assert found == [(0,)]  # search knows it too
+
+
+async def test_nothing_to_undo_is_said() -> None:
+    async with desk() as at:
+        with pytest.raises(InvalidInput, match="nothing to undo"):
+            await at.undo(at.by_ada)
+        with pytest.raises(InvalidInput, match="nothing to redo"):
+            await at.here.constellation.revisions.redo(at.ada, "notes", at.by_ada)
+
+
+async def test_rollback_is_a_new_version() -> None:
+    async with desk() as at:
+        revisions = at.here.constellation.revisions
+        await at.edit(at.by_ada, SetText(text="two"))
+        await at.edit(at.by_ada, SetText(text="three"))
+        back = await revisions.rollback(at.ada, "notes", BY_USER, version=1)
+        assert (back.block.content, back.block.version) == ("two", 3)
+        with pytest.raises(InvalidInput, match="already"):
+            await revisions.rollback(at.ada, "notes", BY_USER, version=1)
+        with pytest.raises(NotFound, match="no 9"):
+            await revisions.rollback(at.ada, "notes", BY_USER, version=9)
+
+
+async def test_what_was_written_against_an_older_version_is_merged() -> None:
+    async with desk(NewBlock(label="notes", content="milk\nbread\neggs\n")) as at:
+        revisions = at.here.constellation.revisions
+        await at.edit(at.by_ada, ReplaceText(old="eggs", new="six eggs"))
+        merged = await revisions.merge(at.ada, "notes", BY_USER, SetText(text="oat milk\nbread\neggs\n"), base=0)
+        assert merged.block.content == "oat milk\nbread\nsix eggs\n"
+        [line, *_] = await at.here.constellation.history.versions(merged.block.id, limit=1)
+        assert (line.kind, line.author) == (HistoryKind.MERGE, USER)
+        same = await revisions.merge(at.ada, "notes", BY_USER, SetText(text=merged.block.content), base=2)
+        assert (same.note, same.block.version) == ("Nothing changed", 2)
+        with pytest.raises(Conflict, match="versions 0 to 2"):
+            await revisions.merge(at.ada, "notes", BY_USER, SetText(text="x"), base=7)
+
+
+async def test_fields_merge_one_by_one() -> None:
+    async with desk(NewBlock(label="who", metadata=PROFILE, value={"name": "Ada", "city": "Rome"})) as at:
+        await at.edit(at.by_ada, SetField(field="city", value="Oslo"))
+        await at.here.constellation.revisions.merge(
+            at.ada, "who", BY_USER, SetValue(value={"name": "Ada L.", "city": "Rome"}), base=0
+        )
+        assert await at.value() == {"name": "Ada L.", "city": "Oslo"}
+        undone = await at.undo(at.by_ada)
+        assert await at.value() == {"name": "Ada L.", "city": "Rome"}
+        assert undone.undo_remaining == 0
+
+
+async def test_permission_and_limit_hold_here_too() -> None:
+    async with desk() as at:
+        await at.edit(at.by_ada, AppendText(text=" and more"))
+        await at.edit(at.by_ada, SetText(text="x"))
+        memory = at.here.constellation.memory
+        await memory.set_metadata(at.ada, "notes", BlockSettings(permission=Permission.APPEND), author=USER)
+        with pytest.raises(PermissionDenied):
+            await at.undo(at.by_ada)
+        await memory.set_metadata(at.ada, "notes", BlockSettings(char_limit=5), author=USER)
+        with pytest.raises(InvalidInput, match="at most 5 characters"):
+            await at.undo(BY_USER, of=at.by_ada.author)
+        assert await at.content() == "x"
+
+
+async def test_not_within_the_step_that_changed_the_block() -> None:
+    async with desk() as at:
+        work = UnitOfWork()
+        memory, revisions = at.here.constellation.memory, at.here.constellation.revisions
+        await memory.edit(at.ada, "notes", AppendText(text="!"), author=at.by_ada.author, work=work)
+        with pytest.raises(Conflict, match="call of its own"):
+            await revisions.undo(at.ada, "notes", at.by_ada, work=work)
+        work.settle(committed=False)
+        assert await at.content() == "one"
+
+
+A, B, ME = "agent:agt_ada", "agent:agt_bob", "user:usr_1"
+
+
+@pytest.fixture
+def life() -> Iterator[Life]:
+    connection = constellation()
+    yield Life(connection, create(connection, "initial"))
+    connection.close()
+
+
+def test_undo_and_redo_count_what_remains(life: Life) -> None:
+    life.append(A, " first")
+    life.append(A, " second")
+    plan = life.undo(A)
+    assert (life.text, plan.undo_remaining, plan.redo_remaining) == ("initial first", 1, 1)
+    assert (plan.kind, plan.reverts, plan.note) == (HistoryKind.UNDO, 2, "Undid version 2 (Edited)")
+    plan = life.redo(A)
+    assert (life.text, plan.undo_remaining, plan.redo_remaining) == ("initial first second", 2, 0)
+    life.undo(A)
+    life.undo(A)
+    assert life.text == "initial"
+    with pytest.raises(InvalidInput, match="nothing to undo"):
+        life.undo(A)
+    life.redo(A)
+    life.redo(A)
+    assert life.text == "initial first second"
+    with pytest.raises(InvalidInput, match="nothing to redo"):
+        life.redo(A)
+
+
+def test_the_beginning_is_not_an_edit(life: Life) -> None:
+    with pytest.raises(InvalidInput, match="nothing to undo"):
+        life.undo("user:maker")
+
+
+def test_a_new_edit_ends_redo_for_its_author_only(life: Life) -> None:
+    life.append(A, " a")
+    life.append(B, " b")
+    life.undo(A)
+    life.undo(B)
+    life.append(B, " B")
+    with pytest.raises(InvalidInput, match="nothing to redo"):
+        life.redo(B)
+    life.redo(A)
+    assert sorted(life.text.split()) == ["B", "a", "initial"]
+
+
+def test_others_edits_stay(life: Life) -> None:
+    life.put(A, "one two three")
+    life.put(B, "one two! three four")
+    life.put(A, "ONE two! three four")
+    life.append(B, " five")
+    life.undo(A)
+    assert life.text == "one two! three four five"
+    life.undo(A)  # what it wrote goes, what it replaced returns; what others wrote in between stays
+    assert "initial" in life.text
+    assert "!" in life.text
+    assert " four five" in life.text
+    assert "three" not in life.text
+
+
+def test_text_that_came_back_goes_again_with_the_edit_that_wrote_it(life: Life) -> None:
+    life.put(A, "initial foo bar")
+    life.put(A, "initial foo baz")
+    life.undo(A)
+    assert life.text == "initial foo bar"
+    life.undo(A)
+    assert life.text == "initial"
+    life.redo(A)
+    life.redo(A)
+    assert life.text == "initial foo baz"
+    for _ in range(3):
+        life.undo(A)
+        life.append(B, ".")
+        life.redo(A)
+    life.undo(A)
+    life.undo(A)
+    assert life.text == "initial..."
+
+
+def test_others_may_edit_within_text_that_came_back(life: Life) -> None:
+    life.put(A, "initial foo")
+    life.put(A, "initial barbarbar")
+    life.undo(A)
+    life.edit(B, lambda document: document.splice(10, 0, "!"))
+    life.append(B, " and more")
+    life.undo(A)
+    assert life.text == "initial! and more"
+    life.redo(A)
+    life.redo(A)
+    assert "barbarbar" in life.text
+    assert "!" in life.text
+    assert "and more" in life.text
+
+
+def test_an_edit_of_which_nothing_is_left_is_passed_over(life: Life) -> None:
+    life.append(A, " one")
+    life.append(A, " two")
+    life.put(B, "initial one")
+    plan = life.undo(A)
+    assert (life.text, plan.reverts, plan.undo_remaining) == ("initial", 1, 0)
+    life.redo(A)
+    assert life.text == "initial one"
+
+
+def test_somebody_else_may_take_an_authors_edit_back(life: Life) -> None:
+    life.append(A, " a")
+    life.append(ME, " me")
+    plan = life.undo(A, by=ME)
+    assert (life.text, plan.stack) == ("initial me", A)
+    line = block_versions.get(life.connection, life.block_id, 3)
+    assert line is not None
+    assert (line.changed_by, line.stack, line.reverts) == (ME, A, 1)
+    life.undo(ME)
+    assert life.text == "initial"
+    life.redo(A)
+    assert life.text == "initial a"
+
+
+def test_stacks_survive_restarts_and_lines_say_what_is_undone(life: Life) -> None:
+    life.append(A, " a")
+    life.undo(A)
+    life.reopen(9)
+    assert [line.is_undone for line in life.lines()] == [False, True, False]
+    life.redo(A)
+    assert [line.is_undone for line in life.lines()] == [False, False, True, False]
+    life.reopen(10)
+    life.undo(A)
+    assert life.text == "initial"
+
+
+def test_a_field_that_somebody_else_set_later_stays_theirs(life: Life) -> None:
+    def both(document: Pen) -> None:
+        document.put_field("fields", "x", 1)
+        document.put_field("fields", "y", 1)
+
+    life.edit(A, both)
+    life.edit(B, lambda document: document.put_field("fields", "x", 2))
+    life.edit(B, lambda document: document.add("counter_n", 5))
+    life.edit(A, lambda document: document.add("counter_n", 2))
+    life.undo(A)
+    assert state_of(life.document)["counter_n"] == 5
+    life.undo(A)
+    assert state_of(life.document)["fields"] == {"x": 2}
+
+
+def test_items_go_by_what_they_are_and_not_by_where(life: Life) -> None:
+    life.edit(A, lambda document: document.splice_items("items", 0, 0, ["a", True, {"k": 1}]))
+    life.edit(B, lambda document: document.splice_items("items", 1, 1, [1]))
+    life.edit(B, lambda document: document.splice_items("items", 0, 0, ["b"]))
+    life.undo(A)
+    assert state_of(life.document)["items"] == ["b", 1]
+
+
+def test_undo_ends_where_changes_are_not_known(life: Life) -> None:
+    life.append(A, " old")
+    life.append(A, " new")
+    rows = life.lines()
+    rows[1] = replace(rows[1], change=None)
+    assert plan_revert(rows, A, HistoryKind.UNDO).reverts == 2
+    assert plan_revert([row for row in life.lines() if row.seq != 1], A, HistoryKind.UNDO).reverts == 2
+    rows[2] = replace(rows[2], change=None)
+    with pytest.raises(InvalidInput, match="nothing to undo"):
+        plan_revert(rows, A, HistoryKind.UNDO)
+
+
+def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None:
+    for number in range(1, 5):
+        life.append(A, f" {number}")
+    rows = life.lines()
+    assert plan_revert(rows, A, HistoryKind.UNDO).undo_remaining == 3
+    assert plan_revert([row for row in rows if row.seq != 2], A, HistoryKind.UNDO).undo_remaining == 1  # a gap
+    unknown = [replace(row, change=None) if row.seq == 2 else row for row in rows]
+    assert plan_revert(unknown, A, HistoryKind.UNDO).undo_remaining == 1
+
+
+def test_rollback_leaves_what_was_as_history(life: Life) -> None:
+    life.edit(A, lambda document: document.put_field("fields", "x", 1))
+    then = state_of(life.document)
+    life.put(B, "something else")
+    life.edit(A, lambda document: document.put_field("fields", "x", 2))
+    life.rollback(ME, then, 1)
+    assert (state_of(life.document), life.version) == (then, 4)
+    with pytest.raises(InvalidInput, match="already"):
+        plan_rollback(then, then, 1)
+    life.undo(ME)
+    assert life.text == "something else"
+
+
+def test_writes_against_an_older_version_are_carried_past_what_followed(life: Life) -> None:
+    life.put(A, "milk\nbread\ntea\n")
+    life.append(B, "salt\n")
+    life.put(A, "oat milk\nbread\ntea\nsalt\n")
+    life.merge(ME, 1, [UpdateText(text="milk\nbread\ngreen tea\n")])
+    assert life.text == "oat milk\nbread\ngreen tea\nsalt\n"
+    assert life.lines()[-1].kind is HistoryKind.MERGE
+    life.undo(A)
+    assert life.text == "milk\nbread\ngreen tea\nsalt\n"
+
+
+def test_merging_with_what_is_not_known_is_a_conflict(life: Life) -> None:
+    life.append(A, "x")
+    rows = [replace(row, change=None) for row in life.lines(0)]
+    with pytest.raises(Conflict, match="too old"):
+        plan_merge(rows, state_of(life.document), [], base=0, note="")
