@@ -22,7 +22,6 @@ from pattern_core.embeddings.embedder import (
     EmbedderInfo,
     EmbedderUnavailable,
     checked_vectors,
-    unavailable,
 )
 
 FORMER_MAX = 4  # models beside the configured one; each may be a process of 450 MB while it is asked
@@ -145,7 +144,7 @@ class QuestionEmbedder:
         try:
             self._send.send_nowait(question)
         except trio.WouldBlock:
-            raise unavailable(
+            raise EmbedderUnavailable(
                 "too many searches wait for the embedding model", retry_after_s=self._deadline_s
             ) from None
         with trio.move_on_after(self._deadline_s):
@@ -153,7 +152,7 @@ class QuestionEmbedder:
         if question.failure is not None:
             raise question.failure
         if question.vector is None:
-            raise unavailable("the embedding model is still loading, or busy", retry_after_s=self._deadline_s)
+            raise EmbedderUnavailable("the embedding model is still loading, or busy", retry_after_s=self._deadline_s)
         return question.vector
 
     async def _answer(self) -> None:

@@ -20,7 +20,12 @@ from typing import IO, TypeAlias
 import trio
 from trio.lowlevel import ParkingLot
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, portions, unavailable
+from pattern_core.embeddings.embedder import (
+    EmbedderInfo,
+    EmbedderUnavailable,
+    TextsRefused,
+    portions,
+)
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 BATCH_TEXTS_MAX = 8  # in one question to the child; between two of them a query may go first
@@ -113,7 +118,7 @@ class LocalEmbedder:
             async with self._turns.taken(purpose):
                 head, payload = await self._ask(question)
             if head.get("fingerprint") != info.fingerprint:
-                raise unavailable(
+                raise EmbedderUnavailable(
                     f"The files of the embedding model {info.model} changed while the server ran. Start the server "
                     "again; its vectors must not be mixed with the earlier ones."
                 )
@@ -133,7 +138,7 @@ class LocalEmbedder:
         """The child's answer; it is asked again once if it died, which may be no fault of the question."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             if self._is_closed:
-                raise unavailable("The server is stopping.")
+                raise EmbedderUnavailable("The server is stopping.")
             if trio.current_time() < self._rests_until:
                 raise self._refusal()
             try:
@@ -141,7 +146,7 @@ class LocalEmbedder:
             except WorkerFailed as error:
                 if attempt == ATTEMPTS_MAX or isinstance(error, WorkerHung):
                     failure = self._failed(str(error))
-                    raise TextsRefused(failure.message, **failure.details) from error
+                    raise TextsRefused(failure.message, retry_after_s=failure.retry_after_s) from error
                 continue
             if "error" in head:
                 raise self._resting(str(head["error"]), self._limits.unusable_s, is_lasting=True)
@@ -168,7 +173,9 @@ class LocalEmbedder:
 
     def _refusal(self) -> EmbedderUnavailable:
         message, is_lasting = self._failure
-        return unavailable(message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time())
+        return EmbedderUnavailable(
+            message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time()
+        )
 
 
 class Turns:
@@ -198,7 +205,7 @@ class Turns:
             self._is_taken = True
             return
         if len(self._queries) + len(self._passages) >= self._waiting_max:
-            raise unavailable(
+            raise EmbedderUnavailable(
                 f"The embedding model is busy: {self._waiting_max} callers wait for it. Ask again later.",
                 retry_after_s=_BUSY_S,
             )

@@ -7,7 +7,6 @@ from pattern_core.embeddings.embedder import (
     EmbedderInfo,
     EmbedderUnavailable,
     checked_vectors,
-    unavailable,
 )
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.errors import PatternError
@@ -15,11 +14,11 @@ from tests.pattern_core.embeddings.stage import ForgetfulEmbedder
 
 
 def test_the_error_says_when_to_come_back() -> None:
-    error = unavailable("Later.", retry_after_s=2.0)
+    error = EmbedderUnavailable("Later.", retry_after_s=2.0)
     assert issubclass(EmbedderUnavailable, PatternError)
     assert (error.code, error.message, error.details) == ("embedder_unavailable", "Later.", {"retry_after_s": 2.0})
-    assert unavailable("Never.").details == {"retry_after_s": None}
-    assert (error.retry_after_s, unavailable("Never.").retry_after_s) == (2.0, None)
+    assert EmbedderUnavailable("Never.").details == {"retry_after_s": None}
+    assert (error.retry_after_s, EmbedderUnavailable("Never.").retry_after_s) == (2.0, None)
 
 
 async def test_vectors_that_do_not_fit_are_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.embeddings.embedder import unavailable
+from pattern_core.embeddings.embedder import EmbedderUnavailable
 from pattern_core.embeddings.embedding_queue import RECHECK_S
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.errors import Conflict
@@ -47,7 +47,7 @@ async def test_every_kind_of_text_gets_its_vectors(db: Connection, autojump_cloc
 async def test_nothing_is_asked_of_the_model_before_there_is_a_text(
     db: Connection, autojump_clock: trio.testing.MockClock
 ) -> None:
-    embedder = DeterministicEmbedder(failure=unavailable("must not be asked"))
+    embedder = DeterministicEmbedder(failure=EmbedderUnavailable("must not be asked"))
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await stage.settle(queue)
         assert (await queue.progress()).state == "idle"
@@ -139,7 +139,7 @@ async def test_the_newest_come_first(db: Connection, autojump_clock: trio.testin
 
 async def test_a_model_that_is_down_is_asked_again(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     stage.say(db, 1, "words")
-    embedder = DeterministicEmbedder(failure=unavailable("the service is down", retry_after_s=5))
+    embedder = DeterministicEmbedder(failure=EmbedderUnavailable("the service is down", retry_after_s=5))
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await trio.sleep(2)
         progress = await queue.progress()
@@ -155,7 +155,7 @@ async def test_a_model_that_is_down_is_asked_again(db: Connection, autojump_cloc
 
 async def test_without_a_model_it_says_what_is_missing(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     stage.say(db, 1, "words")
-    embedder = DeterministicEmbedder(failure=unavailable("install pattern-server[local]"))
+    embedder = DeterministicEmbedder(failure=EmbedderUnavailable("install pattern-server[local]"))
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await stage.settle(queue)
         progress = await queue.progress()
@@ -432,7 +432,7 @@ async def test_batches_are_bounded(db: Connection, autojump_clock: trio.testing.
 FAILURES: list[Callable[[], DeterministicEmbedder]] = [
     stage.WrongEmbedder,
     lambda: stage.SlowEmbedder(100),
-    lambda: DeterministicEmbedder(failure=unavailable("down")),
+    lambda: DeterministicEmbedder(failure=EmbedderUnavailable("down")),
     lambda: DeterministicEmbedder(dimension=128),
 ]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused, unavailable
+from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.embedding_queue import TEXTS_PER_CALL, Portions
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from tests.pattern_core.embeddings.stage import PickyEmbedder
@@ -64,7 +64,7 @@ async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault() -> None:
             await portions.embed({"h1": "text"}, info)
         assert not isinstance(refused.value, TextsRefused)
         assert refused.value.details["retry_after_s"] == 3.0
-    embedder.failure = unavailable("asleep")
+    embedder.failure = EmbedderUnavailable("asleep")
     with pytest.raises(EmbedderUnavailable, match="asleep"):
         await portions.embed({"h1": "text"}, info)
     embedder.failure, embedder.word = None, "poison"

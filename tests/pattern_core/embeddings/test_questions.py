@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, unavailable
+from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.embeddings.questions import (
     DEADLINE_S,
@@ -108,7 +108,7 @@ async def test_one_that_is_gone_is_not_looked_for_by_every_question(autojump_clo
 
     def remake(wanted: EmbedderInfo) -> list[Embedder]:
         looked.append(wanted)
-        return [DeterministicEmbedder(failure=unavailable("Install it."))]
+        return [DeterministicEmbedder(failure=EmbedderUnavailable("Install it."))]
 
     shelf = EmbedderShelf(DeterministicEmbedder(), remake)
     for _question in range(3):
@@ -123,7 +123,7 @@ async def test_one_that_is_gone_is_not_looked_for_by_every_question(autojump_clo
 
 async def test_one_that_does_not_answer_now_may_be_the_one(autojump_clock: trio.testing.MockClock) -> None:
     busy, second = old(), old()
-    busy.failure = unavailable("busy", retry_after_s=2)
+    busy.failure = EmbedderUnavailable("busy", retry_after_s=2)
     shelf = EmbedderShelf(DeterministicEmbedder(), lambda _wanted: [busy, second])
     with pytest.raises(EmbedderUnavailable, match="busy") as refused:
         await shelf.of(OLD)
@@ -134,7 +134,7 @@ async def test_one_that_does_not_answer_now_may_be_the_one(autojump_clock: trio.
 
 
 async def test_the_failure_of_the_configured_one_is_told_first() -> None:
-    shelf = EmbedderShelf(DeterministicEmbedder(failure=unavailable("the service is down", retry_after_s=5)))
+    shelf = EmbedderShelf(DeterministicEmbedder(failure=EmbedderUnavailable("the service is down", retry_after_s=5)))
     with pytest.raises(EmbedderUnavailable, match="the service is down"):
         await shelf.of(OLD)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.embeddings.embedder import Embedder, EmbedderUnavailable, unavailable
+from pattern_core.embeddings.embedder import Embedder, EmbedderUnavailable
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder, hashed_words
 
 
@@ -34,7 +34,7 @@ async def test_it_is_an_embedder_that_remembers_and_can_fail() -> None:
     assert (info.provider, info.model, info.dimension, info.fingerprint) == ("deterministic", "hashed-words", 4, "f")
     assert await seen_as.embed(["a", "b"], purpose="query") == [hashed_words("a", 4), hashed_words("b", 4)]
     assert embedder.asked == [("query", ["a", "b"])]
-    embedder.failure = unavailable("gone")
+    embedder.failure = EmbedderUnavailable("gone")
     with pytest.raises(EmbedderUnavailable, match="gone"):
         await seen_as.info()
     with pytest.raises(EmbedderUnavailable, match="gone"):

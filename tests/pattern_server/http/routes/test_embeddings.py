@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, TextsRefused, unavailable
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.embeddings.settings import Purpose
 from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
@@ -70,7 +70,7 @@ async def test_a_switch_can_be_given_up(place: Place) -> None:
     await until(place, state="idle", model="hashed-words")
     embedder = other_model(place, dimension=128)
     assert (await place.admin.post(HERE + "/switch")).status_code == 202
-    embedder.failure = unavailable("the service is down", retry_after_s=5)
+    embedder.failure = EmbedderUnavailable("the service is down", retry_after_s=5)
     answer = await place.admin.delete(HERE + "/switch")
     assert answer.status_code in (200, 409)  # it may have been complete already
     answer = await place.admin.post(HERE + "/switch")
