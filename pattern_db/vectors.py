@@ -64,12 +64,6 @@ def packed(vector: Sequence[float]) -> bytes:
     return values.tobytes()
 
 
-def dimension_of(connection: Connection) -> int | None:
-    """Return how many numbers a vector of the active index has; None without one."""
-    index = embedding_indexes.active(connection)
-    return None if index is None else index.dimension
-
-
 def nearest(
     connection: Connection,
     kind: SearchKind,
@@ -78,21 +72,15 @@ def nearest(
     limit: int,
     *,
     condition: SqlCondition | None = None,
-    fingerprint: str | None = None,
 ) -> list[Neighbour]:
-    """Return the `limit` nearest vectors of `kind`, nearest first, from the active index; none without one.
+    """Return the `limit` nearest vectors of `kind`, nearest first, from the active index.
 
-    Only those of the owners `scopes` (None: of everybody's), and where `condition` holds. With the `fingerprint` of
-    the vector's model, nothing is found if another model's index has become active since: no two models' vectors meet.
-
-    Raises:
-        ValueError: the vector does not have the active index's dimension: it is of another model.
+    Only those of the owners `scopes` (None: of everybody's), and where `condition` holds. None without an index, or if
+    its vectors have another length: it is of another model.
     """
     index = embedding_indexes.active(connection)
-    if index is None or limit <= 0 or fingerprint not in (None, index.fingerprint):
+    if index is None or limit <= 0 or len(vector) != 4 * index.dimension:
         return []
-    if len(vector) != 4 * index.dimension:
-        raise ValueError(f"a vector of {len(vector) // 4} numbers does not fit the index, whose have {index.dimension}")
     search = _ExactSearch(connection, index, kind, vector, scopes, condition)
     codes = CACHE.codes(connection, index, kind, scopes) if _may_be_many(connection, index, kind) else None
     if codes is None or (count := codes.count(scopes)) <= EXACT_ROWS_MAX:

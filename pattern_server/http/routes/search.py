@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pattern_core.ids import now_text
-from pattern_core.search import KINDS, GroupBy, Hit, Mode, SearchRequest
+from pattern_core.search import KINDS, SPOKEN, GroupBy, Hit, Mode, SearchRequest
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
 from pattern_server.http.bodies import Asked, Told
 from pattern_server.http.owners import owner_of
@@ -78,7 +78,7 @@ async def find(c: str, body: SearchAsked, server: Server, caller: MayRead) -> ob
             query=body.query,
             kinds=KINDS if body.kinds is None else body.kinds,
             agents=agents,
-            roles=body.roles,
+            roles=SPOKEN if body.roles is None else body.roles,
             since=body.since,
             until=body.until,
             tags=body.tags,

@@ -158,7 +158,7 @@ async def refs_near(
     """The ids of the texts whose meaning is nearest."""
     found = await queue.query_vector(text)
     assert found.vector is not None, found.notice
-    near = vectors.nearest(db, kind, found.vector, None, 1, fingerprint=found.fingerprint)
+    near = vectors.nearest(db, kind, found.vector, None, 1)
     return [neighbour.ref for neighbour in near]
 
 
