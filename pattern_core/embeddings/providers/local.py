@@ -12,13 +12,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeAlias
 
 import trio
-from trio.lowlevel import ParkingLot
 
 from pattern_core.embeddings.embedder import (
     EmbedderInfo,
@@ -183,9 +182,8 @@ class Turns:
 
     def __init__(self, *, waiting_max: int = WAITING_MAX) -> None:
         self._waiting_max = waiting_max
-        self._is_taken = False
-        self._queries = ParkingLot()
-        self._passages = ParkingLot()
+        self._turn = trio.Semaphore(1)
+        self._passages = trio.Semaphore(1)  # so that at most one passage waits among the queries
 
     @asynccontextmanager
     async def taken(self, purpose: Purpose) -> AsyncIterator[None]:
@@ -194,29 +192,16 @@ class Turns:
         Raises:
             EmbedderUnavailable: too many wait already.
         """
-        await self._take(self._queries if purpose == "query" else self._passages)
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    async def _take(self, lot: ParkingLot) -> None:
-        if not self._is_taken:
-            self._is_taken = True
-            return
-        if len(self._queries) + len(self._passages) >= self._waiting_max:
-            raise EmbedderUnavailable(
-                f"The embedding model is busy: {self._waiting_max} callers wait for it. Ask again later.",
-                retry_after_s=_BUSY_S,
-            )
-        await lot.park()  # whoever passes the turn on has left it taken
-
-    def _pass_on(self) -> None:
-        for lot in (self._queries, self._passages):
-            if lot:
-                lot.unpark()
-                return
-        self._is_taken = False
+        if sum(lock.statistics().tasks_waiting for lock in (self._turn, self._passages)) >= self._waiting_max:
+            message = f"The embedding model is busy: {self._waiting_max} callers wait for it. Ask again later."
+            raise EmbedderUnavailable(message, retry_after_s=_BUSY_S)
+        async with self._passages if purpose == "passage" else nullcontext():
+            while True:
+                async with self._turn:
+                    if purpose == "query" or not self._turn.statistics().tasks_waiting:
+                        yield
+                        return
+                # Those who wait here are queries: they go first.
 
 
 class WorkerFailed(Exception):
