@@ -14,7 +14,7 @@ from pattern_core.errors import InvalidInput
 EMBEDDERS: Mapping[str, str] = MappingProxyType(
     {
         "compatible": "pattern_core.embeddings.providers.services:make_openai",
-        "deterministic": "pattern_core.embeddings.providers.deterministic:make_deterministic",
+        "deterministic": "pattern_core.embeddings.providers.deterministic:DeterministicEmbedder",
         "google": "pattern_core.embeddings.providers.services:make_google",
         "local": "pattern_core.embeddings.providers.local:LocalEmbedder",
         "none": "pattern_core.embeddings.embedder:absent",

@@ -8,9 +8,8 @@ from pattern_core.embeddings.embedder import (
     EmbedderUnavailable,
     checked_vectors,
 )
-from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.errors import PatternError
-from tests.pattern_core.embeddings.stage import ForgetfulEmbedder
+from tests.pattern_core.embeddings.stage import ForgetfulEmbedder, ScriptedEmbedder
 
 
 def test_the_error_says_when_to_come_back() -> None:
@@ -23,12 +22,12 @@ def test_the_error_says_when_to_come_back() -> None:
 
 async def test_vectors_that_do_not_fit_are_refused() -> None:
     info = EmbedderInfo(provider="p", model="m", dimension=4, fingerprint="f")
-    embedder = DeterministicEmbedder(dimension=4)
+    embedder = ScriptedEmbedder(dimension=4)
     assert len(await checked_vectors(embedder, ["a", "b"], info, purpose="query")) == 2
     with pytest.raises(EmbedderUnavailable, match="1 vectors for 2 texts"):
         await checked_vectors(ForgetfulEmbedder(dimension=4), ["a", "b"], info, purpose="query")
     with pytest.raises(EmbedderUnavailable, match="3 numbers instead of 4"):
-        await checked_vectors(DeterministicEmbedder(dimension=3), ["a"], info, purpose="query")
+        await checked_vectors(ScriptedEmbedder(dimension=3), ["a"], info, purpose="query")
 
 
 async def test_an_absent_one_says_the_same_to_everybody() -> None:

@@ -6,15 +6,14 @@ import pytest
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.embedding_queue import TEXTS_PER_CALL, Portions
-from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
-from tests.pattern_core.embeddings.stage import PickyEmbedder
+from tests.pattern_core.embeddings.stage import PickyEmbedder, ScriptedEmbedder
 
 TEXTS = {f"h{number}": f"text {number}" for number in range(3 * TEXTS_PER_CALL)}
 BAD = {**TEXTS, "h20": "poison", "h21": "more poison"}
 
 
 async def attempts(
-    embedder: DeterministicEmbedder, texts: dict[str, str]
+    embedder: ScriptedEmbedder, texts: dict[str, str]
 ) -> tuple[Mapping[str, bytes], Mapping[str, str], int]:
     """Ask until it works; return vectors, what was refused, and how often it failed."""
     portions, info = Portions(embedder), await embedder.info()
@@ -27,7 +26,7 @@ async def attempts(
 
 
 async def test_without_trouble_every_text_is_asked_for_once() -> None:
-    embedder = DeterministicEmbedder()
+    embedder = ScriptedEmbedder()
     vectors, refused, failed = await attempts(embedder, TEXTS)
     assert (set(vectors), refused, failed) == (set(TEXTS), {}, 0)
     assert [len(texts) for _purpose, texts in embedder.asked] == [TEXTS_PER_CALL] * 3

@@ -6,12 +6,12 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import SearchKind
 from pattern_db.tables import archival
 from tests.pattern_core.embeddings import stage
+from tests.pattern_core.embeddings.stage import ScriptedEmbedder
 
 OTHER = "1" * 64
 
@@ -49,7 +49,7 @@ async def test_a_text_that_is_always_refused_does_not_hold_up_the_others(
             await stage.settle(queue)
             assert [one.ref for one in (await queue.progress()).refusals] == ["arc_100"]
         # Nothing of it is forgotten at a start, and a rebuild tries again.
-        tolerant = DeterministicEmbedder()
+        tolerant = ScriptedEmbedder()
         async with stage.running(database, tolerant) as queue:
             await stage.settle(queue)
             assert stage.texts_of(tolerant) == []
@@ -67,9 +67,9 @@ async def test_a_switch_is_complete_without_what_the_new_model_refuses(
     stage.keep(db, 2, "bread")
     picky = stage.PickyEmbedder("poison", fingerprint=OTHER)
     async with Database.in_memory(db) as database:
-        async with stage.running(database, DeterministicEmbedder()) as queue:
+        async with stage.running(database, ScriptedEmbedder()) as queue:
             await stage.settle(queue)
-        async with stage.running(database, picky, DeterministicEmbedder()) as queue:
+        async with stage.running(database, picky, ScriptedEmbedder()) as queue:
             await queue.start_switch()
             await trio.sleep(60)
             progress = await queue.progress()

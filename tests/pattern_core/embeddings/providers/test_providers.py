@@ -22,7 +22,8 @@ async def test_what_is_not_configured_says_so(provider: str) -> None:
 
 async def test_the_deterministic_one_takes_a_length() -> None:
     embedder = make_embedder(EmbedderSettings(provider="deterministic", dimensions=16))
-    assert (await embedder.info()).dimension == 16
+    info = await embedder.info()
+    assert (info.provider, info.model, info.dimension) == ("deterministic", "hashed-words", 16)
     assert [len(vector) for vector in await embedder.embed(["a"], purpose="query")] == [64]
 
 
