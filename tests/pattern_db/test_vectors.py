@@ -66,7 +66,7 @@ def test_the_pieces_of_a_text_are_replaced(db: Connection) -> None:
     ]
     vector_rows.insert(db, *pieces)
     found = vectors.nearest(db, SearchKind.BLOCK, vectors.packed([0, 1, 0, 0]), ["agt_ada"], 9)
-    assert [(item.chunk_index, round(item.distance, 3)) for item in found] == [(0, 0.0), (1, 1.0)]
+    assert [(item.ref, round(item.distance, 3)) for item in found] == [("blk_1", 0.0), ("blk_1", 1.0)]
     rows = fetch_all(db, "SELECT block_id, chunk_index, content_hash, agent_id FROM memory_embeddings ORDER BY 2")
     assert rows == [("blk_1", 0, "h2", "agt_ada"), ("blk_1", 1, "h3", "agt_ada")]
 
@@ -193,7 +193,7 @@ def test_of_many_only_what_the_filters_allow(db: Connection, many: list[list[flo
     query = many[1]
     asked = vectors.packed(query)
     two = vectors.nearest(db, SearchKind.MESSAGE, asked, ["agt_1", "agt_2"], 20)
-    assert {neighbour.scope for neighbour in two} == {"agt_1", "agt_2"}
+    assert {int(ref.removeprefix("msg_")) % 3 for ref in refs(two)} == {1, 2}
     assert refs(two)[0] == "msg_1"
     rare = SqlCondition(sql="e.ref IN (:a, :b)", values={"a": "msg_9", "b": "msg_2999"})
     got = vectors.nearest(db, SearchKind.MESSAGE, asked, None, 20, condition=rare)
