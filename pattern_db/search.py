@@ -42,7 +42,6 @@ class Filters:
     workspace: str | None = None
     sessions: Sequence[str] | None = None
     before: str | None = None
-    include_archived: bool = True
     include_superseded: bool = False
     now: str | None = None
 
@@ -122,7 +121,6 @@ _PLACES = {
             "workspace": "m.workspace = :workspace",
             "sessions": "m.session_id IN (SELECT value FROM json_each(:sessions))",
             "before": "m.position < :before",
-            "archived": "m.is_archived = 0",
         },
     ),
     SearchKind.BLOCK: _Place(
@@ -425,8 +423,6 @@ def _allowed(kind: SearchKind, filters: Filters) -> tuple[str, dict[str, Json]]:
         "before": filters.before,
     }
     names = ["", *(name for name, value in values.items() if value is not None)]
-    if not filters.include_archived:
-        names.append("archived")
     if not filters.include_superseded:
         names.append("superseded")
         values["now"] = filters.now

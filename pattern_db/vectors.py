@@ -12,6 +12,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pattern_db import vector_codes
 from pattern_db.columns import to_json
@@ -34,14 +35,10 @@ GONE_SHARE_MAX = 0.1  # of the candidates; if more were removed, the next search
 CACHE = CodeCache()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
-    """One hit: what it refers to, and its cosine distance (0 the same direction, 1 unrelated, 2 opposite)."""
+class Neighbour(NamedTuple):
+    """What a hit refers to, and its cosine distance (0 the same direction, 1 unrelated, 2 opposite)."""
 
-    kind: SearchKind
     ref: str
-    scope: str
-    chunk_index: int
     distance: float
 
 
@@ -64,12 +61,6 @@ def packed(vector: Sequence[float]) -> bytes:
     return values.tobytes()
 
 
-def dimension_of(connection: Connection) -> int | None:
-    """Return how many numbers a vector of the active index has; None without one."""
-    index = embedding_indexes.active(connection)
-    return None if index is None else index.dimension
-
-
 def nearest(
     connection: Connection,
     kind: SearchKind,
@@ -78,21 +69,15 @@ def nearest(
     limit: int,
     *,
     condition: SqlCondition | None = None,
-    fingerprint: str | None = None,
 ) -> list[Neighbour]:
-    """Return the `limit` nearest vectors of `kind`, nearest first, from the active index; none without one.
+    """Return the `limit` nearest vectors of `kind`, nearest first, from the active index.
 
-    Only those of the owners `scopes` (None: of everybody's), and where `condition` holds. With the `fingerprint` of
-    the vector's model, nothing is found if another model's index has become active since: no two models' vectors meet.
-
-    Raises:
-        ValueError: the vector does not have the active index's dimension: it is of another model.
+    Only those of the owners `scopes` (None: of everybody's), and where `condition` holds. None without an index, or if
+    its vectors have another length: it is of another model.
     """
     index = embedding_indexes.active(connection)
-    if index is None or limit <= 0 or fingerprint not in (None, index.fingerprint):
+    if index is None or limit <= 0 or len(vector) != 4 * index.dimension:
         return []
-    if len(vector) != 4 * index.dimension:
-        raise ValueError(f"a vector of {len(vector) // 4} numbers does not fit the index, whose have {index.dimension}")
     search = _ExactSearch(connection, index, kind, vector, scopes, condition)
     codes = CACHE.codes(connection, index, kind, scopes) if _may_be_many(connection, index, kind) else None
     if codes is None or (count := codes.count(scopes)) <= EXACT_ROWS_MAX:
@@ -134,26 +119,25 @@ class _ExactSearch:
 
     def all(self, limit: int) -> list[Neighbour]:
         """Return the nearest of all embeddings."""
-        rows: list[tuple[str, str, int, float]] = self.connection.execute(
-            "SELECT e.ref, e.scope, e.chunk_index, vec_distance_cosine(e.vector, :_vector) AS distance"
+        rows: list[tuple[str, float]] = self.connection.execute(
+            "SELECT e.ref, vec_distance_cosine(e.vector, :_vector) AS distance"
             f" FROM embeddings AS e WHERE e.kind = :_kind AND e.index_id = :_index AND {self._fits()}"
             " ORDER BY distance, e.id LIMIT :_limit",
             self._values() | {"_kind": self.kind.value, "_index": self.index.id, "_limit": limit},
         ).fetchall()  # type: ignore[assignment]  # the columns' types are the statement's business
-        return [self._neighbour(*row) for row in rows]
+        return [Neighbour(*row) for row in rows]
 
     def among(self, ids: Sequence[int], limit: int) -> tuple[list[Neighbour], list[int]]:
         """Return the nearest of the embeddings with these ids, and those ids that are no longer there."""
         # The order of the join is told: SQLite would rather walk through all embeddings of the kind.
-        rows: list[tuple[int, str, str, int, float | None]] = self.connection.execute(
-            "SELECT e.id, e.ref, e.scope, e.chunk_index,"
-            f" CASE WHEN {self._fits()} THEN vec_distance_cosine(e.vector, :_vector) END"
+        rows: list[tuple[float | None, int, str]] = self.connection.execute(
+            f"SELECT CASE WHEN {self._fits()} THEN vec_distance_cosine(e.vector, :_vector) END, e.id, e.ref"
             " FROM json_each(:_ids) CROSS JOIN embeddings AS e ON e.id = value",
             self._values() | {"_ids": to_json(list(ids))},
         ).fetchall()  # type: ignore[assignment]  # the columns' types are the statement's business
-        fitting = sorted([(row[4], *row[:4]) for row in rows if row[4] is not None])[:limit]
-        gone = sorted(set(ids) - {row[0] for row in rows}) if len(rows) < len(ids) else []
-        return [self._neighbour(ref, scope, chunk, distance) for distance, _id, ref, scope, chunk in fitting], gone
+        fitting = sorted([(distance, number, ref) for distance, number, ref in rows if distance is not None])[:limit]
+        gone = sorted(set(ids) - {row[1] for row in rows}) if len(rows) < len(ids) else []
+        return [Neighbour(ref, distance) for distance, _number, ref in fitting], gone
 
     def _fits(self) -> str:
         condition = "1" if self.condition is None else self.condition.sql
@@ -166,6 +150,3 @@ class _ExactSearch:
             "_vector": self.vector,
             "_scopes": None if self.scopes is None else to_json(list(self.scopes)),
         }
-
-    def _neighbour(self, ref: str, scope: str, chunk_index: int, distance: float) -> Neighbour:
-        return Neighbour(kind=self.kind, ref=ref, scope=scope, chunk_index=chunk_index, distance=distance)

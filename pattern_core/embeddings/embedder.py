@@ -23,25 +23,18 @@ SWITCHED_OFF = (
 class EmbedderUnavailable(PatternError):
     """There are no vectors now; the message says why and what to do.
 
-    `details["retry_after_s"]` says when to ask again; None means not before something is installed or configured.
+    `retry_after_s` says when to ask again; None means not before something is installed or configured.
     """
 
     code = "embedder_unavailable"
 
-    @property
-    def retry_after_s(self) -> float | None:
-        """Seconds until asking again makes sense."""
-        value = self.details.get("retry_after_s")
-        return float(value) if isinstance(value, int | float) else None
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.retry_after_s = retry_after_s
 
 
 class TextsRefused(EmbedderUnavailable):
     """There are no vectors of these texts; one of them may be the reason, so that others can still be embedded."""
-
-
-def unavailable(message: str, *, retry_after_s: float | None = None) -> EmbedderUnavailable:
-    """Return the error with its one detail: seconds until asking again makes sense, None for not by itself."""
-    return EmbedderUnavailable(message, retry_after_s=retry_after_s)
 
 
 class Embedder(Protocol):
@@ -80,13 +73,13 @@ async def checked_vectors(
     """
     vectors = await embedder.embed(texts, purpose=purpose)
     if len(vectors) != len(texts):
-        raise unavailable(
+        raise EmbedderUnavailable(
             f"the embedding model {info.model} gave {len(vectors)} vectors for {len(texts)} texts",
             retry_after_s=WRONG_RETRY_S,
         )
     for vector in vectors:
         if len(vector) != 4 * info.dimension:
-            raise unavailable(
+            raise EmbedderUnavailable(
                 f"the embedding model {info.model} gave {len(vector) // 4} numbers instead of {info.dimension};"
                 " check [embeddings] dimensions, or use another model",
                 retry_after_s=WRONG_RETRY_S,
@@ -118,25 +111,17 @@ class AbsentEmbedder:
         self._message = message
 
     async def info(self) -> EmbedderInfo:
-        """Return nothing.
-
-        Raises:
-            EmbedderUnavailable: always.
-        """
-        raise unavailable(self._message)
+        """Raise `EmbedderUnavailable`."""
+        raise EmbedderUnavailable(self._message)
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """Return nothing.
-
-        Raises:
-            EmbedderUnavailable: always.
-        """
-        raise unavailable(self._message)
+        """Raise `EmbedderUnavailable`."""
+        raise EmbedderUnavailable(self._message)
 
     async def aclose(self) -> None:
         """Nothing is held."""
 
 
-def make_absent(_: EmbedderSettings) -> AbsentEmbedder:
+def absent(_: EmbedderSettings) -> AbsentEmbedder:
     """Return the embedder of a server whose embeddings are switched off."""
     return AbsentEmbedder()

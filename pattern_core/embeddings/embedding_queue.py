@@ -22,7 +22,6 @@ from pattern_core.embeddings.embedder import (
     EmbedderUnavailable,
     TextsRefused,
     checked_vectors,
-    unavailable,
 )
 from pattern_core.embeddings.questions import DEADLINE_S, EmbedderShelf, FormerModelGone, QuestionEmbedder
 from pattern_core.errors import Conflict
@@ -366,7 +365,7 @@ class Portions:
         try:
             await checked_vectors(self._embedder, [_HARMLESS], info, purpose="passage")
         except TextsRefused as error:
-            raise unavailable(error.message, retry_after_s=error.retry_after_s) from error
+            raise EmbedderUnavailable(error.message, retry_after_s=error.retry_after_s) from error
         self._is_down = False
         self._failures = 0
         if was_down:

@@ -22,7 +22,6 @@ from pattern_core.embeddings.embedder import (
     EmbedderInfo,
     EmbedderUnavailable,
     checked_vectors,
-    unavailable,
 )
 
 FORMER_MAX = 4  # models beside the configured one; each may be a process of 450 MB while it is asked
@@ -33,6 +32,7 @@ REMEMBERED = 128  # vectors: 200 KB of 384 numbers
 AT_ONCE = 2  # a model that hangs for one question
 WAITING = 32
 
+_Question: TypeAlias = tuple[str, EmbedderInfo, trio.MemorySendChannel[bytes | EmbedderUnavailable]]
 RemakeEmbedder: TypeAlias = Callable[[EmbedderInfo], Iterable[Embedder]]
 """Embedders that may be the wanted one, the likeliest first; nothing is loaded before they are asked."""
 
@@ -138,42 +138,31 @@ class QuestionEmbedder:
             FormerModelGone: that model was configured once, and cannot be asked any more.
             EmbedderUnavailable: it is not there, or did not answer in time.
         """
-        question = _Question(text, wanted)
-        if question.key in self._remembered:
-            self._remembered.move_to_end(question.key)
-            return self._remembered[question.key]
+        key = wanted.fingerprint, wanted.dimension, text
+        if key in self._remembered:
+            self._remembered.move_to_end(key)
+            return self._remembered[key]
+        answer, answered = trio.open_memory_channel[bytes | EmbedderUnavailable](1)
         try:
-            self._send.send_nowait(question)
+            self._send.send_nowait((text, wanted, answer))
         except trio.WouldBlock:
-            raise unavailable(
-                "too many searches wait for the embedding model", retry_after_s=self._deadline_s
-            ) from None
+            message = "too many searches wait for the embedding model"
+            raise EmbedderUnavailable(message, retry_after_s=self._deadline_s) from None
         with trio.move_on_after(self._deadline_s):
-            await question.answered.wait()
-        if question.failure is not None:
-            raise question.failure
-        if question.vector is None:
-            raise unavailable("the embedding model is still loading, or busy", retry_after_s=self._deadline_s)
-        return question.vector
+            found = await answered.receive()
+            if isinstance(found, EmbedderUnavailable):
+                raise found
+            return found
+        raise EmbedderUnavailable("the embedding model is still loading, or busy", retry_after_s=self._deadline_s)
 
     async def _answer(self) -> None:
-        async for question in self._receive:
+        async for text, wanted, answer in self._receive:
             try:
-                embedder = await self._embedders.of(question.wanted)
-                (vector,) = await checked_vectors(embedder, [question.text], question.wanted, purpose="query")
-                question.vector = self._remembered[question.key] = vector
+                embedder = await self._embedders.of(wanted)
+                (vector,) = await checked_vectors(embedder, [text], wanted, purpose="query")
+                self._remembered[wanted.fingerprint, wanted.dimension, text] = vector
                 while len(self._remembered) > REMEMBERED:
                     self._remembered.popitem(last=False)
+                answer.send_nowait(vector)
             except EmbedderUnavailable as error:
-                question.failure = error
-            question.answered.set()
-
-
-class _Question:
-    def __init__(self, text: str, wanted: EmbedderInfo) -> None:
-        self.text = text
-        self.wanted = wanted
-        self.key = wanted.fingerprint, wanted.dimension, text
-        self.answered = trio.Event()
-        self.vector: bytes | None = None
-        self.failure: EmbedderUnavailable | None = None
+                answer.send_nowait(error)

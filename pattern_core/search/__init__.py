@@ -2,5 +2,6 @@
 
 from pattern_core.search.find import QueryVectors, search
 from pattern_core.search.request import KINDS, GroupBy, Hit, Mode, SearchRequest, SearchResult
+from pattern_db.search import SPOKEN
 
-__all__ = ["KINDS", "GroupBy", "Hit", "Mode", "QueryVectors", "SearchRequest", "SearchResult", "search"]
+__all__ = ["KINDS", "SPOKEN", "GroupBy", "Hit", "Mode", "QueryVectors", "SearchRequest", "SearchResult", "search"]

@@ -16,22 +16,27 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Protocol
 
-from pattern_core.search import documents, messages
+from pattern_core.search import messages
 from pattern_core.search.hits import hits_of, holds, stems_of
 from pattern_core.search.messages import by_session, name_words, speaker
-from pattern_core.search.plan import Plan, plan
-from pattern_core.search.ranked import Meanings, Ranked
+from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, compare, fitting, plan, selection
+from pattern_core.search.postings import bits
 from pattern_core.search.request import GroupBy, Hit, Mode, QueryVector, SearchRequest, SearchResult, check
 from pattern_db import search as storage
 from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import SearchKind
-from pattern_db.search_terms import parse
+from pattern_db.search import Row
+from pattern_db.search_terms import Wanted, parse
 from pattern_db.tables import embedding_indexes
 
 SWITCHES_MAX = 3  # of models, while one search looks for the vector of its query
 SAMPLED = 100  # messages, evenly over all there are: whoever says one in thirty is almost surely among them
+# Of documents.
+MEANING_SHARE = 0.5
+SPECIAL_ROWS_MAX = 2_000
+SATURATION, LENGTH_SHARE = 1.2, 0.75  # as bm25 has them
 _WORD = re.compile(r"[^\W_]+(?:(['’])s?\b)?")
 
 
@@ -54,45 +59,48 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     Raises:
         InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
     """
-    filters = check(request)
-    by_words = database.read if request.is_quick else database.read_aside
-    if request.mode is Mode.WORDS:
-        return SearchResult(hits=await by_words(find, request, filters, None))
-    if queries is None:
+    request = check(request)
+    wanted = parse(request.query)
+    notice = None
+    if request.mode is not Mode.WORDS and queries is None:
         notice = f"searched by words only, not by {request.mode.value}: no embedder is configured"
-        return SearchResult(hits=await by_words(find, request, filters, None), notice=notice)
-    if request.is_quick:
-        hits = await database.read(_find_unindexed, request, filters)
-        if hits is not None:
-            return SearchResult(hits=hits, notice="searched by words alone: no text is embedded yet")
-    for _attempt in range(SWITCHES_MAX):
-        answer = await query_vector(database, request, queries)
-        if answer.vector is None:
-            return SearchResult(hits=await by_words(find, request, filters, None), notice=answer.notice)
-        hits = await database.read_aside(_find_current, request, filters, answer.vector, answer.fingerprint)
-        if hits is not None:
-            return SearchResult(hits=hits, notice=answer.notice)
-    notice = "searched by words alone: one embedding model takes over from another"
-    return SearchResult(hits=await by_words(find, request, filters, None), notice=notice)
+    elif request.mode is not Mode.WORDS and queries is not None:
+        unindexed = await database.read(_find_unindexed, request, wanted) if request.is_quick else None
+        if unindexed is not None:
+            return SearchResult(hits=unindexed, notice="searched by words alone: no text is embedded yet")
+        for _attempt in range(SWITCHES_MAX):
+            answer = await query_vector(database, request, wanted, queries)
+            notice = answer.notice
+            if answer.vector is None:
+                break
+            hits = await database.read_aside(_find_current, request, wanted, answer.vector, answer.fingerprint)
+            if hits is not None:
+                return SearchResult(hits=hits, notice=notice)
+        else:
+            notice = "searched by words alone: one embedding model takes over from another"
+    by_words = database.read if request.is_quick else database.read_aside
+    return SearchResult(hits=await by_words(find, request, wanted, None), notice=notice)
 
 
-async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
+async def query_vector(
+    database: Database, request: SearchRequest, wanted: Wanted, queries: QueryVectors
+) -> QueryVector:
     """The vector that the query's meaning is compared by. Among messages the names of those who speak count half."""
     answer = await queries.query_vector(request.query)
     if answer.vector is None or SearchKind.MESSAGE not in request.kinds:
         return answer
-    bare = await database.read_aside(nameless, request.query)
+    bare = await database.read_aside(nameless, request.query, wanted)
     other = None if bare is None else await queries.query_vector(bare)
     if other is None or other.vector is None or other.fingerprint != answer.fingerprint:
         return answer
     return replace(answer, vector=blended(answer.vector, other.vector))
 
 
-def nameless(connection: Connection, query: str) -> str | None:
+def nameless(connection: Connection, query: str, wanted: Wanted) -> str | None:
     """The query without the names of those who speak; None if it names none of them, or says nothing besides."""
     names = {word for row in storage.sample(connection, SAMPLED) for word in name_words(speaker(row))}
-    text = without(query, names)
-    return text if text is not None and any(not term.is_filler for term in parse(text).terms) else None
+    says_more = any(not term.is_filler and not names.issuperset(term.words) for term in wanted.terms)
+    return without(query, names) if says_more else None
 
 
 def without(query: str, names: AbstractSet[str]) -> str | None:
@@ -117,42 +125,36 @@ def _floats(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 4}f", vector)
 
 
-def _find_unindexed(connection: Connection, request: SearchRequest, filters: storage.Filters) -> list[Hit] | None:
+def _find_unindexed(connection: Connection, request: SearchRequest, wanted: Wanted) -> list[Hit] | None:
     """Return the best hits by words in a constellation without vectors, in one visit; None in any other."""
-    return None if embedding_indexes.active(connection) is not None else find(connection, request, filters, None)
+    return None if embedding_indexes.active(connection) is not None else find(connection, request, wanted, None)
 
 
 def _find_current(
-    connection: Connection,
-    request: SearchRequest,
-    filters: storage.Filters,
-    vector: bytes,
-    fingerprint: str | None,
+    connection: Connection, request: SearchRequest, wanted: Wanted, vector: bytes, fingerprint: str | None
 ) -> list[Hit] | None:
     """Return the best hits; None if another model's index took over since the query became a vector."""
     if fingerprint is not None:
         index = embedding_indexes.active(connection)
         if index is None or (index.fingerprint, 4 * index.dimension) != (fingerprint, len(vector)):
             return None
-    return find(connection, request, filters, vector)
+    return find(connection, request, wanted, vector)
 
 
-def find(connection: Connection, request: SearchRequest, filters: storage.Filters, vector: bytes | None) -> list[Hit]:
-    """The best hits. `vector` is the query's, None to compare words only."""
-    searched = plan(connection, request, filters, vector)
+def find(connection: Connection, request: SearchRequest, wanted: Wanted, vector: bytes | None) -> list[Hit]:
+    """The best hits of a checked request. `vector` is the query's, None to compare words only."""
+    searched = plan(connection, request, wanted, vector)
     if request.group_by is GroupBy.SESSION:
         found, _ = messages.rank(connection, searched)
         return hits_of(searched, by_session(found, searched.weights)[: request.limit])
-    kinds = list(dict.fromkeys(request.kinds))
-    lists = [_by_kind(connection, searched, kind) for kind in kinds]
+    lists = [
+        messages.rank(connection, searched, request.limit)
+        if kind is SearchKind.MESSAGE
+        else rank_documents(connection, searched, kind)
+        for kind in dict.fromkeys(request.kinds)
+    ]
     together = _together(searched, [one for one in lists if one[0]])
     return hits_of(searched, [(value, one, 1) for value, one in together[: request.limit]])
-
-
-def _by_kind(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[list[Ranked], Meanings]:
-    if kind is SearchKind.MESSAGE:
-        return messages.rank(connection, searched, searched.request.limit)
-    return documents.rank(connection, searched, kind)
 
 
 def _together(searched: Plan, lists: Sequence[tuple[list[Ranked], Meanings]]) -> list[tuple[float, Ranked]]:
@@ -178,3 +180,80 @@ def _strength(searched: Plan, best: Ranked, meanings: Meanings) -> float:
     # What was found by its surroundings alone holds none of the words, and still is a find.
     coverage = max(coverage, 0.1)
     return coverage if searched.vector is None else (coverage + meanings.best) / 2
+
+
+def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[list[Ranked], Meanings]:
+    """The blocks, entries, passages or summaries that speak to the query, best first, and how near the nearest are in
+    meaning. Words and meaning count half each.
+
+    That did best on collections of documents (Cranfield: recall@10 0.460 against 0.400 for words and 0.416 for meaning
+    alone). It differs from messages, whose short texts full of names give words more weight.
+    """
+    chosen = selection(connection, searched, kind)
+    rows: dict[int, Row] = {}
+    words: dict[int, float] = {}
+    if searched.compares_words and searched.breadth.is_bounded:
+        rows, words = _bounded(connection, searched, kind)
+    elif searched.compares_words:
+        words = _words(connection, searched, kind, chosen)
+        rows = storage.rows(connection, kind, list(words), searched.request)
+    meanings = compare(connection, searched, kind, searched.breadth.compared)
+    rows |= storage.rows_of_refs(connection, kind, list(meanings.nearness), searched.request)
+    share = MEANING_SHARE if searched.compares_words else 1.0
+    share = share if meanings.nearness else 0.0
+    best: dict[str, Ranked] = {}
+    for number, row in rows.items():
+        if not chosen.holds(number):
+            continue
+        parts: dict[str, float] = {}
+        if number in words:
+            parts["words"] = (1 - share) * words[number]
+        if meanings.nearness.get(row.ref, 0.0) > 0:
+            parts["meaning"] = share * meanings.nearness[row.ref]
+        found = Ranked(row=row, parts=parts)
+        # Chunks of one entry are one hit.
+        if found.value > 0 and (row.id not in best or found.value > best[row.id].value):
+            best[row.id] = found
+    return sorted(best.values(), key=lambda found: -found.value), meanings
+
+
+def _bounded(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[dict[int, Row], dict[int, float]]:
+    """Some rows that hold the most telling terms, and how well the words of each fit, 1.0 the best.
+
+    By bm25 as if each row held a term once and were to be compared with these rows alone: FTS5's own reads all rows of
+    all terms.
+    """
+    postings, rows = fitting(connection, searched, kind, max(searched.breadth.documents, searched.request.limit))
+    masks = postings.masks(rows)
+    usual = sum(len(row.content) for row in rows.values()) / max(len(rows), 1) or 1.0
+    values: dict[int, float] = {}
+    for number, row in rows.items():
+        longer = 1 - LENGTH_SHARE + LENGTH_SHARE * len(row.content) / usual
+        values[number] = sum(searched.weights[term] for term in bits(masks[number])) / (1 + SATURATION * longer)
+    greatest = max(values.values(), default=0.0) or 1.0
+    return rows, {number: value / greatest for number, value in values.items()}
+
+
+def _words(connection: Connection, searched: Plan, kind: SearchKind, chosen: Selection) -> dict[int, float]:
+    """How well each row's words fit, 1.0 the best."""
+    terms = searched.wanted.terms
+    plain = [term for term in terms if term.match and term.literal is None]
+    goodness = dict(
+        storage.best(
+            connection, kind, plain, max(searched.breadth.documents, 2 * searched.request.limit), searched.request
+        )
+    )
+    greatest = max(goodness.values(), default=0.0)
+    # A word that most texts hold weighs nothing; then all that hold it are equally good.
+    values = {row: value / greatest if greatest > 1e-6 else 1.0 for row, value in goodness.items()}
+    special = [(term, searched.weights[number]) for number, term in enumerate(terms) if term not in plain]
+    if special:
+        total = sum(searched.weights) or 1.0
+        plain_share = 1 - sum(weight for _, weight in special) / total
+        values = {row: value * plain_share for row, value in values.items()}
+        for term, weight in special:
+            for row in storage.rows_of(connection, kind, term, SPECIAL_ROWS_MAX, filters=searched.request):
+                values[row] = values.get(row, 0.0) + weight / total
+        highest = max(values.values(), default=0.0) or 1.0
+        values = {row: value / highest for row, value in values.items()}
+    return {row: value for row, value in values.items() if chosen.holds(row)}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pattern_core.search.plan import Plan
-from pattern_core.search.ranked import Ranked
+from pattern_core.search.plan import Plan, Ranked
 from pattern_core.search.request import Hit
 from pattern_db.columns import from_json
 

@@ -12,14 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import lru_cache
 from heapq import nlargest
-from operator import itemgetter
 
-from pattern_core.search.dates import nearness
-from pattern_core.search.plan import Plan, Selection, fitting, posted, selection
+from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, compare, fitting, posted, selection
 from pattern_core.search.postings import Postings, bits, gather
-from pattern_core.search.ranked import Meanings, Ranked, compare, ranked, worth
 from pattern_db import search as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
@@ -60,6 +58,31 @@ _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*)?):\s")
 _CAPTION = re.compile(r"\s*[\[(][^\[\]()]*[\])]\s*$")
 _WORD = re.compile(r"\w+")
 
+# Dates that a query names (`in May 2023`, `on 3 March`, `2024-01-31`): only those written with a month's English name
+# or as ISO 8601, since what is not read costs nothing, and what is misread would.
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_NUMBERS = {name: number for number, name in enumerate(_MONTHS, start=1)} | {
+    name[:3]: number for number, name in enumerate(_MONTHS, start=1)
+}
+_NAMED = re.compile(
+    r"(?:\b(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?)?"
+    rf"\b(?P<month>{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)\b\.?"
+    r"(?:\s+(?P<late_day>\d{1,2})(?:st|nd|rd|th)?(?!\d))?"
+    r"(?:,?\s+(?:of\s+)?(?P<year>(?:19|20)\d\d)\b)?",
+    re.IGNORECASE,
+)
+_ISO = re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<month>\d\d)(?:-(?P<day>\d\d))?\b")
+# These are also words or names: they count only beside a day or a year.
+_AMBIGUOUS = frozenset({"may", "march", "april", "june", "august", "mar", "jan", "dec", "sep"})
+
+# People speak of a thing on the day and in the days after it.
+_SAME_DAY, _SAME_WEEK, _SAME_MONTH = 1.0, 0.7, 0.3
+_NEXT_MONTH = 0.3
+_DAYS = ((-1, 1, _SAME_DAY), (0, 8, _SAME_WEEK), (0, 31, _SAME_MONTH))
+
 
 @dataclass(slots=True)
 class _Pool:
@@ -80,7 +103,7 @@ def rank(connection: Connection, plan: Plan, most: int | None = None) -> tuple[l
     chosen = selection(connection, plan, SearchKind.MESSAGE)
     meanings = compare(connection, plan, SearchKind.MESSAGE, _at_least(plan, plan.breadth.nearest))
     pool = _by_own_words(connection, plan, chosen)
-    named = storage.rows_of_refs(connection, SearchKind.MESSAGE, list(meanings.nearness), plan.filters)
+    named = storage.rows_of_refs(connection, SearchKind.MESSAGE, list(meanings.nearness), plan.request)
     _keep(pool, chosen, named.values())
     pool.near = {number: meanings.nearness[row.ref] for number, row in named.items()}
     _look_around(connection, pool, list(pool.rows))
@@ -96,14 +119,14 @@ def _by_own_words(connection: Connection, plan: Plan, chosen: Selection) -> _Poo
     if plan.breadth.is_bounded:
         postings, rows = fitting(connection, plan, SearchKind.MESSAGE, _at_least(plan, plan.breadth.candidates))
         return _Pool(postings, rows)
-    is_narrow = storage.is_narrow(plan.filters)
+    is_narrow = storage.is_narrow(plan.request)
     if is_narrow and plan.posted[SearchKind.MESSAGE]:
         # Most filters leave a good part: taking the best that fit is then much faster than to filter all there are.
         found, is_complete = posted(connection, plan, SearchKind.MESSAGE, chosen)
         pool = _Pool(gather(found))
         if _fill(connection, plan, pool, chosen, is_complete=is_complete, fitting_min=FITTING_MIN):
             return pool
-    filters = plan.filters if is_narrow else None
+    filters = plan.request if is_narrow else None
     found, is_complete = posted(connection, plan, SearchKind.MESSAGE, chosen, filters)
     pool = _Pool(gather(found))
     _fill(connection, plan, pool, chosen, is_complete=is_complete)
@@ -131,7 +154,7 @@ def _fill(
     are_all = is_complete and len(ordered) < count * BATCHES_MAX
     for at in range(0, len(ordered), count):
         before = len(pool.rows)
-        found = storage.rows(connection, SearchKind.MESSAGE, ordered[at : at + count], plan.filters)
+        found = storage.rows(connection, SearchKind.MESSAGE, ordered[at : at + count], plan.request)
         _keep(pool, chosen, found.values())
         if len(pool.rows) >= count:
             return True
@@ -152,7 +175,7 @@ def _add_neighbours(connection: Connection, plan: Plan, pool: _Pool, chosen: Sel
     value = {number: words[number] / greatest + WEIGHTS.meaning * pool.near.get(number, 0.0) for number in pool.rows}
     leaders = nlargest(plan.breadth.leaders, value, key=value.__getitem__)
     beside = {row for leader in leaders for row in (*pool.around[leader].before[:1], *pool.around[leader].after[:1])}
-    found = storage.rows(connection, SearchKind.MESSAGE, sorted(beside - pool.rows.keys()), plan.filters)
+    found = storage.rows(connection, SearchKind.MESSAGE, sorted(beside - pool.rows.keys()), plan.request)
     _keep(pool, chosen, found.values())
     new = [number for number in found if number in pool.rows]
     if plan.breadth.is_bounded:
@@ -187,7 +210,8 @@ def _ranked(plan: Plan, pool: _Pool, most: int | None) -> list[Ranked]:
     weights = _without_names(plan, names)
     words = _windows(pool, weights)
     greatest = max(words.values(), default=0.0) or 1.0
-    found: list[tuple[float, int, dict[str, float], float]] = []
+    dates = named_dates(plan.request.query)
+    found: list[Ranked] = []
     for number, row in pool.rows.items():
         parts = _meaning(plan, pool, number)
         if words[number] > 0:
@@ -195,13 +219,10 @@ def _ranked(plan: Plan, pool: _Pool, most: int | None) -> list[Ranked]:
         if parts:
             is_named = bool(asked) and not asked.isdisjoint(name_words(speakers[number]))
             factor = TOOL_RESULT_FACTOR if row.role is Role.TOOL else 1.0
-            parts |= _priors(plan, row, is_named=is_named)
-            found.append((-worth(parts, factor), -number, parts, factor))
-    found.sort(key=itemgetter(0, 1))
-    return [
-        ranked(pool.rows[-less], parts, factor, held=bits(pool.masks.get(-less, 0)))
-        for _value, less, parts, factor in found[:most]
-    ]
+            parts |= _priors(row, dates, is_named=is_named)
+            found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(pool.masks.get(number, 0))))
+    found.sort(key=lambda one: (-one.value, -one.row.row))
+    return found[:most]
 
 
 def _meaning(plan: Plan, pool: _Pool, number: int) -> dict[str, float]:
@@ -217,13 +238,13 @@ def _meaning(plan: Plan, pool: _Pool, number: int) -> dict[str, float]:
     return parts
 
 
-def _priors(plan: Plan, row: Row, *, is_named: bool) -> dict[str, float]:
+def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str, float]:
     parts = {"length": WEIGHTS.length * min(math.log1p(row.content.count(" ") + 1) / math.log1p(LONG_WORDS), 1.0)}
     if is_question(row.content):
         parts["question"] = WEIGHTS.question
     if is_named:
         parts["speaker"] = WEIGHTS.speaker
-    near = nearness(plan.dates, row.created_at)
+    near = nearness(dates, row.created_at)
     if near > 0:
         parts["date"] = WEIGHTS.date * near
     return parts
@@ -332,3 +353,58 @@ def _coverage(groups: Sequence[Sequence[Ranked]], weights: Sequence[float]) -> l
 def _scaled(values: Sequence[float]) -> list[float]:
     greatest = max(values, default=0.0)
     return [value / greatest if greatest > 0 else 0.0 for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDate:
+    """A month, perhaps of a year, perhaps a day of it."""
+
+    year: int | None
+    month: int
+    day: int | None
+
+
+def named_dates(query: str) -> list[NamedDate]:
+    """The dates that `query` names."""
+    dates: list[NamedDate] = []
+    for found in _ISO.finditer(query):
+        dates.append(NamedDate(int(found["year"]), int(found["month"]), int(found["day"]) if found["day"] else None))
+    for found in _NAMED.finditer(query):
+        day, year = found["day"] or found["late_day"], found["year"]
+        name = found["month"].lower()
+        if name in _AMBIGUOUS and day is None and year is None and not found["month"][0].isupper():
+            continue
+        if name == "may" and day is None and year is None:
+            continue
+        dates.append(NamedDate(int(year) if year else None, _NUMBERS[name], int(day) if day else None))
+    return [named for named in dates if 1 <= named.month <= 12]
+
+
+def nearness(dates: Sequence[NamedDate], created_at: str) -> float:
+    """How near the moment (a column time) is to one of the dates: 1.0 the same day or month, 0.0 far from it."""
+    if not dates:
+        return 0.0
+    moment = date.fromisoformat(created_at[:10])
+    return max(_near(named, moment) for named in dates)
+
+
+def _near(named: NamedDate, moment: date) -> float:
+    if named.day is not None:
+        return max(_near_day(named, year, moment) for year in _years(named, moment))
+    if named.year is None or named.year == moment.year:
+        if moment.month == named.month:
+            return _SAME_DAY
+        return _NEXT_MONTH if moment.month == named.month + 1 else 0.0
+    return _NEXT_MONTH if (moment.year, moment.month, named.month) == (named.year + 1, 1, 12) else 0.0
+
+
+def _years(named: NamedDate, moment: date) -> Sequence[int]:
+    return (named.year,) if named.year is not None else (moment.year - 1, moment.year)
+
+
+def _near_day(named: NamedDate, year: int, moment: date) -> float:
+    try:
+        days = (moment - date(year, named.month, named.day or 1)).days
+    except ValueError:
+        return 0.0  # the 30th of February
+    return next((value for low, high, value in _DAYS if low <= days <= high), 0.0)

@@ -1,5 +1,5 @@
-"""What one search works with: the query's terms and their weights, the filters, how much it reads, and the rows that
-hold the terms.
+"""What one search works with: the query's terms and their weights, how much it reads, the rows that hold the terms or
+are near in meaning.
 
 A search that a person asks for looks at enough that more would find nothing better. One at the start of a turn keeps
 the turn waiting: it looks at a bounded part, whatever there is. Of words that many texts hold it reads the newest rows
@@ -13,15 +13,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pattern_core.search.dates import NamedDate, named_dates
-from pattern_core.search.postings import Few, Postings
+from pattern_core.search.postings import Postings, gather
 from pattern_core.search.request import GroupBy, Mode, SearchRequest
 from pattern_db import search as storage
+from pattern_db import vectors
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
-from pattern_db.enums import SearchKind
+from pattern_db.enums import EMBEDDED, SearchKind
 from pattern_db.search import Row
-from pattern_db.search_terms import Term, Wanted, parse
+from pattern_db.search_terms import Term, Wanted
 
 POSTED_MAX = 16  # terms whose messages are read at once; of more, those of common ones would be read for nothing
 SELECTED_MAX = 200_000  # rows with a required or excluded term
@@ -83,13 +83,11 @@ class Plan:
     """
 
     request: SearchRequest
-    filters: storage.Filters
     breadth: Breadth
     wanted: Wanted
     weights: Sequence[float]
     spreads: Mapping[SearchKind, Sequence[int]]
     posted: Mapping[SearchKind, Mapping[int, str]]
-    dates: Sequence[NamedDate]
     vector: bytes | None
 
     @property
@@ -103,10 +101,10 @@ class Plan:
         return self.request.mode is Mode.HYBRID and len(self.wanted.terms) > 1
 
 
-def plan(connection: Connection, request: SearchRequest, filters: storage.Filters, vector: bytes | None) -> Plan:
-    """Read the query and look up how common its terms are."""
+def plan(connection: Connection, request: SearchRequest, wanted: Wanted, vector: bytes | None) -> Plan:
+    """Look up how common the query's terms are."""
     wide = breadth(request)
-    wanted = _plain(parse(request.query)) if wide.is_bounded else parse(request.query)
+    wanted = _plain(wanted) if wide.is_bounded else wanted
     kinds = list(dict.fromkeys(request.kinds))
     posted = {kind: _posted(connection, kind, wanted, request, wide) for kind in kinds}
     sizes = {kind: storage.size(connection, kind) for kind in kinds}
@@ -123,13 +121,11 @@ def plan(connection: Connection, request: SearchRequest, filters: storage.Filter
     weights = [_weight(sum(spreads[kind][number] for kind in kinds), total) for number in range(len(wanted.terms))]
     return Plan(
         request=request,
-        filters=filters,
         breadth=wide,
         wanted=wanted,
         weights=weights,
         spreads=spreads,
         posted=posted,
-        dates=named_dates(request.query),
         vector=vector,
     )
 
@@ -214,12 +210,72 @@ def fitting(connection: Connection, plan: Plan, kind: SearchKind, count: int) ->
     a term leaves or takes away altogether does not count here: a bounded search has no such terms.
     """
     found, _is_complete = posted(connection, plan, kind, Selection(None, frozenset()))
-    postings = Few([(number, json.loads(numbers)) for number, numbers in found])
+    postings = gather(found)
     rows: dict[int, Row] = {}
     asked = 0
     for most in (FIRST_SHARE * count, FITTED_MAX):
         ordered = postings.best(plan.weights, most)[asked:] if len(rows) < count else ()
         if ordered:
-            rows |= storage.first_rows(connection, kind, ordered, plan.filters, count - len(rows))
+            rows |= storage.first_rows(connection, kind, ordered, plan.request, count - len(rows))
             asked += len(ordered)
     return postings, rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A row that was found, and what speaks for it.
+
+    `held` are the numbers of the query's terms that the row itself holds, as far as they were looked up.
+    """
+
+    row: Row
+    parts: Mapping[str, float]
+    factor: float = 1.0
+    held: Sequence[int] = ()
+
+    @property
+    def value(self) -> float:
+        """What the parts are worth together, never less than nothing; comparable within one kind."""
+        return max(sum(self.parts.values()), 0.0) * self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """`nearness` by ref: 1.0 for the nearest, 0.0 for the last of those compared and all beyond. `best` is the
+    greatest cosine, 0 without any.
+    """
+
+    nearness: Mapping[str, float]
+    best: float
+
+
+NOTHING = Meanings({}, 0.0)
+
+
+def compare(connection: Connection, plan: Plan, kind: SearchKind, count: int) -> Meanings:
+    """The `count` texts of `kind` (or as many as are asked for) that fit the filters and are nearest to the query.
+
+    Nothing where there is no vector, nor for a kind that has none.
+    """
+    if plan.vector is None or kind not in EMBEDDED:
+        return NOTHING
+    # Vectors of blocks and files are under their owner and folder; who may see them is a matter of the rows.
+    owned = kind in (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.SUMMARY)
+    narrow = storage.is_narrow(plan.request) or plan.request.before is not None or kind is not SearchKind.MESSAGE
+    found = vectors.nearest(
+        connection,
+        kind,
+        plan.vector,
+        plan.request.agents if owned else None,
+        max(count, plan.request.limit),
+        condition=storage.condition(kind, plan.request) if narrow else None,
+    )
+    cosines: dict[str, float] = {}
+    for neighbour in found:
+        cosines[neighbour.ref] = max(cosines.get(neighbour.ref, -1.0), 1.0 - neighbour.distance)
+    if not cosines:
+        return NOTHING
+    least, greatest = min(cosines.values()), max(cosines.values())
+    span = greatest - least
+    nearness = {ref: (cosine - least) / span if span > 0 else 1.0 for ref, cosine in cosines.items()}
+    return Meanings(nearness, max(greatest, 0.0))

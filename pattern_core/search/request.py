@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pattern_core.errors import InvalidInput
-from pattern_db import search as storage
 from pattern_db.columns import Json, canonical
 from pattern_db.enums import Role, SearchKind
+from pattern_db.search import Filters
 
 LIMIT_MAX = 500
 QUERY_CHARS_MAX = 16_000
 FILTER_VALUES_MAX = 200  # agents, tags or sessions in one request
-SPOKEN = storage.SPOKEN
 KINDS = tuple(SearchKind)
 
 
@@ -33,30 +32,16 @@ class GroupBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRequest:
-    """What to look for and where.
+class SearchRequest(Filters):
+    """What to look for and where: the filters say what a hit must satisfy.
 
-    `agents`: whose messages, blocks (also those lent to them), entries and attached files count; None for
-    everybody's. `roles` and `sessions` hold for messages; None for `roles` means what people and agents said, without
-    what tools answered. `since` (included) and `until` (excluded) are RFC 3339 times with an offset. `tags`: at least
-    one of them. `before` leaves out messages from that position on. `now` is a column time: entries that were
-    superseded by then are left out, without it all superseded ones. `group_by` session ranks conversations: each hit
-    is the best message of one. `is_quick`: the work is bounded, whatever there is (`breadth.QUICK`).
+    `since` and `until` may be any RFC 3339 times with an offset. `group_by` session ranks conversations: each hit is
+    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`).
     """
 
     query: str
     kinds: Sequence[SearchKind] = KINDS
-    agents: Sequence[str] | None = None
-    roles: Sequence[Role] | None = None
-    since: str | None = None
-    until: str | None = None
-    tags: Sequence[str] | None = None
-    workspace: str | None = None
-    sessions: Sequence[str] | None = None
-    include_superseded: bool = False
     group_by: GroupBy | None = None
-    before: str | None = None
-    now: str | None = None
     limit: int = 20
     mode: Mode = Mode.HYBRID
     is_quick: bool = False
@@ -106,8 +91,8 @@ class QueryVector:
     fingerprint: str | None = None
 
 
-def check(request: SearchRequest) -> storage.Filters:
-    """The filters of a request that can be answered.
+def check(request: SearchRequest) -> SearchRequest:
+    """Return the request with column times, if it can be answered.
 
     Raises:
         InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
@@ -123,18 +108,7 @@ def check(request: SearchRequest) -> storage.Filters:
     for name, values in (("agents", request.agents), ("tags", request.tags), ("sessions", request.sessions)):
         if values is not None and len(values) > FILTER_VALUES_MAX:
             raise InvalidInput(f"at most {FILTER_VALUES_MAX} {name} can be named, these are {len(values)}")
-    return storage.Filters(
-        agents=request.agents,
-        roles=SPOKEN if request.roles is None else request.roles,
-        since=_time(request.since, "since"),
-        until=_time(request.until, "until"),
-        tags=request.tags,
-        workspace=request.workspace,
-        sessions=request.sessions,
-        before=request.before,
-        include_superseded=request.include_superseded,
-        now=request.now,
-    )
+    return replace(request, since=_time(request.since, "since"), until=_time(request.until, "until"))
 
 
 def _time(text: str | None, name: str) -> str | None:

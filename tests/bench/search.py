@@ -18,7 +18,7 @@ import numpy as np
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.prompts.recalled import CANDIDATES, query_of
 from pattern_core.search.find import find
-from pattern_core.search.request import Mode, SearchRequest, check
+from pattern_core.search.request import Mode, SearchRequest
 from pattern_db import search as storage
 from pattern_db import template, vectors
 from pattern_db.connection import Connection, open_connection
@@ -157,18 +157,18 @@ def _compared(
 
     def hybrid(number: int, agents: Sequence[str] | None = None) -> None:
         request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, agents=agents)
-        find(connection, request, check(request), asked[number].tobytes())
+        find(connection, request, parse(request.query), asked[number].tobytes())
 
     def agents_own(number: int) -> None:
         hybrid(number, ["agt"])
 
     def recalled(number: int) -> None:
         request = _of_a_turn(questions[number] + " " + questions[number - 1], size)
-        find(connection, request, check(request), None)
+        find(connection, request, parse(request.query), None)
 
     def words(number: int) -> None:
         request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, mode=Mode.WORDS)
-        find(connection, request, check(request), None)
+        find(connection, request, parse(request.query), None)
 
     def meaning(number: int) -> list[str]:
         found = vectors.nearest(connection, SearchKind.MESSAGE, asked[number].tobytes(), None, NEAREST)

@@ -125,7 +125,7 @@ def of(provider: str, model: str = "m", dimension: int = 8) -> EmbedderInfo:
 
 async def test_an_embedder_of_another_length_is_made_again(alone: Path) -> None:
     shelf = embedder_shelf(configured(alone, provider="deterministic", dimensions=16))
-    before = await DeterministicEmbedder(dimension=8).info()
+    before = await DeterministicEmbedder(EmbedderSettings(dimensions=8)).info()
     found = await shelf.of(before)
     assert (await found.info()) == before
     assert found is not shelf.configured

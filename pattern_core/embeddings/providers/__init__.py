@@ -1,4 +1,4 @@
-"""One file per way to get vectors, and the table of the names that `[embeddings] provider` may have."""
+"""The ways to get vectors, and the table of the names that `[embeddings] provider` may have."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pattern_core.errors import InvalidInput
 # name → what makes an embedder of its settings; imported with the first embedder of the name
 EMBEDDERS: Mapping[str, str] = MappingProxyType(
     {
-        "compatible": "pattern_core.embeddings.providers.openai:make_compatible",
-        "deterministic": "pattern_core.embeddings.providers.deterministic:make_deterministic",
-        "google": "pattern_core.embeddings.providers.google:make_google",
+        "compatible": "pattern_core.embeddings.providers.services:make_openai",
+        "deterministic": "pattern_core.embeddings.providers.deterministic:DeterministicEmbedder",
+        "google": "pattern_core.embeddings.providers.services:make_google",
         "local": "pattern_core.embeddings.providers.local:LocalEmbedder",
-        "none": "pattern_core.embeddings.embedder:make_absent",
-        "ollama": "pattern_core.embeddings.providers.ollama:make_ollama",
-        "openai": "pattern_core.embeddings.providers.openai:make_openai",
+        "none": "pattern_core.embeddings.embedder:absent",
+        "ollama": "pattern_core.embeddings.providers.services:make_ollama",
+        "openai": "pattern_core.embeddings.providers.services:make_openai",
     }
 )
 

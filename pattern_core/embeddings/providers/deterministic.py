@@ -9,57 +9,33 @@ import struct
 from collections import Counter
 from collections.abc import Sequence
 
-import trio
-
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
+from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 _WORD = re.compile(r"\w+")
 _PLACES_PER_WORD = 8  # with one, two words of a short text may take each other away
 
 
-def make_deterministic(settings: EmbedderSettings) -> DeterministicEmbedder:
-    """The embedder that `[embeddings] provider = "deterministic"` describes."""
-    return DeterministicEmbedder(dimension=settings.dimensions or 64)
-
-
 class DeterministicEmbedder:
-    """An `Embedder` that hashes every word to a few of `dimension` places, some with a minus.
+    """An `Embedder` that hashes every word to a few of the configured `dimensions`, some with a minus.
 
-    It knows no meaning: `cat` and `kitten` are as far apart as any two words. `failure`, while set, is raised instead
-    of every answer; `delay_s` is how long it takes over texts; `asked` remembers what was asked, a list per call.
+    It knows no meaning: `cat` and `kitten` are as far apart as any two words.
     """
 
-    def __init__(
-        self, *, dimension: int = 64, fingerprint: str = "0" * 64, failure: EmbedderUnavailable | None = None
-    ) -> None:
-        self.failure = failure
-        self.delay_s = 0.0
-        self.asked: list[tuple[Purpose, list[str]]] = []
+    def __init__(self, settings: EmbedderSettings) -> None:
         self._info = EmbedderInfo(
-            provider="deterministic", model="hashed-words", dimension=dimension, fingerprint=fingerprint
+            provider="deterministic",
+            model="hashed-words",
+            dimension=settings.dimensions or 64,
+            fingerprint="0" * 64,
         )
 
     async def info(self) -> EmbedderInfo:
-        """What was given to the constructor.
-
-        Raises:
-            EmbedderUnavailable: `failure` is set.
-        """
-        if self.failure is not None:
-            raise self.failure
+        """Return what was configured."""
         return self._info
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """One unit vector per text.
-
-        Raises:
-            EmbedderUnavailable: `failure` is set.
-        """
-        if self.failure is not None:
-            raise self.failure
-        await trio.sleep(self.delay_s)
-        self.asked.append((purpose, list(texts)))
+        """Return one unit vector per text."""
         return [hashed_words(text, self._info.dimension) for text in texts]
 
     async def aclose(self) -> None:

@@ -12,15 +12,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeAlias
 
 import trio
-from trio.lowlevel import ParkingLot
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, portions, unavailable
+from pattern_core.embeddings.embedder import (
+    EmbedderInfo,
+    EmbedderUnavailable,
+    TextsRefused,
+    portions,
+)
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 BATCH_TEXTS_MAX = 8  # in one question to the child; between two of them a query may go first
@@ -113,7 +117,7 @@ class LocalEmbedder:
             async with self._turns.taken(purpose):
                 head, payload = await self._ask(question)
             if head.get("fingerprint") != info.fingerprint:
-                raise unavailable(
+                raise EmbedderUnavailable(
                     f"The files of the embedding model {info.model} changed while the server ran. Start the server "
                     "again; its vectors must not be mixed with the earlier ones."
                 )
@@ -133,7 +137,7 @@ class LocalEmbedder:
         """The child's answer; it is asked again once if it died, which may be no fault of the question."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             if self._is_closed:
-                raise unavailable("The server is stopping.")
+                raise EmbedderUnavailable("The server is stopping.")
             if trio.current_time() < self._rests_until:
                 raise self._refusal()
             try:
@@ -141,7 +145,7 @@ class LocalEmbedder:
             except WorkerFailed as error:
                 if attempt == ATTEMPTS_MAX or isinstance(error, WorkerHung):
                     failure = self._failed(str(error))
-                    raise TextsRefused(failure.message, **failure.details) from error
+                    raise TextsRefused(failure.message, retry_after_s=failure.retry_after_s) from error
                 continue
             if "error" in head:
                 raise self._resting(str(head["error"]), self._limits.unusable_s, is_lasting=True)
@@ -168,7 +172,9 @@ class LocalEmbedder:
 
     def _refusal(self) -> EmbedderUnavailable:
         message, is_lasting = self._failure
-        return unavailable(message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time())
+        return EmbedderUnavailable(
+            message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time()
+        )
 
 
 class Turns:
@@ -176,9 +182,8 @@ class Turns:
 
     def __init__(self, *, waiting_max: int = WAITING_MAX) -> None:
         self._waiting_max = waiting_max
-        self._is_taken = False
-        self._queries = ParkingLot()
-        self._passages = ParkingLot()
+        self._turn = trio.Semaphore(1)
+        self._passages = trio.Semaphore(1)  # so that at most one passage waits among the queries
 
     @asynccontextmanager
     async def taken(self, purpose: Purpose) -> AsyncIterator[None]:
@@ -187,29 +192,16 @@ class Turns:
         Raises:
             EmbedderUnavailable: too many wait already.
         """
-        await self._take(self._queries if purpose == "query" else self._passages)
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    async def _take(self, lot: ParkingLot) -> None:
-        if not self._is_taken:
-            self._is_taken = True
-            return
-        if len(self._queries) + len(self._passages) >= self._waiting_max:
-            raise unavailable(
-                f"The embedding model is busy: {self._waiting_max} callers wait for it. Ask again later.",
-                retry_after_s=_BUSY_S,
-            )
-        await lot.park()  # whoever passes the turn on has left it taken
-
-    def _pass_on(self) -> None:
-        for lot in (self._queries, self._passages):
-            if lot:
-                lot.unpark()
-                return
-        self._is_taken = False
+        if sum(lock.statistics().tasks_waiting for lock in (self._turn, self._passages)) >= self._waiting_max:
+            message = f"The embedding model is busy: {self._waiting_max} callers wait for it. Ask again later."
+            raise EmbedderUnavailable(message, retry_after_s=_BUSY_S)
+        async with self._passages if purpose == "passage" else nullcontext():
+            while True:
+                async with self._turn:
+                    if purpose == "query" or not self._turn.statistics().tasks_waiting:
+                        yield
+                        return
+                # Those who wait here are queries: they go first.
 
 
 class WorkerFailed(Exception):

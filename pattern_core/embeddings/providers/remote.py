@@ -1,6 +1,6 @@
 """The embedder of a service over HTTP: portions, attempts, and no number believed before it was looked at.
 
-What differs between services is a `Dialect`, which is pure.
+What differs between services is a `Service`: values and pure functions.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ import hashlib
 import json
 import math
 import struct
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, portions, unavailable
-from pattern_core.embeddings.settings import Purpose
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, portions
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import (
     ModelError,
@@ -44,163 +43,69 @@ TEXT_CHARS_MIN = 500  # a service that refuses so few characters as too many is 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 WAITING_MAX = 1_000
 CONNECT_TIMEOUT_S = 10.0
+# For a query somebody waits, so it is tried less and waits less.
+CALLS_MAX: Mapping[Purpose, int] = {"query": 4, "passage": 2}
+ATTEMPTS_MAX: Mapping[Purpose, int] = {"query": 2, "passage": 4}
+WAIT_MAX_S: Mapping[Purpose, float] = {"query": 2.0, "passage": 30.0}
+REST_MAX_S = 60.0  # after the last attempt, everybody is refused at once for as long as it would have waited
 _PROBE = "dimension"
 # Some servers answer 500 for a text that makes their model give no numbers.
 _MAYBE_OF_A_TEXT = (ModelGarbage, ModelRejected, ModelServerError)
 _OF_THE_WAY = (409, 502, 504)  # somebody between us and the model speaks
 
 
-class Unreached(Exception):
-    """There is no connection, or it broke; the message says how."""
-
-
 class UnusableAnswer(Exception):
     """The answer is not in the service's own format, or holds numbers that are no vector."""
 
 
-class WireAnswer(NamedTuple):
-    """What a service answered; header names in lower case."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What one service differs in from the others.
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class HttpWire:
-    """Requests to `base_url` with these headers; the client is made by the first one. Proxies are the environment's.
-
-    With `key`, it is sent as the bearer, and answers that repeat it are redacted: some servers do when they refuse it.
-    """
-
-    def __init__(
-        self,
-        base_url: str,
-        headers: Mapping[str, str] | None = None,
-        *,
-        key: Secret | None = None,
-        follows_redirects: bool = False,
-    ) -> None:
-        self._base_url = base_url.rstrip("/")
-        self._headers = dict(headers or {}) | ({"authorization": f"Bearer {key.reveal()}"} if key else {})
-        self._key = key
-        self._follows_redirects = follows_redirects
-        self._client: httpx2.AsyncClient | None = None
-        self._opening = trio.Lock()
-
-    async def ask(self, path: str, body: Mapping[str, object] | None) -> WireAnswer:
-        """POST the body as JSON, or GET without one.
-
-        Raises:
-            Unreached: no answer came, or one of more than `ANSWER_BYTES_MAX` bytes.
-        """
-        import httpx2
-
-        async with self._opening:
-            if self._client is None:
-                self._client = await trio.to_thread.run_sync(self._load)
-            client = self._client
-        try:
-            async with client.stream("GET" if body is None else "POST", self._base_url + path, json=body) as response:
-                whole = bytearray()
-                async for piece in response.aiter_bytes():
-                    whole += piece
-                    if len(whole) > ANSWER_BYTES_MAX:
-                        raise Unreached(f"it answered more than {ANSWER_BYTES_MAX} bytes")
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-            raise Unreached(why(error, self._base_url)) from error
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = whole.replace(self._key.reveal().encode(), b"***") if self._key else whole
-        return WireAnswer(response.status_code, headers, bytes(answer))
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
-
-    def _load(self) -> httpx2.AsyncClient:
-        import httpx2
-
-        return httpx2.AsyncClient(
-            # The time of the whole question is the caller's; a port that swallows packets is noticed sooner.
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            headers=self._headers,
-            follow_redirects=self._follows_redirects,
-        )
-
-
-def why(error: Exception, base_url: str) -> str:
-    """Return a failed request in words, with the host but without anything secret."""
-    cause = error.__cause__ or error
-    return f"{str(cause) or type(cause).__name__} ({urlsplit(base_url).netloc.rpartition('@')[2]})"
-
-
-class Dialect(ABC):
-    """One service's format; pure.
-
-    `provider` is its name for people. `identity` is what decides about the vectors, beside the model's name: the
-    address, prefixes. `known_dimension` is how long the vectors are, where that is known without asking. `about_path`
-    is where to ask about the model before its first use; None for nowhere.
+    `provider` is its name for people. `key` is sent as the bearer, and answers that repeat it are redacted: some
+    servers do when they refuse it. `body` makes the JSON to POST to `path`; `vectors` names the list in the answer, and
+    in each of its items the vector (None: the item is one). `advice` says what to do about a refusal,
+    `advice_if_absent` about a model that is not there. `identity` is what decides about the vectors, beside the model's
+    name: the address, prefixes. `known_dimension` is how long the vectors are, where that is known without asking.
+    `about` is where to ask about the model before its first use, and how the digest of its weights is read from that;
+    the digest is empty if it is not told.
     """
 
     provider: str
     model: str
+    address: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: Secret | None = None
+    follows_redirects: bool = False
+    path: str
+    body: Callable[[Sequence[str], Purpose], dict[str, object]]
+    vectors: tuple[str, str | None]
+    advice: str
+    advice_if_absent: str | None = None
     identity: Mapping[str, object]
     known_dimension: int | None = None
-    about_path: str | None = None
-
-    @abstractmethod
-    def question(self, texts: Sequence[str], purpose: Purpose) -> tuple[str, dict[str, object]]:
-        """Return path and body that ask for vectors."""
-
-    @abstractmethod
-    def vectors(self, answer: Mapping[str, object]) -> list[object]:
-        """Return the vectors of an answer, in the order of the texts.
-
-        Raises:
-            UnusableAnswer: there are none in it.
-        """
-
-    @abstractmethod
-    def advice(self, status: int | None) -> str:
-        """Return what to do about a refusal."""
-
-    def digest(self, answer: Mapping[str, object]) -> str:
-        """Return the digest of the model's weights, from the answer to `about_path`; empty if it is not told."""
-        return ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteLimits:
-    """Bounds of one service. For a query somebody waits, so it is tried less and waits less; seconds."""
-
-    timeout_s: float = 30.0  # of one question
-    calls_max: Mapping[Purpose, int] = field(default_factory=lambda: {"query": 4, "passage": 2})
-    attempts_max: Mapping[Purpose, int] = field(default_factory=lambda: {"query": 2, "passage": 4})
-    wait_max_s: Mapping[Purpose, float] = field(default_factory=lambda: {"query": 2.0, "passage": 30.0})
-    rest_max_s: float = 60.0  # after the last attempt, everybody is refused at once for as long as it would have waited
+    about: tuple[str, Callable[[Mapping[str, object]], str]] | None = None
 
 
 class RemoteEmbedder:
-    """An `Embedder` that asks a service. Texts leave this machine."""
+    """An `Embedder` that asks a service. Texts leave this machine. Proxies are the environment's."""
 
     def __init__(
         self,
-        dialect: Dialect,
-        wire: HttpWire,
+        service: Service,
+        settings: EmbedderSettings,
         *,
-        dimensions: int | None = None,
-        limits: RemoteLimits | None = None,
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._dialect = dialect
-        self._wire = wire
-        self._dimensions = dimensions
-        self._limits = limits or RemoteLimits()
+        self._service = service
+        self._dimensions = settings.dimensions
+        self._timeout_s = settings.timeout_s
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
-        self._slots = {purpose: trio.Semaphore(count) for purpose, count in self._limits.calls_max.items()}
+        self._slots = {purpose: trio.Semaphore(count) for purpose, count in CALLS_MAX.items()}
+        self._client: httpx2.AsyncClient | None = None
+        self._opening = trio.Lock()
         self._asking_about = trio.Lock()
         self._info: EmbedderInfo | None = None
         self._rests_until = -math.inf  # on trio's clock
@@ -236,23 +141,26 @@ class RemoteEmbedder:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._wire.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
     async def _find_out(self) -> EmbedderInfo:
-        dialect = self._dialect
+        service = self._service
         digest = ""
         try:
-            if dialect.about_path is not None:
-                digest = dialect.digest(await self._answer(dialect.about_path, None, "query"))
-            dimension = self._dimensions or dialect.known_dimension
+            if service.about is not None:
+                path, read = service.about
+                digest = read(await self._answer(path, None, "query"))
+            dimension = self._dimensions or service.known_dimension
             if dimension is None:
                 dimension = len((await self._vectors([_PROBE], "query", None))[0]) // 4
         except ModelError as error:
             raise self._unavailable(error) from error
-        told = {**dialect.identity, "model": dialect.model, "dimension": dimension, "digest": digest}
+        told = {**service.identity, "model": service.model, "dimension": dimension, "digest": digest}
         return EmbedderInfo(
-            provider=dialect.provider,
-            model=dialect.model,
+            provider=service.provider,
+            model=service.model,
             dimension=dimension,
             fingerprint=hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest(),
         )
@@ -272,54 +180,92 @@ class RemoteEmbedder:
 
     async def _vectors(self, texts: list[str], purpose: Purpose, dimension: int | None) -> list[bytes]:
         """Vectors of at most `BATCH_TEXTS_MAX` texts, asked for as often as that may help."""
-        path, body = self._dialect.question([text if text.strip() else "." for text in texts], purpose)
+        body = self._service.body([text if text.strip() else "." for text in texts], purpose)
         attempt = 1
         while True:
             try:
-                return self._checked(await self._answer(path, body, purpose), len(texts), dimension)
+                return self._checked(await self._answer(self._service.path, body, purpose), len(texts), dimension)
             except ModelError as error:
                 # The policy's number is for conversations; queries and passages have their own.
-                is_over = attempt >= self._limits.attempts_max[purpose] or not self._retry.again(attempt, error)
+                is_over = attempt >= ATTEMPTS_MAX[purpose] or not self._retry.again(attempt, error)
                 wait_s = self._retry.delay_s(attempt, error)
-                if is_over or wait_s > self._limits.wait_max_s[purpose]:
+                if is_over or wait_s > WAIT_MAX_S[purpose]:
                     if error.retryable:
                         self._failure = error
-                        self._rests_until = trio.current_time() + min(wait_s, self._limits.rest_max_s)
+                        self._rests_until = trio.current_time() + min(wait_s, REST_MAX_S)
                     raise
             await trio.sleep(wait_s)
             attempt += 1
 
     async def _answer(self, path: str, body: Mapping[str, object] | None, purpose: Purpose) -> Mapping[str, object]:
         """The service's answer as a JSON object; one question, with its time limit."""
-        name, slots = self._dialect.provider, self._slots[purpose]
+        name, slots = self._service.provider, self._slots[purpose]
         if slots.statistics().tasks_waiting >= WAITING_MAX:
-            raise unavailable(f"{name} is busy: {WAITING_MAX} callers wait for it. Ask again later.", retry_after_s=5.0)
+            message = f"{name} is busy: {WAITING_MAX} callers wait for it. Ask again later."
+            raise EmbedderUnavailable(message, retry_after_s=5.0)
         async with slots:
-            with trio.move_on_after(self._limits.timeout_s) as scope:
-                try:
-                    answer = await self._wire.ask(path, body)
-                except Unreached as error:
-                    raise ModelUnreachable(f"There is no connection to {name}: {error}", provider=name) from error
+            with trio.move_on_after(self._timeout_s) as scope:
+                status, headers, told = await self._exchange(path, body)
             if scope.cancelled_caught:
-                raise ModelTimeout(f"{name} did not answer within {self._limits.timeout_s:g} s.", provider=name)
-        told = _json(answer.body)
-        if answer.status != 200:
+                raise ModelTimeout(f"{name} did not answer within {self._timeout_s:g} s.", provider=name)
+        if status != 200:
             words, code = vendor_words(told)
-            wait_s = retry_after_s(answer.headers, words, self._clock.now_ms())
-            refused = failure(name, answer.status, words, code=code, retry_after_s=wait_s)
+            wait_s = retry_after_s(headers, words, self._clock.now_ms())
+            refused = failure(name, status, words, code=code, retry_after_s=wait_s)
             # Its kind is right, its advice is about agents.
-            refused.message = f"{name} answered {answer.status}: {shortened(words) or 'nothing more'}"
+            refused.message = f"{name} answered {status}: {shortened(words) or 'nothing more'}"
             raise refused
         if not isinstance(told, dict):
             raise ModelGarbage(f"{name} answered what is no JSON object.", provider=name)
         self._failure = None
         return told
 
+    async def _exchange(self, path: str, body: Mapping[str, object] | None) -> tuple[int, Mapping[str, str], object]:
+        """POST the body as JSON, or GET without one. Return status, headers in lower case, and JSON, or else text."""
+        import httpx2
+
+        service = self._service
+        async with self._opening:
+            if self._client is None:
+                self._client = await trio.to_thread.run_sync(self._load)
+            client = self._client
+        whole = bytearray()
+        try:
+            url = service.address.rstrip("/") + path
+            async with client.stream("GET" if body is None else "POST", url, json=body) as response:
+                async for piece in response.aiter_bytes():
+                    whole += piece
+                    if len(whole) > ANSWER_BYTES_MAX:
+                        message = f"{service.provider} answered more than {ANSWER_BYTES_MAX} bytes."
+                        raise ModelUnreachable(message, provider=service.provider)
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+            message = f"There is no connection to {service.provider}: {why(error, service.address)}"
+            raise ModelUnreachable(message, provider=service.provider) from error
+        if service.key:
+            whole = whole.replace(service.key.reveal().encode(), b"***")
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        try:
+            return response.status_code, headers, json.loads(whole)
+        except (ValueError, RecursionError):
+            return response.status_code, headers, whole[:2_000].decode("utf-8", "replace")
+
+    def _load(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        service = self._service
+        bearer = {"authorization": f"Bearer {service.key.reveal()}"} if service.key else {}
+        return httpx2.AsyncClient(
+            # The time of the whole question is bounded elsewhere; a port that swallows packets is noticed sooner.
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            headers={**service.headers, **bearer},
+            follow_redirects=service.follows_redirects,
+        )
+
     def _checked(self, answer: Mapping[str, object], count: int, dimension: int | None) -> list[bytes]:
         """The vectors of an answer, if all of them can be used."""
-        name = self._dialect.provider
+        name = self._service.provider
         try:
-            vectors = [unit_vector(values) for values in self._dialect.vectors(answer)]
+            vectors = [unit_vector(values) for values in listed(answer, *self._service.vectors)]
         except UnusableAnswer as error:
             raise ModelGarbage(f"{name} answered with a vector that cannot be used: {error}.", provider=name) from error
         if len(vectors) != count:
@@ -341,25 +287,44 @@ class RemoteEmbedder:
 
     def _unavailable(self, error: ModelError) -> EmbedderUnavailable:
         """Our error for theirs; only what may pass by itself has a time to ask again."""
-        if not error.retryable:
-            advice = "" if "[embeddings]" in error.message else f" {self._dialect.advice(error.status)}"
-            return unavailable(f"Embeddings: {error.message}{advice}")
-        wait_s = max(1.0, self._rests_until - trio.current_time())
-        return unavailable(f"Embeddings: {error.message} It is tried again later.", retry_after_s=wait_s)
+        if error.retryable:
+            wait_s = max(1.0, self._rests_until - trio.current_time())
+            return EmbedderUnavailable(f"Embeddings: {error.message} It is tried again later.", retry_after_s=wait_s)
+        advice = self._service.advice_if_absent if error.status == 404 else None
+        advice = "" if "[embeddings]" in error.message else f" {advice or self._service.advice}"
+        return EmbedderUnavailable(f"Embeddings: {error.message}{advice}")
 
     def _refused(self, error: ModelError) -> EmbedderUnavailable:
         """Our error for one about certain texts, as far as it may be about them."""
         failure = self._unavailable(error)
         if not isinstance(error, _MAYBE_OF_A_TEXT) or error.status in _OF_THE_WAY:
             return failure
-        return TextsRefused(failure.message, **failure.details)
+        return TextsRefused(failure.message, retry_after_s=failure.retry_after_s)
 
 
-def _json(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return body[:2_000].decode("utf-8", "replace")
+def why(error: Exception, address: str) -> str:
+    """Return a failed request in words, with the host but without anything secret."""
+    cause = error.__cause__ or error
+    return f"{str(cause) or type(cause).__name__} ({urlsplit(address).netloc.rpartition('@')[2]})"
+
+
+def listed(answer: Mapping[str, object], name: str, part: str | None) -> list[object]:
+    """Return the list `name` of an answer, of each item the `part`, sorted by `index` where the items have one.
+
+    Raises:
+        UnusableAnswer: there is no such list.
+    """
+    found = answer.get(name)
+    if not isinstance(found, list) or (part is not None and not all(isinstance(item, dict) for item in found)):
+        raise UnusableAnswer("there is no list of embeddings in the answer")
+    if part is None:
+        return found
+    indexes = [item.get("index") for item in found]
+    if all(isinstance(index, int) for index in indexes):
+        if sorted(indexes) != list(range(len(found))):
+            raise UnusableAnswer("the embeddings are not numbered from 0 without gaps")
+        found = sorted(found, key=lambda item: int(item["index"]))
+    return [item.get(part) for item in found]
 
 
 def unit_vector(values: object) -> bytes:

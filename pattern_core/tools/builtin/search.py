@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pattern_core import search as core
 from pattern_core.ids import now_text
-from pattern_core.search import GroupBy, SearchRequest
+from pattern_core.search import SPOKEN, GroupBy, SearchRequest
 from pattern_core.tools.ages import read_age
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, tool
@@ -51,7 +51,7 @@ async def search(
         query=aged.query,
         kinds=_MESSAGES if (role is not None or by_session) and domain in _TALK else _KINDS[domain],
         agents=[context.agent_id, CONSTELLATION_OWNER],
-        roles=None if role is None else [Role(role)],
+        roles=SPOKEN if role is None else [Role(role)],
         since=start_time if aged.since_ms is None else iso(aged.since_ms),
         until=end_time if aged.until_ms is None else iso(aged.until_ms),
         # What this turn itself was asked and has done is in view; it would only be found first.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pattern_core.ids import now_text
-from pattern_core.search import KINDS, GroupBy, Hit, Mode, SearchRequest, SearchResult
+from pattern_core.search import KINDS, SPOKEN, GroupBy, Hit, Mode, SearchRequest, SearchResult
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
 from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of
 from pattern_server.http.routing import Router, ToRead, owner_of
@@ -57,6 +57,7 @@ async def find(body: FindRequest, home: ToRead) -> object:
             **vars(body),
             "kinds": KINDS if body.kinds is None else body.kinds,
             "agents": agents,
+            "roles": SPOKEN if body.roles is None else body.roles,
             "group_by": None if body.group_by is None else GroupBy(body.group_by),
             "mode": Mode(body.mode),
         }

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from pattern_core.embeddings.embedder import Embedder, TextsRefused
+from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
-from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import Purpose
 from pattern_core.embeddings.work import pieces_of
@@ -126,7 +126,7 @@ def wanted(db: Connection) -> set[tuple[str, str, int, str]]:
     return found
 
 
-def texts_of(embedder: DeterministicEmbedder, purpose: Purpose = "passage") -> list[str]:
+def texts_of(embedder: ScriptedEmbedder, purpose: Purpose = "passage") -> list[str]:
     """All that the embedder was asked for."""
     return list(itertools.chain.from_iterable(texts for asked, texts in embedder.asked if asked == purpose))
 
@@ -158,11 +158,43 @@ async def refs_near(
     """The ids of the texts whose meaning is nearest."""
     found = await queue.query_vector(text)
     assert found.vector is not None, found.notice
-    near = vectors.nearest(db, kind, found.vector, None, 1, fingerprint=found.fingerprint)
+    near = vectors.nearest(db, kind, found.vector, None, 1)
     return [neighbour.ref for neighbour in near]
 
 
-class SlowEmbedder(DeterministicEmbedder):
+class ScriptedEmbedder:
+    """Makes vectors of hashed words; `failure`, while set, is raised instead of every answer.
+
+    `delay_s` is how long it takes over texts; `asked` remembers what was asked, a list per call.
+    """
+
+    def __init__(
+        self, *, dimension: int = 64, fingerprint: str = "0" * 64, failure: EmbedderUnavailable | None = None
+    ) -> None:
+        self.failure = failure
+        self.delay_s = 0.0
+        self.asked: list[tuple[Purpose, list[str]]] = []
+        self._info = EmbedderInfo(
+            provider="deterministic", model="hashed-words", dimension=dimension, fingerprint=fingerprint
+        )
+
+    async def info(self) -> EmbedderInfo:
+        if self.failure is not None:
+            raise self.failure
+        return self._info
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        if self.failure is not None:
+            raise self.failure
+        await trio.sleep(self.delay_s)
+        self.asked.append((purpose, list(texts)))
+        return [hashed_words(text, self._info.dimension) for text in texts]
+
+    async def aclose(self) -> None:
+        pass
+
+
+class SlowEmbedder(ScriptedEmbedder):
     """Takes `seconds` for every answer."""
 
     def __init__(self, seconds: float, *, dimension: int = 64, fingerprint: str = "0" * 64) -> None:
@@ -174,21 +206,21 @@ class SlowEmbedder(DeterministicEmbedder):
         return await super().embed(texts, purpose=purpose)
 
 
-class WrongEmbedder(DeterministicEmbedder):
+class WrongEmbedder(ScriptedEmbedder):
     """Gives vectors of another length than it says."""
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
         return [vector[:8] for vector in await super().embed(texts, purpose=purpose)]
 
 
-class ForgetfulEmbedder(DeterministicEmbedder):
+class ForgetfulEmbedder(ScriptedEmbedder):
     """Leaves out the last vector."""
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
         return (await super().embed(texts, purpose=purpose))[:-1]
 
 
-class PickyEmbedder(DeterministicEmbedder):
+class PickyEmbedder(ScriptedEmbedder):
     """Fails for every call that holds a text with the word; like a process that such a text kills."""
 
     def __init__(self, word: str, *, retry_after_s: float | None = None, fingerprint: str = "0" * 64) -> None:

@@ -7,29 +7,29 @@ from pattern_core.embeddings.embedder import (
     EmbedderInfo,
     EmbedderUnavailable,
     checked_vectors,
-    unavailable,
 )
-from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
+from pattern_core.embeddings.settings import EmbedderSettings, Prefixes, prefixes_of
 from pattern_core.errors import PatternError
-from tests.pattern_core.embeddings.stage import ForgetfulEmbedder
+from pattern_core.models.providers.settings import Secret
+from tests.pattern_core.embeddings.stage import ForgetfulEmbedder, ScriptedEmbedder
 
 
 def test_the_error_says_when_to_come_back() -> None:
-    error = unavailable("Later.", retry_after_s=2.0)
+    error = EmbedderUnavailable("Later.", retry_after_s=2.0)
     assert issubclass(EmbedderUnavailable, PatternError)
     assert (error.code, error.message, error.details) == ("embedder_unavailable", "Later.", {"retry_after_s": 2.0})
-    assert unavailable("Never.").details == {"retry_after_s": None}
-    assert (error.retry_after_s, unavailable("Never.").retry_after_s) == (2.0, None)
+    assert EmbedderUnavailable("Never.").details == {"retry_after_s": None}
+    assert (error.retry_after_s, EmbedderUnavailable("Never.").retry_after_s) == (2.0, None)
 
 
 async def test_vectors_that_do_not_fit_are_refused() -> None:
     info = EmbedderInfo(provider="p", model="m", dimension=4, fingerprint="f")
-    embedder = DeterministicEmbedder(dimension=4)
+    embedder = ScriptedEmbedder(dimension=4)
     assert len(await checked_vectors(embedder, ["a", "b"], info, purpose="query")) == 2
     with pytest.raises(EmbedderUnavailable, match="1 vectors for 2 texts"):
         await checked_vectors(ForgetfulEmbedder(dimension=4), ["a", "b"], info, purpose="query")
     with pytest.raises(EmbedderUnavailable, match="3 numbers instead of 4"):
-        await checked_vectors(DeterministicEmbedder(dimension=3), ["a"], info, purpose="query")
+        await checked_vectors(ScriptedEmbedder(dimension=3), ["a"], info, purpose="query")
 
 
 async def test_an_absent_one_says_the_same_to_everybody() -> None:
@@ -40,3 +40,40 @@ async def test_an_absent_one_says_the_same_to_everybody() -> None:
     with pytest.raises(EmbedderUnavailable, match="switched off"):
         await AbsentEmbedder().embed(["a"], purpose="query")
     await embedder.aclose()
+
+
+def test_the_default_is_the_local_model_and_keys_are_not_shown() -> None:
+    assert EmbedderSettings() == EmbedderSettings(provider="local", model="", dimensions=None, allow_download=False)
+    assert "sk-1" not in repr(EmbedderSettings(api_key=Secret("sk-1")))
+
+
+def test_a_child_process_is_told_neither_address_nor_key() -> None:
+    settings = EmbedderSettings(model="m", base_url="http://here", api_key=Secret("sk-1"), query_prefix="q: ")
+    assert "sk-1" not in settings.to_json()
+    assert EmbedderSettings.from_json(settings.to_json()) == EmbedderSettings(model="m", query_prefix="q: ")
+
+
+@pytest.mark.parametrize(
+    ("model", "query", "passage"),
+    [
+        ("intfloat/multilingual-e5-small", "query: ", "passage: "),
+        ("e5-base-v2", "query: ", "passage: "),
+        ("BAAI/bge-small-en-v1.5", "Represent this sentence for searching relevant passages: ", ""),
+        ("BAAI/bge-m3", "", ""),
+        ("nomic-embed-text:v1.5", "search_query: ", "search_document: "),
+        ("nomic-ai/nomic-embed-text-v1.5", "search_query: ", "search_document: "),
+        ("snowflake-arctic-embed2", "query: ", ""),
+        ("Snowflake/snowflake-arctic-embed-l-v2.0", "query: ", ""),
+        ("mxbai-embed-large", "Represent this sentence for searching relevant passages: ", ""),
+        ("all-MiniLM-L6-v2", "", ""),
+        ("text-embedding-3-small", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_families(model: str, query: str, passage: str) -> None:
+    assert prefixes_of(model) == Prefixes(query=query, passage=passage)
+
+
+def test_instructions_end_where_the_question_begins() -> None:
+    prefixes = prefixes_of("intfloat/multilingual-e5-large-instruct")
+    assert prefixes.of("query").endswith("Query: ") and prefixes.of("passage") == ""

@@ -6,16 +6,15 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.embeddings.embedder import unavailable
+from pattern_core.embeddings.embedder import EmbedderUnavailable
 from pattern_core.embeddings.embedding_queue import RECHECK_S
-from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.errors import Conflict
-from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
 from pattern_db.enums import Role, SearchKind
 from pattern_db.tables import agents, archival, embedding_indexes, embeddings, memory_blocks, messages
 from tests.pattern_core.embeddings import stage
+from tests.pattern_core.embeddings.stage import ScriptedEmbedder
 
 OTHER = "1" * 64
 
@@ -31,7 +30,7 @@ async def test_every_kind_of_text_gets_its_vectors(db: Connection, autojump_cloc
     stage.say(db, 3, "  ")
     stage.note(db, "persona", "I am ada")
     stage.keep(db, 1, "the moon is far. " * 200)
-    embedder = DeterministicEmbedder()
+    embedder = ScriptedEmbedder()
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await stage.settle(queue)
         assert stage.stored(db) == stage.wanted(db)
@@ -47,7 +46,7 @@ async def test_every_kind_of_text_gets_its_vectors(db: Connection, autojump_cloc
 async def test_nothing_is_asked_of_the_model_before_there_is_a_text(
     db: Connection, autojump_clock: trio.testing.MockClock
 ) -> None:
-    embedder = DeterministicEmbedder(failure=unavailable("must not be asked"))
+    embedder = ScriptedEmbedder(failure=EmbedderUnavailable("must not be asked"))
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await stage.settle(queue)
         assert (await queue.progress()).state == "idle"
@@ -56,7 +55,7 @@ async def test_nothing_is_asked_of_the_model_before_there_is_a_text(
 
 async def test_what_comes_later_is_found_too(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     stage.say(db, 1, "cats like milk")
-    async with Database.in_memory(db) as database, stage.running(database, DeterministicEmbedder()) as queue:
+    async with Database.in_memory(db) as database, stage.running(database, ScriptedEmbedder()) as queue:
         await stage.settle(queue)
         stage.say(db, 2, "dogs like bones")
         await stage.settle(queue)
@@ -70,7 +69,7 @@ async def test_changes_and_removals(db: Connection, autojump_clock: trio.testing
     for number in range(1, 6):
         stage.say(db, number, f"message {number}")
     block, entry = stage.note(db, "persona", "I am ada"), stage.keep(db, 1, "the moon")
-    embedder = DeterministicEmbedder()
+    embedder = ScriptedEmbedder()
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await stage.settle(queue)
         embedder.asked.clear()
@@ -96,7 +95,7 @@ async def test_changes_and_removals(db: Connection, autojump_clock: trio.testing
 async def test_the_same_text_is_embedded_once(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     for number in range(40):
         stage.keep(db, number, "always the same")
-    embedder = DeterministicEmbedder()
+    embedder = ScriptedEmbedder()
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await stage.settle(queue)
         stage.keep(db, 99, "always the same")
@@ -116,7 +115,7 @@ async def test_killed_in_the_middle_it_goes_on_where_it_was(
             await trio.sleep(45)  # within the third batch
         left = len(stage.stored(db))
         assert 0 < left < 200
-        embedder = DeterministicEmbedder()
+        embedder = ScriptedEmbedder()
         async with stage.running(database, embedder) as queue:
             await stage.settle(queue)
         assert stage.stored(db) == stage.wanted(db)
@@ -139,7 +138,7 @@ async def test_the_newest_come_first(db: Connection, autojump_clock: trio.testin
 
 async def test_a_model_that_is_down_is_asked_again(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     stage.say(db, 1, "words")
-    embedder = DeterministicEmbedder(failure=unavailable("the service is down", retry_after_s=5))
+    embedder = ScriptedEmbedder(failure=EmbedderUnavailable("the service is down", retry_after_s=5))
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await trio.sleep(2)
         progress = await queue.progress()
@@ -155,7 +154,7 @@ async def test_a_model_that_is_down_is_asked_again(db: Connection, autojump_cloc
 
 async def test_without_a_model_it_says_what_is_missing(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     stage.say(db, 1, "words")
-    embedder = DeterministicEmbedder(failure=unavailable("install pattern-server[local]"))
+    embedder = ScriptedEmbedder(failure=EmbedderUnavailable("install pattern-server[local]"))
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await stage.settle(queue)
         progress = await queue.progress()
@@ -225,7 +224,7 @@ async def test_another_model_is_not_taken_over_by_itself(
     db: Connection, autojump_clock: trio.testing.MockClock
 ) -> None:
     stage.say(db, 1, "words")
-    old, new = DeterministicEmbedder(), DeterministicEmbedder(dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), ScriptedEmbedder(dimension=128, fingerprint=OTHER)
     async with Database.in_memory(db) as database:
         async with stage.running(database, old) as queue:
             await stage.settle(queue)
@@ -248,7 +247,7 @@ async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
 ) -> None:
     for number in range(100):
         stage.say(db, number, f"message {number}")
-    old, new = DeterministicEmbedder(), stage.SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), stage.SlowEmbedder(1, dimension=128, fingerprint=OTHER)
     async with Database.in_memory(db) as database:
         async with stage.running(database, old) as queue:
             await stage.settle(queue)
@@ -273,7 +272,6 @@ async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
             assert progress.building is None
             assert progress.active is not None
             assert (progress.active.fingerprint, progress.active.dimension) == (OTHER, 128)
-            assert vectors.dimension_of(db) == 128
             assert stage.stored(db) == stage.wanted(db)
             assert await stage.refs_near(queue, db, "said during the switch") == ["msg_200"]
             # Nothing is left of the old one.
@@ -285,7 +283,7 @@ async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
 async def test_a_switch_can_be_given_up(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     for number in range(100):
         stage.say(db, number, f"message {number}")
-    old, new = DeterministicEmbedder(), stage.SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), stage.SlowEmbedder(1, dimension=128, fingerprint=OTHER)
     async with Database.in_memory(db) as database:
         async with stage.running(database, old) as queue:
             await stage.settle(queue)
@@ -315,7 +313,7 @@ async def test_back_to_the_old_model_after_half_a_switch(
 ) -> None:
     for number in range(100):
         stage.say(db, number, f"message {number}")
-    old, new = DeterministicEmbedder(), stage.SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), stage.SlowEmbedder(1, dimension=128, fingerprint=OTHER)
     async with Database.in_memory(db) as database:
         async with stage.running(database, old) as queue:
             await stage.settle(queue)
@@ -344,10 +342,10 @@ async def test_two_switches_in_a_row(db: Connection, autojump_clock: trio.testin
     for number in range(60):
         stage.say(db, number, f"message {number}")
     models = [
-        DeterministicEmbedder(),
+        ScriptedEmbedder(),
         stage.SlowEmbedder(0.5, dimension=128, fingerprint=OTHER),
         stage.SlowEmbedder(0.5, dimension=128, fingerprint="2" * 64),
-        DeterministicEmbedder(),
+        ScriptedEmbedder(),
     ]
     async with Database.in_memory(db) as database:
         for number, model in enumerate(models):
@@ -372,7 +370,7 @@ async def test_the_old_model_that_is_gone_leaves_words_and_a_notice(
         stage.say(db, number, f"message {number}")
     new = stage.SlowEmbedder(1, dimension=128, fingerprint=OTHER)
     async with Database.in_memory(db) as database:
-        async with stage.running(database, DeterministicEmbedder()) as queue:
+        async with stage.running(database, ScriptedEmbedder()) as queue:
             await stage.settle(queue)
         async with stage.running(database, new) as queue:
             before = await queue.query_vector("words")
@@ -389,7 +387,7 @@ async def test_the_old_model_that_is_gone_leaves_words_and_a_notice(
 
 async def test_an_old_index_says_what_it_does_not_know(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     stage.say(db, 1, "words")
-    old, new = DeterministicEmbedder(), DeterministicEmbedder(dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), ScriptedEmbedder(dimension=128, fingerprint=OTHER)
     async with Database.in_memory(db) as database:
         async with stage.running(database, old) as queue:
             await stage.settle(queue)
@@ -405,7 +403,7 @@ async def test_an_old_index_says_what_it_does_not_know(db: Connection, autojump_
 async def test_a_rebuild_embeds_only_what_differs(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     for number in range(50):
         stage.keep(db, number, f"entry {number}")
-    embedder = DeterministicEmbedder()
+    embedder = ScriptedEmbedder()
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         with pytest.raises(Conflict):
             await queue.rebuild()
@@ -421,7 +419,7 @@ async def test_a_rebuild_embeds_only_what_differs(db: Connection, autojump_clock
 async def test_batches_are_bounded(db: Connection, autojump_clock: trio.testing.MockClock) -> None:
     for number in range(300):
         stage.keep(db, number, f"entry {number} " * 400)
-    embedder = DeterministicEmbedder()
+    embedder = ScriptedEmbedder()
     async with Database.in_memory(db) as database, stage.running(database, embedder) as queue:
         await stage.settle(queue)
         assert max(len(texts) for _purpose, texts in embedder.asked) <= 16
@@ -429,21 +427,21 @@ async def test_batches_are_bounded(db: Connection, autojump_clock: trio.testing.
         assert stage.stored(db) == stage.wanted(db)
 
 
-FAILURES: list[Callable[[], DeterministicEmbedder]] = [
+FAILURES: list[Callable[[], ScriptedEmbedder]] = [
     stage.WrongEmbedder,
     lambda: stage.SlowEmbedder(100),
-    lambda: DeterministicEmbedder(failure=unavailable("down")),
-    lambda: DeterministicEmbedder(dimension=128),
+    lambda: ScriptedEmbedder(failure=EmbedderUnavailable("down")),
+    lambda: ScriptedEmbedder(dimension=128),
 ]
 
 
 @pytest.mark.parametrize("make", FAILURES)
 async def test_a_question_always_gets_an_answer(
-    db: Connection, autojump_clock: trio.testing.MockClock, make: Callable[[], DeterministicEmbedder]
+    db: Connection, autojump_clock: trio.testing.MockClock, make: Callable[[], ScriptedEmbedder]
 ) -> None:
     stage.say(db, 1, "words")
     async with Database.in_memory(db) as database:
-        async with stage.running(database, DeterministicEmbedder()) as queue:
+        async with stage.running(database, ScriptedEmbedder()) as queue:
             await stage.settle(queue)
         async with stage.running(database, make()) as queue:
             answer = await queue.query_vector("words")

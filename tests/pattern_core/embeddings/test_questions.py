@@ -7,8 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, unavailable
-from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
+from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.questions import (
     DEADLINE_S,
     FORMER_MAX,
@@ -19,13 +18,13 @@ from pattern_core.embeddings.questions import (
     FormerModelGone,
     QuestionEmbedder,
 )
-from tests.pattern_core.embeddings.stage import SlowEmbedder, texts_of
+from tests.pattern_core.embeddings.stage import ScriptedEmbedder, SlowEmbedder, texts_of
 
 ONE = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=64, fingerprint="0" * 64)
 
 
 async def test_a_question_is_embedded_once(nursery: trio.Nursery) -> None:
-    embedder = DeterministicEmbedder()
+    embedder = ScriptedEmbedder()
     questions = QuestionEmbedder(EmbedderShelf(embedder))
     nursery.start_soon(questions.run)
     first = await questions.get("words", ONE)
@@ -38,7 +37,7 @@ async def test_a_question_is_embedded_once(nursery: trio.Nursery) -> None:
 
 
 async def test_the_model_of_the_index_is_asked(nursery: trio.Nursery) -> None:
-    new, old = DeterministicEmbedder(fingerprint="new"), DeterministicEmbedder(fingerprint="old", dimension=32)
+    new, old = ScriptedEmbedder(fingerprint="new"), ScriptedEmbedder(fingerprint="old", dimension=32)
     questions = QuestionEmbedder(EmbedderShelf(new, lambda _wanted: [old]))
     nursery.start_soon(questions.run)
     assert len(await questions.get("words", await old.info())) == 4 * 32
@@ -69,7 +68,7 @@ async def test_nobody_waits_beyond_the_deadline(nursery: trio.Nursery, autojump_
 OLD = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=32, fingerprint="old")
 
 
-class Closing(DeterministicEmbedder):
+class Closing(ScriptedEmbedder):
     """Remembers that it was closed."""
 
     is_closed = False
@@ -83,7 +82,7 @@ def old() -> Closing:
 
 
 async def test_the_configured_one_comes_first_and_nothing_is_made_in_vain() -> None:
-    configured, wrong, right, unused = DeterministicEmbedder(), Closing(), old(), old()
+    configured, wrong, right, unused = ScriptedEmbedder(), Closing(), old(), old()
     made: list[Embedder] = []
 
     def remake(wanted: EmbedderInfo) -> Iterator[Embedder]:
@@ -108,9 +107,9 @@ async def test_one_that_is_gone_is_not_looked_for_by_every_question(autojump_clo
 
     def remake(wanted: EmbedderInfo) -> list[Embedder]:
         looked.append(wanted)
-        return [DeterministicEmbedder(failure=unavailable("Install it."))]
+        return [ScriptedEmbedder(failure=EmbedderUnavailable("Install it."))]
 
-    shelf = EmbedderShelf(DeterministicEmbedder(), remake)
+    shelf = EmbedderShelf(ScriptedEmbedder(), remake)
     for _question in range(3):
         with pytest.raises(FormerModelGone, match=r"hashed-words .*which cannot be asked any more: Install it$"):
             await shelf.of(OLD)
@@ -123,8 +122,8 @@ async def test_one_that_is_gone_is_not_looked_for_by_every_question(autojump_clo
 
 async def test_one_that_does_not_answer_now_may_be_the_one(autojump_clock: trio.testing.MockClock) -> None:
     busy, second = old(), old()
-    busy.failure = unavailable("busy", retry_after_s=2)
-    shelf = EmbedderShelf(DeterministicEmbedder(), lambda _wanted: [busy, second])
+    busy.failure = EmbedderUnavailable("busy", retry_after_s=2)
+    shelf = EmbedderShelf(ScriptedEmbedder(), lambda _wanted: [busy, second])
     with pytest.raises(EmbedderUnavailable, match="busy") as refused:
         await shelf.of(OLD)
     assert not isinstance(refused.value, FormerModelGone)
@@ -134,7 +133,7 @@ async def test_one_that_does_not_answer_now_may_be_the_one(autojump_clock: trio.
 
 
 async def test_the_failure_of_the_configured_one_is_told_first() -> None:
-    shelf = EmbedderShelf(DeterministicEmbedder(failure=unavailable("the service is down", retry_after_s=5)))
+    shelf = EmbedderShelf(ScriptedEmbedder(failure=EmbedderUnavailable("the service is down", retry_after_s=5)))
     with pytest.raises(EmbedderUnavailable, match="the service is down"):
         await shelf.of(OLD)
 
@@ -146,7 +145,7 @@ async def test_only_a_few_are_kept() -> None:
         made.append(Closing(dimension=32, fingerprint=wanted.fingerprint))
         yield made[-1]
 
-    shelf = EmbedderShelf(DeterministicEmbedder(), remake)
+    shelf = EmbedderShelf(ScriptedEmbedder(), remake)
     for number in range(FORMER_MAX + 2):
         await shelf.of(replace(OLD, fingerprint=f"{number}"))
     assert [embedder.is_closed for embedder in made] == [True] * 2 + [False] * FORMER_MAX

@@ -62,6 +62,4 @@ def past() -> Past:
 
 def asked(query: str, *, mode: Mode = Mode.HYBRID, **fields: object) -> SearchRequest:
     """A request for `query`."""
-    request = SearchRequest(query=query, mode=mode, **fields)  # type: ignore[arg-type]  # the tests know the fields
-    check(request)
-    return request
+    return check(SearchRequest(query=query, mode=mode, **fields))  # type: ignore[arg-type]  # the tests know the fields

@@ -10,18 +10,21 @@ import pytest
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.errors import InvalidInput
 from pattern_core.search import KINDS, GroupBy, Mode, SearchRequest, search
-from pattern_core.search.find import SAMPLED, blended, find, nameless, query_vector, without
+from pattern_core.search.find import SAMPLED, blended, find, nameless, query_vector, rank_documents, without
+from pattern_core.search.plan import plan
 from pattern_core.search.request import QueryVector, check
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.migrate import migrations_of
+from pattern_db.search_terms import parse
 from pattern_db.tables import embedding_indexes, messages, summaries
 from pattern_db.tables.embedding_indexes import EmbedderInfo
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents, constellation
+from tests.pattern_core.search.rig import Past, asked
 from tests.pattern_core.search.rig import past as conversation
 from tests.pattern_core.tools.builtin.rig import ToolRig
 from tests.pattern_db import vector_rows
@@ -34,6 +37,10 @@ DIMENSION = 64
 async def past() -> AsyncIterator[ToolRig]:
     async with Database.in_memory(constellation()) as database:
         yield ToolRig(Rig(database))
+
+
+def bare(connection: Connection, query: str) -> str | None:
+    return nameless(connection, query, parse(query))
 
 
 @dataclass
@@ -159,7 +166,7 @@ async def test_a_vector_of_another_model_is_not_compared(past: ToolRig) -> None:
     said = await past.said("boats")
     await embed(past, said, "boats")
     request = SearchRequest(query="boats")
-    (hit,) = await past.rig.database.read(find, request, check(request), hashed_words("boats", DIMENSION // 2))
+    (hit,) = await past.rig.database.read(find, request, parse(request.query), hashed_words("boats", DIMENSION // 2))
     assert "meaning" not in hit.parts
 
 
@@ -315,11 +322,11 @@ async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: ToolRig)
     await embed(past, meant, "boats Tim Amy")
     for query in ("Ruth boats", "Who is Ruth?"):
         request = SearchRequest(query=query, mode=Mode.MEANING)
-        whole = (await query_vector(past.rig.database, request, Vectors())).vector
+        whole = (await query_vector(past.rig.database, request, parse(request.query), Vectors())).vector
         is_blended = whole != hashed_words(query, DIMENSION)
         assert is_blended == (query == "Ruth boats")
         documents = SearchRequest(query=query, kinds=[SearchKind.ARCHIVAL])
-        alone = (await query_vector(past.rig.database, documents, Vectors())).vector
+        alone = (await query_vector(past.rig.database, documents, parse(documents.query), Vectors())).vector
         assert alone == hashed_words(query, DIMENSION)
     result = await search(past.rig.database, SearchRequest(query="Ruth boats", mode=Mode.MEANING), Vectors())
     assert result.hits[0].id == meant
@@ -341,20 +348,20 @@ def test_names_and_their_possessives_are_left_out_as_whole_words(query: str, lef
 
 def test_names_are_those_of_who_speaks() -> None:
     said = conversation()
-    assert nameless(said.connection, "What does Ruth cook?") is None
+    assert bare(said.connection, "What does Ruth cook?") is None
     said.say("I made soup", name="Ruth Miller")
     said.say("Tim: and I ate it")
-    assert nameless(said.connection, "What does Ruth cook?") == "What does cook?"
-    assert nameless(said.connection, "Does Tim like what Ruth Miller cooks?") == "Does like what cooks?"
-    assert nameless(said.connection, "who is Ruth?") is None, "nothing is left that would tell anything"
-    assert nameless(said.connection, "What does Zoe cook?") is None
+    assert bare(said.connection, "What does Ruth cook?") == "What does cook?"
+    assert bare(said.connection, "Does Tim like what Ruth Miller cooks?") == "Does like what cooks?"
+    assert bare(said.connection, "who is Ruth?") is None, "nothing is left that would tell anything"
+    assert bare(said.connection, "What does Zoe cook?") is None
 
 
 def test_who_speaks_is_known_among_many_messages() -> None:
     said = conversation()
     for number in range(2 * SAMPLED + 7):
         said.say("hello", name="Ruth" if number % 2 else "Tim")
-    assert nameless(said.connection, "Ruth and Tim in Rome") == "and in Rome"
+    assert bare(said.connection, "Ruth and Tim in Rome") == "and in Rome"
 
 
 def test_a_blend_stands_between_two_vectors() -> None:
@@ -362,3 +369,59 @@ def test_a_blend_stands_between_two_vectors() -> None:
     assert struct.unpack("<2f", blended(east, north)) == pytest.approx((0.5**0.5, 0.5**0.5))
     assert blended(east, east) == east
     assert struct.unpack("<2f", blended(east, struct.pack("<2f", -1, 0))) == (0.0, 0.0)
+
+
+ENTRY = SearchKind.ARCHIVAL
+
+
+def ranking_entries(rig: Past, query: str, meant: str | None = None) -> list[str]:
+    request = asked(query, kinds=[ENTRY])
+    vector = None if meant is None else hashed_words(meant, DIMENSION)
+    found, _ = rank_documents(rig.connection, plan(rig.connection, request, parse(request.query), vector), ENTRY)
+    return [one.row.id for one in found]
+
+
+def test_words_and_meaning_count_half_each() -> None:
+    rig = conversation()
+    rig.store("both", "lift of a wing")
+    rig.store("words", "lift of a wing")
+    rig.store("meaning", "aerofoil")
+    rig.store("neither", "cooking")
+    for ref, text in (("both", "wing lift"), ("words", "x"), ("meaning", "wing lift"), ("neither", "y z")):
+        rig.embed(ENTRY, ref, text)
+    found = ranking_entries(rig, "wing lift", "wing lift")
+    assert found[0] == "both"
+    assert set(found[1:3]) == {"words", "meaning"}
+    assert ranking_entries(rig, "wing lift") == ["both", "words"] or ranking_entries(rig, "wing lift") == [
+        "words",
+        "both",
+    ]
+
+
+def test_the_chunks_of_an_entry_are_one_hit() -> None:
+    rig = conversation()
+    rig.store("long", "the first part, on cooking")
+    rig.store("long.1", "the second part, on wings and wings", parent="long")
+    rig.store("other", "wings")
+    assert sorted(ranking_entries(rig, "wings")) == ["long", "other"]
+
+
+def test_terms_that_the_index_does_not_know_count_too() -> None:
+    rig = conversation()
+    rig.store("plus", "a book on C++")
+    rig.store("letter", "a book on C")
+    rig.store("cat", "关于猫的书")
+    assert ranking_entries(rig, "book C++")[0] == "plus"
+    assert ranking_entries(rig, "C++") == ["plus"]
+    assert ranking_entries(rig, "猫") == ["cat"]
+
+
+def test_times_are_read_and_tools_left_out() -> None:
+    request = SearchRequest(query="x", kinds=[SearchKind.FILE], since="2026-01-01T01:00:00+01:00", tags=["t"])
+    found = check(request)
+    assert (found.since, found.until, found.tags) == ("2026-01-01T00:00:00.000Z", None, ["t"])
+    assert found.roles == (Role.USER, Role.ASSISTANT, Role.SYSTEM)
+
+
+def test_a_query_of_ten_thousand_characters_is_taken() -> None:
+    assert check(SearchRequest(query="x" * 10_000, roles=[Role.TOOL])).roles == [Role.TOOL]

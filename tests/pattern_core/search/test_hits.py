@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
-from pattern_core.search.ranked import ranked
+from pattern_core.search.plan import Ranked
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
 
@@ -43,7 +43,9 @@ ROW = Row(kind=SearchKind.BLOCK, row=1, ref="b", id="b", agent_id="a", content="
 
 
 def test_the_reason_names_what_counts() -> None:
-    assert reason(ranked(ROW, {"words": 0.5, "question": -0.17, "length": 0.001})) == (
+    assert reason(Ranked(row=ROW, parts={"words": 0.5, "question": -0.17, "length": 0.001})) == (
         "its words fit (+0.50), it asks (-0.17)"
     )
-    assert reason(ranked(ROW, {"meaning": 0.5}, 0.7)) == "near in meaning (+0.50), a tool's result (×0.7)"
+    assert (
+        reason(Ranked(row=ROW, parts={"meaning": 0.5}, factor=0.7)) == "near in meaning (+0.50), a tool's result (×0.7)"
+    )

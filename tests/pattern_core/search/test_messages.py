@@ -6,19 +6,19 @@ import pytest
 
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.search import plan as planning
-from pattern_core.search.messages import by_session, is_question, rank, speaker
-from pattern_core.search.plan import plan
-from pattern_core.search.ranked import Ranked, ranked
-from pattern_core.search.request import Mode, check
+from pattern_core.search.messages import NamedDate, by_session, is_question, named_dates, nearness, rank, speaker
+from pattern_core.search.plan import Ranked, plan
+from pattern_core.search.request import Mode
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
+from pattern_db.search_terms import parse
 from tests.pattern_core.search.rig import DIMENSION, Past, asked, past
 
 
 def ranking(rig: Past, query: str, *, mode: Mode = Mode.HYBRID, meant: str | None = None) -> list[str]:
     request = asked(query, mode=mode)
     vector = None if meant is None else hashed_words(meant, DIMENSION)
-    found, _ = rank(rig.connection, plan(rig.connection, request, check(request), vector))
+    found, _ = rank(rig.connection, plan(rig.connection, request, parse(request.query), vector))
     return [one.row.id for one in found]
 
 
@@ -126,10 +126,10 @@ def test_what_a_filter_leaves_is_found_however_many_others_fit_better() -> None:
     for number in range(600):
         rig.say("pottery market", session=f"other {number % 7}")
     request = asked("pottery market", sessions=["mine"])
-    found, _ = rank(rig.connection, plan(rig.connection, request, check(request), None))
+    found, _ = rank(rig.connection, plan(rig.connection, request, parse(request.query), None))
     assert [one.row.id for one in found] == [wanted]
     half = asked("pottery market", sessions=[f"other {number}" for number in range(4)])
-    found, _ = rank(rig.connection, plan(rig.connection, half, check(half), None))
+    found, _ = rank(rig.connection, plan(rig.connection, half, parse(half.query), None))
     assert len(found) >= planning.FULL.candidates
     assert {one.row.session_id for one in found} <= set(half.sessions or [])
 
@@ -138,7 +138,7 @@ def said(name: str, session: str | None, value: float, *, meaning: float = 0.0, 
     row = Row(
         kind=SearchKind.MESSAGE, row=1, ref=name, id=name, agent_id="a", content="", created_at="", session_id=session
     )
-    return ranked(row, {"words": value - meaning, "meaning": meaning}, held=held)
+    return Ranked(row=row, parts={"words": value - meaning, "meaning": meaning}, held=held)
 
 
 def sessions(found: list[Ranked], *weights: float) -> list[str | None]:
@@ -171,3 +171,41 @@ def test_terms_that_stand_in_different_messages_of_a_session_count_together_and_
 def test_messages_without_a_session_stand_for_themselves() -> None:
     assert [count for _, _, count in by_session([said("1", None, 1.0), said("2", None, 0.5)], [])] == [1, 1]
     assert by_session([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("on 23 May, 2023", [NamedDate(2023, 5, 23)]),
+        ("on May 3, 2023", [NamedDate(2023, 5, 3)]),
+        ("in December 2023", [NamedDate(2023, 12, None)]),
+        ("the 3rd of March", [NamedDate(None, 3, 3)]),
+        ("in July", [NamedDate(None, 7, None)]),
+        ("2024-01-31 or 2024-02", [NamedDate(2024, 1, 31), NamedDate(2024, 2, None)]),
+        ("what may I march for", []),
+        ("2024-13-01", []),
+        ("", []),
+    ],
+)
+def test_dates_that_are_named(query: str, expected: list[NamedDate]) -> None:
+    assert named_dates(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "day", "expected"),
+    [
+        ("23 May 2023", "2023-05-23", 1.0),
+        ("23 May 2023", "2023-05-24", 1.0),
+        ("23 May 2023", "2023-05-30", 0.7),
+        ("23 May 2023", "2023-06-20", 0.3),
+        ("23 May 2023", "2024-05-23", 0.0),
+        ("23 May", "2024-05-23", 1.0),
+        ("May 2023", "2023-05-01", 1.0),
+        ("December 2023", "2024-01-05", 0.3),
+        ("July", "2020-08-05", 0.3),
+        ("30 February 2023", "2023-02-28", 0.0),
+        ("no date", "2023-02-28", 0.0),
+    ],
+)
+def test_how_near_a_day_is(query: str, day: str, expected: float) -> None:
+    assert nearness(named_dates(query), f"{day}T12:00:00.000Z") == expected

@@ -6,13 +6,29 @@ from typing import Any
 
 import pytest
 
+from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.search import plan as planning
 from pattern_core.search.find import find
-from pattern_core.search.plan import FULL, QUICK, SESSIONS, breadth, fitting, plan, selection
-from pattern_core.search.request import GroupBy, Mode, check
+from pattern_core.search.plan import (
+    FULL,
+    NOTHING,
+    QUICK,
+    SESSIONS,
+    Meanings,
+    Ranked,
+    breadth,
+    compare,
+    fitting,
+    plan,
+    selection,
+)
+from pattern_core.search.request import GroupBy, Mode
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
-from tests.pattern_core.search.rig import Past, asked, past
+from pattern_db.search import Row
+from pattern_db.search_terms import parse
+from tests.pattern_core.memory.rig import ADA, BOB
+from tests.pattern_core.search.rig import DIMENSION, Past, asked, past
 
 KIND = SearchKind.MESSAGE
 
@@ -23,7 +39,7 @@ def test_a_rare_term_weighs_more_than_a_common_one() -> None:
         rig.say("tea")
     rig.say("assam tea")
     request = asked("tea Assam")
-    found = plan(rig.connection, request, check(request), None)
+    found = plan(rig.connection, request, parse(request.query), None)
     assert found.spreads[KIND] == [10, 1]
     assert found.weights[1] > 10 * found.weights[0] > 0
 
@@ -33,7 +49,7 @@ def test_required_and_excluded_terms_leave_rows() -> None:
     for text in ("green tea", "tea green", "green tea with milk"):
         rig.say(text)
     request = asked('"green tea" -milk')
-    found = plan(rig.connection, request, check(request), None)
+    found = plan(rig.connection, request, parse(request.query), None)
     chosen = selection(rig.connection, found, KIND)
     assert [row for row in (1, 2, 3) if chosen.holds(row)] == [1]
 
@@ -43,7 +59,7 @@ def test_only_a_question_of_several_words_takes_what_stands_beside() -> None:
 
     def takes(query: str, mode: Mode) -> bool:
         request = asked(query, mode=mode)
-        return plan(rig.connection, request, check(request), None).takes_neighbours
+        return plan(rig.connection, request, parse(request.query), None).takes_neighbours
 
     assert takes("green tea", Mode.HYBRID)
     assert not takes("tea", Mode.HYBRID)
@@ -66,7 +82,7 @@ KIND = SearchKind.MESSAGE
 
 def chosen(rig: Past, query: str, count: int, **fields: Any) -> list[str]:
     request = asked(query, is_quick=True, **fields)
-    planned = plan(rig.connection, request, check(request), None)
+    planned = plan(rig.connection, request, parse(request.query), None)
     _postings, rows = fitting(rig.connection, planned, KIND, count)
     return [row.id for row in rows.values()]
 
@@ -122,7 +138,7 @@ def test_of_words_that_many_hold_the_newest_rows_are_read_and_the_rare_ones_whol
         rig.say("tea")
     monkeypatch.setattr(planning, "QUICK", replace(planning.QUICK, posted=10))
     request = asked("Assam tea", is_quick=True)
-    planned = plan(rig.connection, request, check(request), None)
+    planned = plan(rig.connection, request, parse(request.query), None)
     assert planned.spreads[KIND] == [1, 41], "how common a word is can be told from the newest rows"
     assert chosen(rig, "Assam tea", 30)[0] == both
     assert len(chosen(rig, "Assam tea", 30)) == 11
@@ -134,7 +150,7 @@ def test_the_work_does_not_grow_with_what_there_is(monkeypatch: pytest.MonkeyPat
     request = asked("green tea with milk please", is_quick=True, limit=5)
 
     def look() -> None:
-        assert len(find(rig.connection, request, check(request), None)) == 5
+        assert len(find(rig.connection, request, parse(request.query), None)) == 5
 
     def fill(count: int) -> None:
         for number in range(count):
@@ -147,7 +163,7 @@ def test_the_work_does_not_grow_with_what_there_is(monkeypatch: pytest.MonkeyPat
     many = steps_of(rig.connection, look)
     assert many < 1.5 * few
     in_full = replace(request, is_quick=False)
-    assert steps_of(rig.connection, lambda: find(rig.connection, in_full, check(in_full), None)) > 3 * many
+    assert steps_of(rig.connection, lambda: find(rig.connection, in_full, parse(in_full.query), None)) > 3 * many
 
 
 def test_a_quick_look_finds_entries_by_their_words() -> None:
@@ -156,7 +172,7 @@ def test_a_quick_look_finds_entries_by_their_words() -> None:
     rig.store("short", "the greenhouse keys hang behind the clock")
     rig.store("other", "the keys of the car")
     request = asked("greenhouse keys", is_quick=True, kinds=[SearchKind.ARCHIVAL])
-    assert [hit.id for hit in find(rig.connection, request, check(request), None)] == ["short", "long", "other"]
+    assert [hit.id for hit in find(rig.connection, request, parse(request.query), None)] == ["short", "long", "other"]
 
 
 @pytest.mark.parametrize("query", ["C++ code", '"green tea"', "tea -milk", "猫 が 好き", "-milk", "C++"])
@@ -165,4 +181,46 @@ def test_any_query_is_answered(query: str) -> None:
     rig.say("green tea with milk")
     rig.say("C++ code 猫が好き")
     request = asked(query, is_quick=True)
-    find(rig.connection, request, check(request), None)
+    find(rig.connection, request, parse(request.query), None)
+
+
+ROW = Row(kind=SearchKind.BLOCK, row=1, ref="b", id="b", agent_id="a", content="", created_at="")
+
+
+def test_the_value_is_the_sum_of_its_parts_and_never_below_zero() -> None:
+    assert Ranked(row=ROW, parts={"words": 0.5, "question": -0.25}).value == 0.25
+    assert Ranked(row=ROW, parts={"words": 0.5}, factor=0.5).value == 0.25
+    assert Ranked(row=ROW, parts={"question": -0.25}).value == 0.0
+
+
+def compared(rig: Past, meant: str | None, dimension: int = DIMENSION, **fields: Any) -> Meanings:
+    request = asked("anything", **fields)
+    vector = None if meant is None else hashed_words(meant, dimension)
+    return compare(rig.connection, plan(rig.connection, request, parse(request.query), vector), SearchKind.MESSAGE, 10)
+
+
+def test_nearness_goes_from_the_last_to_the_nearest() -> None:
+    rig = past()
+    for text in ("boat trip", "boat", "mountain"):
+        rig.embed(SearchKind.MESSAGE, rig.say(text), text)
+    found = compared(rig, "boat trip")
+    assert found.nearness["1"] == 1.0
+    assert 0 < found.nearness["2"] < 1
+    assert found.nearness["3"] == 0.0
+    assert 0.99 < found.best < 1.01
+
+
+def test_without_a_vector_or_with_another_models_there_is_nothing() -> None:
+    rig = past()
+    rig.embed(SearchKind.MESSAGE, rig.say("boat"), "boat")
+    assert compared(rig, None) == NOTHING
+    assert compared(rig, "boat", dimension=DIMENSION // 2) == NOTHING
+
+
+def test_filters_hold() -> None:
+    rig = past()
+    rig.embed(SearchKind.MESSAGE, rig.say("boat", session="a"), "boat")
+    rig.embed(SearchKind.MESSAGE, rig.say("boat", session="b"), "boat")
+    assert set(compared(rig, "boat", sessions=["b"]).nearness) == {"2"}
+    assert set(compared(rig, "boat", agents=[ADA]).nearness) == {"1", "2"}
+    assert compared(rig, "boat", agents=[BOB]) == NOTHING

@@ -4,9 +4,20 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pattern_core.embeddings.local import models
-from pattern_core.embeddings.local.models import VOCABULARY, VOCABULARY_SHA256, ModelUnusable, find
+from pattern_core.embeddings.local.models import (
+    BATCH_TEXTS_MAX,
+    VOCABULARY,
+    VOCABULARY_SHA256,
+    WIDTH,
+    ModelUnusable,
+    batches,
+    find,
+    padded,
+)
 from pattern_core.embeddings.settings import EmbedderSettings
 
 needs_onnx = pytest.mark.skipif(
@@ -128,3 +139,17 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
 
 def test_the_vocabulary_is_the_published_one() -> None:
     models._verify(VOCABULARY, VOCABULARY_SHA256, "pattern-server")
+
+
+@given(st.lists(st.integers(0, 600), max_size=40), st.sampled_from([64, 256, 2_048]))
+def test_texts_are_read_with_those_of_their_own_width(lengths: list[int], tokens_max: int) -> None:
+    found = batches(lengths, tokens_max=tokens_max)
+    assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
+    for batch in found:
+        widths = {padded(lengths[index]) for index in batch}
+        assert len(widths) == 1 and len(batch) <= BATCH_TEXTS_MAX
+        assert len(batch) == 1 or widths.pop() * len(batch) <= tokens_max
+
+
+def test_widths() -> None:
+    assert [padded(length) for length in (0, 1, WIDTH, WIDTH + 1)] == [WIDTH, WIDTH, WIDTH, 2 * WIDTH]

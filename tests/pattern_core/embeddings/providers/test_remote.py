@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.embeddings.providers.openai import OpenAIDialect
-from pattern_core.embeddings.providers.remote import (
-    HttpWire,
-    RemoteEmbedder,
-    RemoteLimits,
-    Unreached,
-    UnusableAnswer,
-    unit_vector,
-    why,
-)
+from pattern_core.embeddings.providers.remote import RemoteEmbedder, UnusableAnswer, unit_vector, why
+from pattern_core.embeddings.providers.services import openai
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock
@@ -38,24 +30,25 @@ async def served(
     *script: Entry,
     otherwise: Entry | None = None,
     dimensions: int | None = DIMENSION,
-    limits: RemoteLimits | None = None,
+    timeout_s: float = 30.0,
     retry: RetryPolicy = QUICK,
 ) -> AsyncIterator[tuple[RemoteEmbedder, WireServer]]:
     """An embedder that asks a scripted server over a plain socket."""
     async with serve_wire(script, otherwise or openai_vectors()) as server:
-        dialect = OpenAIDialect(EmbedderSettings(provider="compatible", model="m", base_url=server.url))
-        embedder = RemoteEmbedder(
-            dialect,
-            HttpWire(server.url),
-            dimensions=dimensions,
-            limits=limits or RemoteLimits(),
-            retry=retry,
-            clock=StoppedClock(),
-        )
+        embedder = asking(server.url, dimensions=dimensions, timeout_s=timeout_s, retry=retry)
         try:
             yield embedder, server
         finally:
             await embedder.aclose()
+
+
+def asking(
+    url: str, *, dimensions: int | None = DIMENSION, timeout_s: float = 30.0, retry: RetryPolicy = QUICK
+) -> RemoteEmbedder:
+    settings = EmbedderSettings(
+        provider="compatible", model="m", base_url=url, dimensions=dimensions, timeout_s=timeout_s
+    )
+    return RemoteEmbedder(openai(settings), settings, retry=retry, clock=StoppedClock())
 
 
 async def refused(*script: Entry, otherwise: Entry | None = None) -> EmbedderUnavailable:
@@ -175,9 +168,9 @@ async def test_vectors_of_another_length_are_never_handed_on() -> None:
 
 
 async def test_silence_is_given_up_and_nobody_else_waits_for_it() -> None:
-    limits = RemoteLimits(timeout_s=0.2, attempts_max={"query": 1, "passage": 1})
     silent = Play(never_answers=True)
-    async with served(otherwise=silent, limits=limits, retry=RetryPolicy(base_s=60)) as (embedder, server):
+    retry = RetryPolicy(base_s=60, cap_s=60)
+    async with served(otherwise=silent, timeout_s=0.2, retry=retry) as (embedder, server):
         for _ in range(3):  # the service is left alone for a minute, and whoever asks is told at once
             with pytest.raises(EmbedderUnavailable, match=r"did not answer within 0\.2 s") as caught:
                 await embedder.embed(["a"], purpose="query")
@@ -188,8 +181,7 @@ async def test_silence_is_given_up_and_nobody_else_waits_for_it() -> None:
 async def test_nobody_there_is_told_with_the_address() -> None:
     async with served() as (_, server):
         url = server.url
-    dialect = OpenAIDialect(EmbedderSettings(provider="compatible", model="m", base_url=url))
-    embedder = RemoteEmbedder(dialect, HttpWire(url), dimensions=8, retry=QUICK)
+    embedder = asking(url)
     with pytest.raises(EmbedderUnavailable, match=url.removeprefix("http://")):
         await embedder.embed(["a"], purpose="query")
     await embedder.aclose()
@@ -237,7 +229,7 @@ async def test_a_cancelled_question_closes_its_socket() -> None:
 async def test_queries_do_not_stand_behind_passages() -> None:
     slow = Play(never_answers=True)
     async with (
-        served(slow, slow, limits=RemoteLimits(timeout_s=120)) as (embedder, server),
+        served(slow, slow, timeout_s=120) as (embedder, server),
         trio.open_nursery() as tasks,
     ):
         for _ in range(3):  # two are asked at once, the third waits
@@ -249,30 +241,20 @@ async def test_queries_do_not_stand_behind_passages() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_get_and_post() -> None:
-    async with serve_wire([document({"a": 1}), document({"b": 2}, status=418, headers={"X-Odd": "yes"})]) as server:
-        wire = HttpWire(server.url + "/", {"x-key": "k"})
-        assert (await wire.ask("/about", None)).body == b'{"a": 1}'
-        answer = await wire.ask("/ask", {"text": "ż"})
-        assert (answer.status, answer.body, answer.headers["x-odd"]) == (418, b'{"b": 2}', "yes")
-        get, post = server.requests
-        assert (get.method, get.path, get.headers["x-key"]) == ("GET", "/about", "k")
-        assert (post.method, post.json()) == ("POST", {"text": "ż"})
-        assert server.connections == 1
-        await wire.aclose()
-        await wire.aclose()
+async def test_one_connection_serves_all_questions_and_closing_twice_is_harmless() -> None:
+    async with served() as (embedder, server):
+        await embedder.embed(["ż"], purpose="query")
+        await embedder.embed(["b"], purpose="query")
+        assert server.requests[0].json()["input"] == ["ż"] and server.connections == 1
+        await embedder.aclose()
+        await embedder.aclose()
 
 
-async def test_what_breaks_is_one_error() -> None:
-    async with serve_wire([Play(chunks=(b"x" * 100,), stops_after=10)]) as server:
-        wire = HttpWire(server.url)
-        with pytest.raises(Unreached):
-            await wire.ask("/", None)
-        await wire.aclose()
-    wire = HttpWire("nonsense://x y")
-    with pytest.raises(Unreached):
-        await wire.ask("/", None)
-    await wire.aclose()
+async def test_an_address_that_is_none_is_refused() -> None:
+    embedder = asking("nonsense://x y")
+    with pytest.raises(EmbedderUnavailable, match="no connection to compatible"):
+        await embedder.embed(["a"], purpose="query")
+    await embedder.aclose()
 
 
 def test_reasons_name_the_host_and_no_password() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, TextsRefused, unavailable
-from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.settings import Purpose
+from tests.pattern_core.embeddings.stage import ScriptedEmbedder
 from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
 
 HERE = "/constellations/home/embeddings"
@@ -25,10 +25,16 @@ async def until(place: Place, **wanted: Any) -> dict[str, Any]:
             await trio.sleep(0.05)
 
 
-def other_model(place: Place, *, dimension: int) -> DeterministicEmbedder:
+def scripted(place: Place, *, dimension: int = 64) -> ScriptedEmbedder:
+    """Put another embedder in the place of the deterministic one, before a constellation is open."""
+    embedder = place.parts.state.runtime.embedders.configured = ScriptedEmbedder(dimension=dimension)
+    return embedder
+
+
+def other_model(place: Place, *, dimension: int) -> ScriptedEmbedder:
     """As if the server had been started again with another model in its configuration."""
     embedder = place.parts.state.runtime.embedders.configured
-    assert isinstance(embedder, DeterministicEmbedder)
+    assert isinstance(embedder, ScriptedEmbedder)
     embedder._info = EmbedderInfo(
         provider="deterministic", model="longer", dimension=dimension, fingerprint=f"{dimension}"
     )
@@ -46,6 +52,7 @@ async def test_an_empty_constellation_has_nothing_to_do(place: Place) -> None:
 
 
 async def test_texts_get_vectors_and_go_over_to_another_model(place: Place) -> None:
+    scripted(place)
     await place.constellation()
     await place.say("Ruth lives in Lisbon.")
     told = await until(place, state="idle", model="hashed-words")
@@ -65,12 +72,13 @@ async def test_texts_get_vectors_and_go_over_to_another_model(place: Place) -> N
 
 
 async def test_a_switch_can_be_given_up(place: Place) -> None:
+    scripted(place)
     await place.constellation()
     await place.say("Ruth lives in Lisbon.")
     await until(place, state="idle", model="hashed-words")
     embedder = other_model(place, dimension=128)
     assert (await place.admin.post(HERE + "/switch")).status_code == 202
-    embedder.failure = unavailable("the service is down", retry_after_s=5)
+    embedder.failure = EmbedderUnavailable("the service is down", retry_after_s=5)
     answer = await place.admin.delete(HERE + "/switch")
     assert answer.status_code in (200, 409)  # it may have been complete already
     answer = await place.admin.post(HERE + "/switch")
@@ -104,8 +112,7 @@ async def test_search_by_meaning_answers_at_every_moment_of_a_switch(alone: Path
         await meant(place)
 
     async with serving(config_for(alone, embeddings={**DETERMINISTIC, "dimensions": 384})) as place:
-        embedder = place.parts.state.runtime.embedders.configured
-        assert isinstance(embedder, DeterministicEmbedder)
+        embedder = scripted(place, dimension=384)
         embedder.delay_s = 0.05
         told = (await place.admin.get(HERE)).json()
         assert (told["switch_needed"], told["configured"]["dimension"], told["active"]["dimension"]) == (True, 384, 64)
@@ -126,9 +133,7 @@ async def test_search_by_meaning_answers_at_every_moment_of_a_switch(alone: Path
 
     # And half the way back, and forth again.
     async with serving(config_for(alone)) as place:
-        embedder = place.parts.state.runtime.embedders.configured
-        assert isinstance(embedder, DeterministicEmbedder)
-        embedder.delay_s = 10.0
+        scripted(place).delay_s = 10.0
         assert (await place.admin.post(HERE + "/switch")).status_code == 202
         await meant(place)
     async with serving(config_for(alone, embeddings={**DETERMINISTIC, "dimensions": 384})) as place:
@@ -142,7 +147,7 @@ async def test_search_by_meaning_answers_at_every_moment_of_a_switch(alone: Path
 
 
 async def test_texts_that_are_left_out_are_told(place: Place) -> None:
-    class Picky(DeterministicEmbedder):
+    class Picky(ScriptedEmbedder):
         async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
             if any("poison" in text for text in texts):
                 raise TextsRefused("it cannot stand poison", retry_after_s=0.1)
