@@ -13,10 +13,10 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BeforeValidator, Field
 
 from pattern_core.rules.facts import REFUSED, JudgedCall, Outcome
-from pattern_core.rules.fields import covers_any, read_value
+from pattern_core.rules.fields import NAMES_MAX, Pattern, covers_any
 from pattern_db.columns import Json
 
 PURE = "pure"
@@ -25,8 +25,8 @@ Name = Literal["identical", "ping_pong", "no_progress", "compactions"]
 _Loop = tuple[Name, Hashable]  # the detector, and which of its loops: another call, or after news, is another loop
 
 
-def _exempt(value: Json) -> tuple[str, ...]:
-    return tuple(read_value("patterns", value, "detectors.exempt: ")) if value else ()
+def _exempt(value: Json) -> object:
+    return tuple(value) if isinstance(value, list) else value or ()
 
 
 Repetitions: TypeAlias = Annotated[
@@ -47,7 +47,7 @@ class DetectorSettings:
     ping_pong: Repetitions = 3
     no_progress: Repetitions = 6
     compactions: Repetitions = 3
-    exempt: Annotated[tuple[str, ...], PlainValidator(_exempt)] = ()
+    exempt: Annotated[tuple[Pattern, ...], Field(max_length=NAMES_MAX), BeforeValidator(_exempt)] = ()
 
 
 def switched_off(value: Json) -> Json:

@@ -104,9 +104,9 @@ def ends_after(moment: Moment, step: int) -> bool:
     a tool that say either, the first counts.
     """
     ran = [call for call in moment.calls if call.step == step and call.ran and not call.is_forced]
-    saying = [rule for rule in moment.rules if rule.ends() is not None]
+    saying = [rule for rule in moment.rules if rule.ends is not None]
     first = (next((rule for rule in saying if rule.covers(call.tool)), None) for call in ran)
-    return {rule.ends() for rule in first if rule is not None} == {True}
+    return {rule.ends for rule in first if rule is not None} == {True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,9 @@ junk = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "type", "secs", "args"]), inner),
     max_leaves=4,
 )
-aliases = {alias for kind in KINDS.values() for one in fields_of(kind).values() for alias in one.aliases}
+aliases = {
+    alias for kind in KINDS.values() for one in fields_of(kind).values() for alias in one.metadata.get("aliases", ())
+}
 keys = st.sampled_from(sorted({"tool", "tool_name", "type", "rule_type", "parents", "message", "priority", *aliases}))
 odd_rule = st.builds(lambda rule, odd: {**rule, **odd}, any_rule, st.dictionaries(keys, junk, max_size=2))
 outcomes = st.sampled_from(["done", "done", "error", "timeout", "denied", "in_doubt"])
