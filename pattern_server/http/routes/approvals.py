@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import Field
 
-from pattern_core.approvals import Approval, ApprovalAnswer
-from pattern_core.consent_grants import Scope
+from pattern_core.approvals import Approval, ApprovalAnswer, Scope
 from pattern_db.enums import ApprovalStatus
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor
 from pattern_server.http.routing import MayRead, MayWrite, Router, Server
