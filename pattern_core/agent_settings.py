@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter
 
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import TurnBudget
 from pattern_core.models.model import ReasoningEffort
 from pattern_core.models.routing import RoutingSettings
 from pattern_core.rules.detectors import DetectorSettings, switched_off

@@ -59,7 +59,7 @@ class BudgetAsked(Asked):
 async def list_all(c: str, server: Server, caller: MayRead, limit: PageLimit = 100, cursor: Cursor = None) -> object:
     """The budgets as they stand, those of the server's configuration among them."""
     async with server.constellations.use(caller, c) as constellation:
-        found = await constellation.spending.budgets()
+        found = await constellation.budgets.every()
     return page_of(found, lambda budget: (budget.id, str(budget.is_configured)), limit, cursor)
 
 
@@ -77,11 +77,11 @@ async def put(c: str, body: BudgetAsked, server: Server, caller: MayWrite) -> ob
         if body.agent is not None:
             ref = (await constellation.roster.get(body.agent)).id
         budget = Budget(body.scope, ref, body.period, body.unit, body.amount)
-        return await constellation.spending.put(budget)
+        return await constellation.budgets.put(budget)
 
 
 @router.delete("/{budget}", status_code=204)
 async def remove(c: str, budget: str, server: Server, caller: MayWrite) -> None:
     """Take a budget away, by its id."""
     async with server.constellations.use(caller, c) as constellation:
-        await constellation.spending.remove(budget)
+        await constellation.budgets.remove(budget)

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from pattern_core.budgets.spending import Question
+from pattern_core.budgets.usage import UsageQuestion
 from pattern_core.constellation import Constellation
 from pattern_core.errors import NotFound
 from pattern_db.journal.usage import Grouping
@@ -64,7 +64,7 @@ async def report(c: str, asked: Annotated[UsageAsked, Query()], server: Server, 
     """Tokens and money: days and turns newest first, agents and models by name."""
     place = decode_cursor(asked.cursor, 1)
     async with server.constellations.use(caller, c) as constellation:
-        question = Question(
+        question = UsageQuestion(
             by=asked.by,
             agent_id=None if asked.agent is None else await _agent_id(constellation, asked.agent),
             turn_id=asked.turn,
@@ -73,7 +73,7 @@ async def report(c: str, asked: Annotated[UsageAsked, Query()], server: Server, 
             limit=asked.limit + 1,
             after=None if place is None else place[0],
         )
-        found = await constellation.spending.report(question)
+        found = await constellation.budgets.report(question)
     shown = found.lines[: asked.limit]
     following = encode_cursor(shown[-1].key) if len(found.lines) > asked.limit else None
     return {"total": found.total, "items": shown, "next_cursor": following}

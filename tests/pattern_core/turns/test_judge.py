@@ -269,12 +269,12 @@ async def test_a_budget_stops_before_the_call_that_might_pass_it() -> None:
         await one.agent()
         await one.constellation.roster.update("ada", {"config": {"max_output_tokens": 100, "detectors": False}})
         budget = Budget(BudgetScope.CONSTELLATION, "", Period.DAY, Unit.TOKENS, 1_000)
-        await one.constellation.spending.put(budget)
+        await one.constellation.budgets.put(budget)
         view = await one.say("go")
         assert view.status == "limit"
         assert view.error is not None
         assert "budget" in str(view.error["message"])
-        [stands] = await one.constellation.spending.budgets()
+        [stands] = await one.constellation.budgets.every()
         assert stands.spent is not None
         assert stands.spent <= 1_000
         assert stands.held == 0
