@@ -11,7 +11,7 @@ import trio
 from pattern_core import halt
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
-from pattern_core.archive.store import Archive
+from pattern_core.archive.entries import Archive
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.usage import Budgets
 from pattern_core.compaction.compaction import Compaction, Made

@@ -16,8 +16,7 @@ from typing import Literal
 import trio
 
 from pattern_core.archive import entries
-from pattern_core.archive.entries import NewEntry, Terms
-from pattern_core.archive.store import changed
+from pattern_core.archive.entries import NewEntry, Terms, changed
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.unit_of_work import Commit, UnitOfWork
@@ -110,8 +109,7 @@ class Halt:
         entry_id = self._ids.new("arch")
         work.store(_store, halt, entry_id)
         work.event(HALTED, asdict(halt))
-        draft = changed(asker.agent_id, entry_id)
-        work.event(draft.name, draft.data)
+        work.drafts.append(changed(asker.agent_id, entry_id))
         work.when_settled(partial(self._settled, halt))
         return halt
 

@@ -62,7 +62,7 @@ def check(budget: Budget) -> None:
 
 
 def name_of(budget: Budget) -> str:
-    """Return the name by which it is shown and deleted: `constellation.day.tokens`, `agent.month.microdollars.agt_…`."""
+    """Return its name in lists and commands, such as `constellation.day.tokens` or `agent.day.tokens.agt_1`."""
     parts = (budget.scope.value, budget.period.value, budget.unit.value, budget.ref)
     return ".".join(part for part in parts if part)
 
@@ -144,7 +144,7 @@ Amount: TypeAlias = Annotated[int, Field(ge=1, le=AMOUNT_MAX)]
 class TurnBudget:
     """Bounds of a turn; None is without a bound (or, in an agent's own, what the server says).
 
-    `tokens` (in and out) and `microdollars` count the turns that it leads to as well; they are checked where a call is reserved.
+    `tokens` (in and out) and `microdollars` count the turns that it leads to as well; `reservations` checks them.
     """
 
     steps: Annotated[int, Field(ge=1, le=10_000)] | None = None

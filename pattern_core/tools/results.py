@@ -17,14 +17,12 @@ import zstandard
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import Clock, Ids, now_text
+from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_BYTES_MAX, RESULTS_MAX
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.tables import tool_results
 from pattern_db.tables.tool_results import ToolResultRow
 
-STORED_CHARS_MAX = 4_000_000  # of one result; what is beyond is lost, and the text says so
-COUNT_MAX = 200  # results kept per agent
-BYTES_MAX = 32 * 1024 * 1024  # compressed, kept per agent
 PIECE_CHARS_MAX = 16_000  # below what a result may hold, so that reading on is never shortened itself
 FOUND_MAX = 20  # places shown for one pattern
 PATTERN_CHARS_MAX = 500
@@ -116,7 +114,7 @@ class Results:
             return text
         if origin.reader is None or origin.reader == origin.tool:
             return _shown(text, limit)
-        kept = text[:STORED_CHARS_MAX]
+        kept = text[:RESULT_STORED_CHARS_MAX]
         row = ToolResultRow(
             id=self._ids.new("res"),
             agent_id=origin.agent_id,
@@ -126,8 +124,8 @@ class Results:
             created_at=now_text(self._clock),
             data=await _packed(kept),
         )
-        work.store(tool_results.add, row, count_max=COUNT_MAX, bytes_max=BYTES_MAX)
-        lost = f"; only the first {STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
+        work.store(tool_results.add, row, count_max=RESULTS_MAX, bytes_max=RESULTS_BYTES_MAX)
+        lost = f"; only the first {RESULT_STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
         read_on = f"; read them with the tool {origin.reader}: op=read, id={row.id}, offset="
         return _shown(text, limit, read_on, lost)
 
@@ -197,7 +195,7 @@ async def _packed(text: str) -> bytes:
 def _unpacked(data: bytes) -> str:
     try:
         # A file may come from elsewhere: a small frame that says it holds gigabytes is not opened.
-        if 0 <= zstandard.get_frame_parameters(data).content_size <= 4 * STORED_CHARS_MAX:
+        if 0 <= zstandard.get_frame_parameters(data).content_size <= 4 * RESULT_STORED_CHARS_MAX:
             return zstandard.decompress(data).decode()
     except (zstandard.ZstdError, UnicodeDecodeError):
         pass

@@ -8,8 +8,7 @@ from urllib.parse import quote
 from fastapi import Depends, Query, Response
 from pydantic import Field
 
-from pattern_core.archive.entries import NewEntry
-from pattern_core.archive.store import EntryFilter
+from pattern_core.archive.entries import EntryFilter, NewEntry
 from pattern_core.constellation import Constellation
 from pattern_server.accounts import Principal
 from pattern_server.http.bodies import Asked, Cursor, Page, PageLimit, Told, decode_cursor, encode_cursor

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import Header, Response
 from pydantic import Field
 
-from pattern_core.conversation.imports import MESSAGES_MAX, PastMessage
+from pattern_core.conversation.imports import PastMessage
+from pattern_core.limits import IMPORT_MESSAGES_MAX
 from pattern_db.enums import Role
 from pattern_server.http.bodies import Asked, Told
 from pattern_server.http.routing import MayWrite, Router, Server
@@ -33,7 +34,7 @@ class PastAsked(Asked):
 class HistoryAsked(Asked):
     """Past messages, in any order of their times."""
 
-    messages: Annotated[list[PastAsked], Field(min_length=1, max_length=MESSAGES_MAX)]
+    messages: Annotated[list[PastAsked], Field(min_length=1, max_length=IMPORT_MESSAGES_MAX)]
 
 
 class HistoryTold(Told):

@@ -15,7 +15,8 @@ from fastapi.responses import JSONResponse
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, Unavailable
-from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url
+from pattern_core.images import image_of_bytes, image_of_url
+from pattern_core.limits import IMAGE_BYTES_MAX
 from pattern_core.messages import Image, Text
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
