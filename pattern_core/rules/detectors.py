@@ -56,7 +56,7 @@ def switched_off(value: Json) -> Json:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class LoopFinding:
     """A loop: whether the model is warned or the turn stops, by which detector, and a sentence, for the model or as the
     reason.
     """
@@ -72,8 +72,8 @@ def watch(
     *,
     compactions: Sequence[int] = (),
     said: Collection[int] = (),
-) -> Finding | None:
-    """Return the loop that the newest step is part of, None if there is none. Asked once after each step's calls.
+) -> LoopFinding | None:
+    """Return the loop that the newest step is part of, None if there is none. AskedCall once after each step's calls.
 
     `calls` are the turn's in order, `compactions` the steps that room was made for, `said` those in which the model
     said something to the user. A loop that is found for the first time in the turn is warned of; when it is found
@@ -98,8 +98,8 @@ def watch(
     words, advice = _TEXTS[name]
     done = words.format(tool=looked_at[-1].tool if looked_at else "", count=getattr(settings, name))
     if again:
-        return Finding(kind="stop", detector=name, text=f"Stopped: {done}, also after a warning.")
-    return Finding(kind="warn", detector=name, text=f"Careful: {done}. {advice}")
+        return LoopFinding(kind="stop", detector=name, text=f"Stopped: {done}, also after a warning.")
+    return LoopFinding(kind="warn", detector=name, text=f"Careful: {done}. {advice}")
 
 
 def _loops(

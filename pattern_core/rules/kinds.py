@@ -39,7 +39,7 @@ from pattern_core.rules.fields import (
 )
 from pattern_core.rules.rule import (
     NOTHING_LEFT,
-    Asked,
+    AskedCall,
     ForcedCall,
     Missing,
     Moment,
@@ -185,7 +185,7 @@ class RequiresPreceding(ToolRule):
     needs_order = _beside
     in_words = sentence("Call {tool} only after {tools} succeeded in the same turn.")
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse until all ran."""
         left = [name for name in self.tools if not moment.ran(name)]
         return self.refuse(f"{named(left)} must run first.") if left else None
@@ -201,7 +201,7 @@ class RequiresFollowing(ToolRule):
     needs_order = _beside
     in_words = sentence("Call {tool} only before {tools}, not after.")
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse once one of them ran."""
         there = [name for name in self.tools if moment.ran(name)]
         return self.refuse(f"it belongs before {named(there)}, which ran already in this turn.") if there else None
@@ -333,7 +333,7 @@ class ExclusiveGroups(ToolRule):
         among=lambda rule: "" if rule.tool == EVERY else f" (this concerns {rule.label})",
     )
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse a tool of a group of which another was used, or is about to be."""
         for group in self.groups:
             if covers_any(group, (call.tool,)):
@@ -375,7 +375,7 @@ class Cooldown(ToolRule):
     narrow = lack = needs_order = nothing
     in_words = sentence("Between two uses of {tool} {seconds} must pass.")
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse while the tool rests. A call that is under way counts from now."""
         starts = [at for tool, at in moment.last_ms.items() if self.covers(tool)]
         used = [one for one in moment.calls if self.covers(one.tool) and (one.ran or one.status in OPEN)]
@@ -420,7 +420,7 @@ class RequiresConsent(ToolRule):
         of=lambda rule: f" ({rule.scope})" if rule.scope else "",
     )
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict:
         """Ask a person."""
         text = f"`{call.tool}` needs a person's consent{f' ({self.scope})' if self.scope else ''}."
         return Verdict(kind="ask", text=self.with_message(text), scope=self.scope)
@@ -438,7 +438,7 @@ class AllowedOperations(ToolRule):
     narrow = lack = needs_order = nothing
     in_words = sentence("With {tool} you may only do: {all}.", all=lambda rule: ", ".join(rule.operations))
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse any other operation. An argument that is left out has the schema's default; if the schema has none,
         the tool's own check decides.
         """

@@ -34,7 +34,7 @@ _IGNORED = frozenset({"metadata", "prompt_template", "id", "conditions"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedCall:
     """A call to judge: the tool's name, its arguments, and the JSON Schema of the tool's parameters."""
 
     tool: str
@@ -143,7 +143,7 @@ class ToolRule(ABC):
         return rule
 
     @abstractmethod
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Return what stands against a call of its tool that is about to run: a refusal, or a question to a person."""
 
     @abstractmethod
@@ -170,7 +170,7 @@ class ToolRule(ABC):
         """Return the call that must be made before those of a decision."""
         return None
 
-    def judge(self, call: Asked, moment: Moment) -> Verdict | None:
+    def judge(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Return what stands against any call that is about to run."""
         narrowed = self.narrow(moment)
         if narrowed is not None and call.tool not in narrowed.tools:
@@ -301,7 +301,7 @@ class Moment:
     def is_open(self, tool: str) -> bool:
         """Return whether the agent has the tool and no rule refuses it for good."""
         final = (rule for rule in self.rules if rule.is_final and rule.covers(tool))
-        return tool in self.tools and all(rule.judge(Asked(tool=tool), self) is None for rule in final)
+        return tool in self.tools and all(rule.judge(AskedCall(tool=tool), self) is None for rule in final)
 
     def ran(self, name: str) -> bool:
         """Return whether a tool of this name or pattern ran."""

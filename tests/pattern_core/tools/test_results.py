@@ -188,10 +188,10 @@ def test_what_json_cannot_say_is_told_all_the_same() -> None:
 
 def test_a_long_result_keeps_both_ends_and_says_so() -> None:
     text = to_text("a" * 5000 + "end", 400)
-    assert len(text) == 400
+    assert 397 <= len(text) <= 400  # a place with fewer digits than the length leaves room
     assert text.startswith("aaa")
     assert text.endswith("end")
-    assert "5003 characters in all" in text
+    assert "5003 characters in all, 254 to 4919 are left out here" in text
     assert to_text("a" * 400, 400) == "a" * 400
 
 
