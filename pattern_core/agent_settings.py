@@ -7,7 +7,7 @@
      "compaction": {"type": "sliding_window", "keep_recent": 20, …},
      "routing": …, "limits": …, "detectors": …}
 
-The last three are described where they are used: `models.routing`, `budgets.turn_budget`, `rules.detectors`.
+The last three are described where they are used: `models.routing`, `budgets.budget`, `rules.detectors`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter
 
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import TurnBudget
 from pattern_core.models.model import ReasoningEffort
 from pattern_core.models.routing import RoutingSettings
 from pattern_core.rules.detectors import DetectorSettings, switched_off

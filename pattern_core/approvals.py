@@ -1,7 +1,9 @@
-"""Questions to people: asked within the asker's transaction, answered once, by any client, until they expire.
+"""Approvals and grants: questions to people, and their standing answers.
 
-Nothing waits for an answer: the asker goes on, and what was asked for is done when a person agrees, in the same
-transaction as the answer, so it happens exactly once or not at all.
+A question is asked within the asker's transaction and answered once, by any client, until it expires. Nothing waits for
+an answer: the asker continues, and what was asked for is done when a person agrees, in the same transaction as the
+answer, so it happens exactly once or not at all. An answer may also be a grant: what an agent may do without asking
+again, for a time, with the same arguments, or always.
 """
 
 from __future__ import annotations
@@ -11,15 +13,14 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, TypeAlias
 
 import trio
 
-from pattern_core.consent_grants import ConsentGrants, Scope, Subject, check_scope
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
 from pattern_db.columns import Json, iso, to_json, unix_ms
 from pattern_db.connection import Connection
@@ -27,6 +28,8 @@ from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow
+from pattern_db.tables import consent_grants
+from pattern_db.tables.consent_grants import GrantRow
 
 EXPIRY_LOOK_S = 3600.0  # how long to wait for an end at most before looking at the clock again
 EXPIRY_STEP_S = 0.01  # and at least: text has milliseconds
@@ -38,13 +41,28 @@ _BECAME = {
     ApprovalStatus.CANCELLED: "its turn was stopped",
 }
 
+GRANT_SECONDS_MAX = 10 * 365 * 24 * 3600
+
 Approval = ApprovalRow
-Commit = Callable[[UnitOfWork], Awaitable[None]]
+Grant = GrantRow
+Scope = Literal["once", "time", "same", "always"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a grant is about: an agent's tool (`tool:{name}`) or block (`block:{label}`), and 16 bytes that name the
+    arguments.
+    """
+
+    agent_id: str
+    name: str
+    args_hash: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswer:
-    """What a person said. A yes may be limited to the question (`once`), or remembered: see `ConsentGrants.add`.
+    """What a person said. A yes is for the question alone (`once`), or a grant: for any arguments for a `time` (of
+    `seconds`), for the `same` arguments, or `always`; the last two may have `seconds` too.
 
     `arguments` replace those that were asked for, where the question allows it; `reason` is told to the agent.
     """
@@ -57,29 +75,20 @@ class ApprovalAnswer:
     reason: str | None = None
 
 
-class Grant(Protocol):
-    """Does what an approval asks for, within a unit of work that commits together with the answer."""
-
-    async def __call__(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
-        """Add the effect to `work`; return words about it for the person who agreed.
-
-        Raises:
-            PatternError: it cannot be done any more; the approval stays open.
-        """
-        ...
-
-
+Perform: TypeAlias = Callable[[Approval, ApprovalAnswer, UnitOfWork], Awaitable[str]]
+"""Adds what an approval asks for to a unit of work that commits together with the answer; returns words about it for
+the person who agreed. Raises a PatternError if it cannot be done any more; the approval stays open.
+"""
 Refuse = Callable[[Approval, UnitOfWork], None]
 """Adds to a unit of work what follows a refusal: denied or expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalQuestion:
-    """What to ask whom: `request` is a JSON object with everything that a grant needs, `audience` who should answer,
-    `turn_id` the turn that asks.
+    """What to ask whom: `request` is a JSON object with everything that is needed to do it, `audience` who should
+    answer, `turn_id` the turn that asks.
 
-    A request with `agent_id`, `subject` and `digest` (of `consent_grants.Subject`, in hex) can be answered for longer
-    than once.
+    A request with `agent_id`, `subject` and `digest` (of `Subject`, in hex) can be answered with a grant.
     """
 
     kind: ApprovalKind
@@ -99,28 +108,20 @@ class Decided:
 class Approvals:
     """The questions of one constellation. Who asks questions of a kind also says, by `on_answer`, what follows."""
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        ids: Ids,
-        limits: Limits,
-        commit: Commit,
-    ) -> None:
-        self.grants = ConsentGrants(database=database, clock=clock, ids=ids, commit=commit)
+    def __init__(self, *, database: Database, clock: Clock, ids: Ids, limits: Limits, commit: Commit) -> None:
+        self.grants = Grants(database=database, clock=clock, ids=ids, commit=commit)
         self._database = database
         self._clock = clock
         self._ids = ids
         self._limits = limits
         self._commit = commit
-        self._grants: dict[ApprovalKind, Grant] = {}
+        self._performers: dict[ApprovalKind, Perform] = {}
         self._refusals: dict[ApprovalKind, Refuse] = {}
         self._asked = trio.Event()
 
-    def on_answer(self, kind: ApprovalKind, grant: Grant, refuse: Refuse = lambda _approval, _work: None) -> None:
-        """Have `grant` do what questions of this kind ask for, and `refuse` what follows a refusal."""
-        self._grants[kind] = grant
+    def on_answer(self, kind: ApprovalKind, perform: Perform, refuse: Refuse = lambda _approval, _work: None) -> None:
+        """Have `perform` do what questions of this kind ask for, and `refuse` what follows a refusal."""
+        self._performers[kind] = perform
         self._refusals[kind] = refuse
 
     async def run(self) -> None:
@@ -221,8 +222,8 @@ class Approvals:
         status = ApprovalStatus.DENIED
         try:
             if answer.approve:
-                note = await self._grants[approval.kind](approval, answer, work)
-                self._remember(approval, answer, work)
+                note = await self._performers[approval.kind](approval, answer, work)
+                self.grants.add(work, approval, answer)
                 status = ApprovalStatus.APPROVED if answer.arguments is None else ApprovalStatus.EDITED
             else:
                 self._refusals[approval.kind](approval, work)
@@ -236,17 +237,6 @@ class Approvals:
         except storage.Conflict as error:
             raise Conflict(error.message) from error
         return Decided(approval=await self.get(approval_id), note=note)
-
-    def _remember(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> None:
-        if answer.scope == "once":
-            return
-        name, digest = approval.request.get("subject"), approval.request.get("digest")
-        if not name or not digest:
-            raise InvalidInput("this question can only be answered for once; leave out `scope`, or make it once")
-        subject = Subject(agent_id=approval.request["agent_id"], name=name, args_hash=bytes.fromhex(digest))
-        self.grants.add(
-            work, subject, scope=answer.scope, seconds=answer.seconds, by=answer.by, approval_id=approval.id
-        )
 
     def _close(
         self, work: UnitOfWork, approval: Approval, status: ApprovalStatus, *, by: str, decision: Mapping[str, Json]
@@ -271,13 +261,78 @@ class Approvals:
         return await self._database.read(approvals.first_expiry)
 
 
+class Grants:
+    """The standing answers of one constellation."""
+
+    def __init__(self, *, database: Database, clock: Clock, ids: Ids, commit: Commit) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._commit = commit
+
+    async def covers(self, subject: Subject) -> bool:
+        """Return whether the agent need not ask."""
+        now = now_text(self._clock)
+        return await self._database.read(consent_grants.covers, subject.agent_id, subject.name, subject.args_hash, now)
+
+    def add(self, work: UnitOfWork, approval: Approval, answer: ApprovalAnswer) -> None:
+        """Store a yes that is for more than its question; one for `once` stores nothing.
+
+        Raises:
+            InvalidInput: the question can only be answered for once.
+        """
+        if answer.scope == "once":
+            return
+        subject, digest = approval.request.get("subject"), approval.request.get("digest")
+        if not subject or not digest:
+            raise InvalidInput("this question can only be answered for once; leave out `scope`, or make it once")
+        now_ms = self._clock.now_ms()
+        row = GrantRow(
+            id=self._ids.new("cgr"),
+            agent_id=approval.request["agent_id"],
+            subject=subject,
+            args_hash=bytes.fromhex(digest) if answer.scope == "same" else None,
+            approval_id=approval.id,
+            granted_by=answer.by,
+            expires_at=None if answer.seconds is None else iso(now_ms + round(answer.seconds * 1000)),
+            created_at=iso(now_ms),
+        )
+        work.store(consent_grants.delete_expired, row.created_at)
+        work.store(consent_grants.insert, row)
+        told = {"id": row.id, "agent_id": row.agent_id, "subject": row.subject, "expires_at": row.expires_at}
+        work.event("consent.granted", {**told, "by": answer.by})
+
+    async def list(self, limit: int, *, before: str | None = None) -> Sequence[Grant]:
+        """Return the newest grants that hold, newest first; only those with ids smaller than `before`, if given."""
+        now = now_text(self._clock)
+        return await self._database.read(consent_grants.standing, now, limit=limit, before=before)
+
+    async def revoke(self, grant_id: str, *, by: str) -> None:
+        """Have the agent ask again.
+
+        Raises:
+            NotFound: there is no such grant.
+        """
+        try:
+            async with given_or_alone(None, self._commit) as work:
+                work.store(consent_grants.delete, grant_id)
+                work.event("consent.revoked", {"id": grant_id, "by": by})
+        except storage.NotFound as error:
+            raise NotFound(error.message) from None
+
+
 def _check(approval: Approval, answer: ApprovalAnswer) -> None:
-    """Whether the parts of an answer go together, and with the question.
+    """Pass if the parts of an answer fit together, and the question.
 
     Raises:
         InvalidInput: they do not; the message says what to leave out or to say.
     """
-    check_scope(answer.scope, answer.seconds)
+    if answer.scope == "time" and answer.seconds is None:
+        raise InvalidInput("consent for a time needs `seconds`, how long it holds")
+    if answer.scope == "once" and answer.seconds is not None:
+        raise InvalidInput("consent for once has no `seconds`; use the scope time, same or always with them")
+    if answer.seconds is not None and not 0 < answer.seconds <= GRANT_SECONDS_MAX:
+        raise InvalidInput(f"`seconds` must be more than 0 and at most {GRANT_SECONDS_MAX} (ten years)")
     if not answer.approve:
         if answer.scope != "once" or answer.arguments is not None:
             raise InvalidInput(
@@ -309,16 +364,13 @@ def requested(row: ApprovalRow) -> dict[str, object]:
 
 def _decision(answer: ApprovalAnswer, note: str) -> dict[str, Json]:
     """What is stored of an answer: `{note, scope?, seconds?, arguments?, reason?}`."""
-    told: dict[str, Json] = {"note": note}
-    if answer.approve and answer.scope != "once":
-        told["scope"] = answer.scope
-    if answer.seconds is not None:
-        told["seconds"] = answer.seconds
-    if answer.arguments is not None:
-        told["arguments"] = dict(answer.arguments)
-    if answer.reason:
-        told["reason"] = answer.reason
-    return told
+    said = {
+        "scope": answer.scope if answer.approve and answer.scope != "once" else None,
+        "seconds": answer.seconds,
+        "arguments": None if answer.arguments is None else dict(answer.arguments),
+        "reason": answer.reason or None,
+    }
+    return {"note": note, **{name: value for name, value in said.items() if value is not None}}
 
 
 def _open(connection: Connection, args_hash: bytes, now: str) -> tuple[str | None, int]:

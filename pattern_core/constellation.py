@@ -11,9 +11,9 @@ import trio
 from pattern_core import halt
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
-from pattern_core.archive.store import Archive
+from pattern_core.archive.entries import Archive
 from pattern_core.budgets.budget import KnownBudgets
-from pattern_core.budgets.spending import Spending
+from pattern_core.budgets.usage import Budgets
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryPurse
 from pattern_core.conversation.imports import HistoryImports
@@ -152,7 +152,7 @@ class Constellation:
             meters=runtime.meters,
         )
         self._journal.when_committed(self.embeddings.wake)
-        self.spending = Spending(database=database, clock=clock, known=known)
+        self.budgets = Budgets(database=database, clock=clock, known=known)
         commit = self._journal.commit_work
         self._wire_memory(ids, commit)
         self.roster = Roster(

@@ -16,8 +16,7 @@ from typing import Literal
 import trio
 
 from pattern_core.archive import entries
-from pattern_core.archive.entries import NewEntry, Terms
-from pattern_core.archive.store import changed
+from pattern_core.archive.entries import NewEntry, Terms, changed
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.unit_of_work import Commit, UnitOfWork
@@ -57,17 +56,8 @@ class Halted(Conflict):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
-    """The agent that asks for a halt, and the turn in which it does."""
-
-    agent_id: str
-    agent_name: str
-    turn_id: str
-
-
 def stored(connection: Connection) -> HaltRow | None:
-    """The halt that a file is under."""
+    """Return the halt that a file is under."""
     found = meta.get(connection, KEY)
     return HaltRow(**json.loads(found)) if found else None
 
@@ -90,8 +80,10 @@ class Halt:
         self._cancel_turns: Callable[[HaltRow], None] = lambda _halt: None
         self._asked = trio.Event()
 
-    def request(self, work: UnitOfWork, asker: Asker, *, reason: str, severity: Severity) -> HaltRow:
-        """Add a halt to the unit of work of a call; it holds from that commit on.
+    def request(
+        self, work: UnitOfWork, *, agent_id: str, agent_name: str, turn_id: str, reason: str, severity: Severity
+    ) -> HaltRow:
+        """Add a halt that an agent asks for to the unit of work of its call; it holds from that commit on.
 
         Raises:
             InvalidInput: there is no reason, or it is too long.
@@ -100,9 +92,9 @@ class Halt:
             raise InvalidInput(f"`reason` says in 1 to {REASON_CHARS_MAX} characters why everything must stop")
         halt = HaltRow(
             id=self._ids.new("halt"),
-            agent_id=asker.agent_id,
-            agent_name=asker.agent_name,
-            turn_id=asker.turn_id,
+            agent_id=agent_id,
+            agent_name=agent_name,
+            turn_id=turn_id,
             at=now_text(self._clock),
             severity=severity,
             reason=reason.strip(),
@@ -110,8 +102,7 @@ class Halt:
         entry_id = self._ids.new("arch")
         work.store(_store, halt, entry_id)
         work.event(HALTED, asdict(halt))
-        draft = changed(asker.agent_id, entry_id)
-        work.event(draft.name, draft.data)
+        work.drafts.append(changed(agent_id, entry_id))
         work.when_settled(partial(self._settled, halt))
         return halt
 

@@ -24,6 +24,7 @@ import trio
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.events import Draft, Event, append
 from pattern_core.ids import Clock, earliest_position
+from pattern_core.limits import IMAGE_BYTES_MAX, IMAGES_SHOWN_BYTES_MAX, IMAGES_SHOWN_MAX
 from pattern_core.messages import Image, Message, Part, Text
 from pattern_core.models.model import ModelRequest
 from pattern_db.columns import iso
@@ -33,12 +34,8 @@ from pattern_db.errors import NotFound as NoSuchRow
 from pattern_db.tables import blobs, meta
 from pattern_db.tables.blobs import BlobRow
 
-IMAGES_MAX = 10  # in one message
-IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4  # of one image: Anthropic takes 5 MiB of base64, the others more
 SIDE_MAX = 8_000  # pixels of width or height, which is Anthropic's bound too; what it refuses stays in a conversation
 URL_CHARS_MAX = 2_048
-SHOWN_MAX = 20  # newest images that one request shows …
-SHOWN_BYTES_MAX = 12 * 1024 * 1024  # … and their bytes together: as base64 they fit the vendors' bound on a request
 
 LEFT_OUT = "(An image was here. It is left out, because this model takes no images.)"
 TOO_OLD = "(An earlier image was here. Only the newest ones are shown.)"
@@ -205,7 +202,8 @@ async def shown_to(database: Database, request: ModelRequest, *, takes_images: b
 def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Message]:
     """The messages with the bytes of their newest images in place, for the request that is about to be sent.
 
-    At most `SHOWN_MAX` images and `SHOWN_BYTES_MAX` bytes; words stand for the older ones, of which no byte is read.
+    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words stand for the older ones, of which no
+    byte is read.
     What is not stored any more stays without bytes, which each provider tells the model.
     """
     shown = _newest(connection, messages)
@@ -225,9 +223,9 @@ def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Messag
 
 def _newest(connection: Connection, messages: Sequence[Message]) -> int:
     """How many images, counted from the newest, one request has room for."""
-    newest = [image for message in reversed(messages) for image in reversed(message.images)][:SHOWN_MAX]
+    newest = [image for message in reversed(messages) for image in reversed(message.images)][:IMAGES_SHOWN_MAX]
     stored = blobs.sizes(connection, [bytes.fromhex(image.digest) for image in newest if image.digest])
-    room = SHOWN_BYTES_MAX
+    room = IMAGES_SHOWN_BYTES_MAX
     for count, image in enumerate(newest):
         room -= stored.get(bytes.fromhex(image.digest or ""), 0)
         if room < 0:

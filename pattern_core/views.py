@@ -1,4 +1,4 @@
-"""Turns and messages as people and programs are shown them."""
+"""What people and programs are shown of a constellation: turns with their messages, and its condition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, TurnStatus
 from pattern_db.journal import approvals, turns, usage
 from pattern_db.journal.usage import UsageSum
-from pattern_db.tables import messages
+from pattern_db.tables import embedding_indexes, folders, messages
+from pattern_db.tables.embedding_indexes import IndexRow
+from pattern_db.tables.folders import FolderRow
 from pattern_db.tables.messages import MessageRow
 
 
@@ -46,7 +48,7 @@ class TurnView:
 
 
 def view_turn(connection: Connection, turn_id: str) -> TurnView:
-    """The turn with this id.
+    """Return the turn with this id.
 
     Raises:
         pattern_db.errors.NotFound: there is none.
@@ -67,3 +69,25 @@ def view_turn(connection: Connection, turn_id: str) -> TurnView:
         started_at=row.started_at,
         ended_at=row.ended_at,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """How a constellation's contents are, from its file alone, which may be read while it is asleep.
+
+    `index` is the one that search by meaning answers from, None before the first text; `done` of `total` texts have
+    been looked at for it. `unavailable` are the folders that could not be read when they were looked through last.
+    """
+
+    index: IndexRow | None
+    done: int
+    total: int
+    unavailable: Sequence[FolderRow]
+
+
+def condition(connection: Connection) -> Condition:
+    """Return the condition of a file's contents; reads a handful of rows."""
+    active = embedding_indexes.active(connection)
+    coverage = embedding_indexes.coverage(connection, active)
+    unavailable = [folder for folder in folders.list_all(connection) if folder.status != "ready"]
+    return Condition(index=active, done=coverage.done, total=coverage.total, unavailable=unavailable)

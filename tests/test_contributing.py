@@ -119,7 +119,7 @@ class Dummy(ToolRule):
     """A rule that does nothing."""
 
     name = "dummy"
-    objection = narrow = lack = ends = needs_order = nothing
+    objection = narrow = lack = needs_order = nothing
     in_words = sentence("{tool} is a dummy.")
 
 

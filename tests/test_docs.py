@@ -12,7 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from pattern_core.agent_settings import KEYS, CompactionSettings, ContextSettings
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import TurnBudget
 from pattern_core.errors import PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.models.errors import ModelError

@@ -1,4 +1,5 @@
-"""Entries of an archive within a transaction: what is refused, what is stored, what replaces what.
+"""The archive of a constellation: what is refused, what is stored, what replaces what. Each change is one transaction
+with its event.
 
 An entry's text never changes. What is no longer true is superseded: the old entry stays, with the time until which it
 held and the entry that took its place. What is stored already is not stored twice.
@@ -6,7 +7,7 @@ held and the entry that took its place. What is stored already is not stored twi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pattern_core.archive.texts import (
@@ -18,14 +19,19 @@ from pattern_core.archive.texts import (
     telling_groups,
 )
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
+from pattern_core.events import Draft, Event, append
+from pattern_core.ids import Clock, Ids, now_text
+from pattern_core.limits import ARCHIVE_ENTRY_CHARS_MAX, ARCHIVE_ROWS_MAX
 from pattern_core.messages import check_text
+from pattern_core.unit_of_work import Commit, UnitOfWork
 from pattern_db.columns import Json, canonical, to_json
 from pattern_db.connection import Connection
+from pattern_db.database import Database
 from pattern_db.tables import archival
 from pattern_db.tables.archival import ArchivalRow
 
-ENTRY_CHARS_MAX = 200_000
-ROWS_MAX = 100_000  # of one owner; a long entry takes one for each chunk
+CHANGED = "archive.changed"
+PAGE_CHARS_MAX = 1_000_000  # of all texts of one page; the first entry is shown whatever its length
 TAGS_MAX, TAG_CHARS_MAX = 32, 100
 WORKSPACE_CHARS_MAX = 500
 DETAILS_CHARS_MAX = 20_000  # of metadata and of source, as JSON
@@ -90,18 +96,37 @@ class StoredEntry:
     is_new: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """The entry that was asked for, and whether it is new or was there already, word for word."""
+
+    entry: ArchiveEntry
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryFilter:
+    """Which entries to list: after (older than) which one, by its `created_at` and id; with which tag; and whether
+    those that hold no more too.
+    """
+
+    after: tuple[str, str] | None = None
+    tag: str | None = None
+    include_superseded: bool = False
+
+
 def checked(new: NewEntry) -> NewEntry:
-    """`new` as it can be stored: its tags each once, its times as columns hold them.
+    """Return `new` as it can be stored: its tags each once, its times as columns hold them.
 
     Raises:
         InvalidInput: something is empty, too long, or not what it should be; the message says which.
     """
     if not new.content.strip():
         raise InvalidInput("there is nothing to store: `content` is empty")
-    if len(_storable(new.content)) > ENTRY_CHARS_MAX:
+    if len(_storable(new.content)) > ARCHIVE_ENTRY_CHARS_MAX:
         raise InvalidInput(
-            f"an entry has at most {ENTRY_CHARS_MAX} characters, this one {len(new.content)}; split it, or keep it as a"
-            " file in a folder"
+            f"an entry has at most {ARCHIVE_ENTRY_CHARS_MAX} characters, this one {len(new.content)}; split it, or"
+            " keep it as a file in a folder"
         )
     fields = {"tags": new.tags, "metadata": new.metadata, "workspace": new.workspace}
     cleaned = checked_fields({**fields, "valid_from": new.valid_from, "valid_to": new.valid_to})
@@ -110,7 +135,7 @@ def checked(new: NewEntry) -> NewEntry:
 
 
 def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
-    """Tags, metadata, workspace and times as they can be stored; fields that are not given are not checked.
+    """Return tags, metadata, workspace and times as they can be stored; fields that are not given are not checked.
 
     Raises:
         InvalidInput: something is too long or not what it should be; the message says which.
@@ -131,7 +156,7 @@ def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """The tags without blanks around them, each once, in order.
+    """Return the tags without blanks around them, each once, in order.
 
     Raises:
         InvalidInput: there are too many, or one is empty or too long.
@@ -143,7 +168,7 @@ def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def find(connection: Connection, owner: str, entry_id: str) -> ArchiveEntry:
-    """The owner's entry with this id, whole; a chunk's id finds the entry that it is a part of.
+    """Return the owner's entry with this id, whole; a chunk's id finds the entry that it is a part of.
 
     Raises:
         NotFound: there is none, or it is somebody else's.
@@ -152,7 +177,7 @@ def find(connection: Connection, owner: str, entry_id: str) -> ArchiveEntry:
 
 
 def whole(connection: Connection, rows: Sequence[ArchivalRow]) -> list[ArchiveEntry]:
-    """The entries that begin with these rows, with the text of all their chunks."""
+    """Return the entries that begin with these rows, with the text of all their chunks."""
     parts = archival.contents(connection, [row.id for row in rows])
     return [
         ArchiveEntry(
@@ -197,14 +222,7 @@ def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, term
 
 
 def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> StoredEntry:
-    """What `store` would come to now; nothing is stored.
-
-    Raises:
-        SimilarEntry: as `store`.
-        NotFound: as `store`.
-        Conflict: as `store`.
-        InvalidInput: as `store`.
-    """
+    """Return what `store` would come to now; nothing is stored. Raises as `store` does."""
     old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
     found = _twin(connection, owner, new, terms, None if old is None else old.id)
     if old is not None and (found is None or found != old.superseded_by):
@@ -213,7 +231,7 @@ def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, te
 
 
 def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: str | None) -> str | None:
-    """The id of the owner's valid entry that says just the same; None if there is none, and none nearly but `old`."""
+    """Return the id of the owner's valid entry that says the same; None if there is none, and none nearly but `old`."""
     same = archival.same(connection, owner, content_hash(new.content), terms.now)
     if same is not None:
         return same.id
@@ -261,10 +279,10 @@ def _inheriting(new: NewEntry, old: ArchivalRow) -> NewEntry:
 
 def _insert(connection: Connection, owner: str, new: NewEntry, entry_id: str, now: str) -> None:
     parts = split(new.content)
-    if archival.count_rows(connection, owner) + len(parts) > ROWS_MAX:
+    if archival.count_rows(connection, owner) + len(parts) > ARCHIVE_ROWS_MAX:
         raise LimitReached(
-            f"this archive is full: it holds {ROWS_MAX} entries (a long one counts for each of its chunks); delete what"
-            " is of no use any more"
+            f"this archive is full: it holds {ARCHIVE_ROWS_MAX} entries (a long one counts for each of its chunks);"
+            " delete what is of no use any more"
         )
     first = ArchivalRow(
         id=entry_id,
@@ -315,3 +333,142 @@ def _time(text: str, name: str) -> str:
         return canonical(text)
     except ValueError as error:
         raise InvalidInput(f"`{name}` cannot be read: {error}") from None
+
+
+class Archive:
+    """The entries of all agents of a constellation. An `owner` is an agent's id, or CONSTELLATION_OWNER."""
+
+    def __init__(self, *, database: Database, clock: Clock, ids: Ids, commit: Commit) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._commit = commit
+
+    async def add(
+        self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
+    ) -> Added:
+        """Store an entry, in place of the one that it `supersedes`; or find it, if it is there word for word.
+
+        Raises:
+            InvalidInput: it is empty, too long, malformed, or says what the entry to supersede says.
+            SimilarEntry: an entry says nearly the same, and `force` is not set.
+            NotFound: there is no entry to supersede.
+            Conflict: that entry was superseded by another one.
+            LimitReached: the archive is full.
+        """
+        new = checked(new)
+        new = replace(new, source={**(new.source or {}), "author": author})
+        entry_id = self._ids.new("arch")
+        terms = Terms(now=now_text(self._clock), supersedes=supersedes, force=force)
+        added: list[Added] = []
+
+        def change(connection: Connection) -> list[Event]:
+            stored = store(connection, owner, new, entry_id, terms)
+            added.append(Added(entry=find(connection, owner, stored.entry_id), is_new=stored.is_new))
+            if not stored.is_new and supersedes is None:
+                return []
+            return append(connection, None, [changed(owner, stored.entry_id, terms.supersedes)], created_at=terms.now)
+
+        await self._write(change)
+        return added[-1]
+
+    async def get(self, owner: str, entry_id: str) -> ArchiveEntry:
+        """Return one entry, whole.
+
+        Raises:
+            NotFound: there is none, or it is another owner's.
+        """
+        return await self._database.read(find, owner, entry_id)
+
+    async def page(self, owner: str, wanted: EntryFilter, limit: int) -> tuple[list[ArchiveEntry], bool]:
+        """Return the newest entries, at most `limit` and about `PAGE_CHARS_MAX` characters; and whether more follow."""
+        return await self._database.read(_page, owner, wanted, limit, now_text(self._clock))
+
+    async def versions(self, owner: str, entry_id: str) -> list[ArchiveEntry]:
+        """Return the entry with all that it superseded and that superseded it, oldest first.
+
+        Raises:
+            NotFound: there is no such entry, or it is another owner's.
+        """
+        return await self._database.read(_versions, owner, entry_id)
+
+    async def change(self, owner: str, entry_id: str, changes: Mapping[str, Json]) -> ArchiveEntry:
+        """Change tags, metadata, workspace or the times between which the entry holds; its text stays.
+
+        Raises:
+            InvalidInput: a value does not fit.
+            NotFound: there is no such entry, or it is another owner's.
+            Conflict: the end of a superseded entry is when its successor took its place.
+        """
+        cleaned = checked_fields(changes)
+        now = now_text(self._clock)
+        found: list[ArchiveEntry] = []
+
+        def change(connection: Connection) -> list[Event]:
+            entry = find(connection, owner, entry_id)
+            if "valid_to" in cleaned and entry.superseded_by is not None:
+                raise Conflict(f"the entry {entry.id} ended when {entry.superseded_by} took its place; change that one")
+            checked_fields({"valid_from": entry.valid_from, "valid_to": entry.valid_to, **cleaned})
+            archival.update(connection, entry.id, cleaned)
+            found.append(find(connection, owner, entry.id))
+            return append(connection, None, [changed(owner, entry.id)], created_at=now)
+
+        await self._write(change)
+        return found[-1]
+
+    async def delete(self, owner: str, entry_id: str) -> None:
+        """Remove an entry for good. What it superseded stays, and stays ended.
+
+        Raises:
+            NotFound: there is no such entry, or it is another owner's.
+        """
+        now = now_text(self._clock)
+
+        def change(connection: Connection) -> list[Event]:
+            entry = find(connection, owner, entry_id)
+            archival.delete(connection, entry.id)
+            return append(connection, None, [changed(owner, entry.id, is_deleted=True)], created_at=now)
+
+        await self._write(change)
+
+    async def _write(self, fn: Callable[[Connection], list[Event]]) -> None:
+        work = UnitOfWork()
+        work.store_and_tell(fn)
+        await self._commit(work)
+
+
+def changed(owner: str, entry_id: str, supersedes: str | None = None, *, is_deleted: bool = False) -> Draft:
+    """Return the event that an archive changed."""
+    data: dict[str, Json] = {"agent_id": owner, "entry_id": entry_id}
+    if supersedes is not None:
+        data["supersedes"] = supersedes
+    if is_deleted:
+        data["is_deleted"] = True
+    return Draft(CHANGED, data)
+
+
+def _page(
+    connection: Connection, owner: str, wanted: EntryFilter, limit: int, now: str
+) -> tuple[list[ArchiveEntry], bool]:
+    rows = archival.list_for_agent(
+        connection,
+        owner,
+        limit + 1,
+        before=wanted.after,
+        tag=wanted.tag,
+        valid_at=None if wanted.include_superseded else now,
+    )
+    shown: list[ArchiveEntry] = []
+    chars = 0
+    for row in rows[:limit]:
+        entry = whole(connection, [row])[0]
+        chars += len(entry.content)
+        if shown and chars > PAGE_CHARS_MAX:
+            break
+        shown.append(entry)
+    return shown, len(shown) < len(rows)
+
+
+def _versions(connection: Connection, owner: str, entry_id: str) -> list[ArchiveEntry]:
+    entry = find(connection, owner, entry_id)
+    return whole(connection, archival.versions(connection, entry.id, VERSIONS_MAX))

@@ -1,12 +1,16 @@
-"""What a budget is: its name, its period, and which ones a call has to keep. Pure."""
+"""What a budget is: its name, its period, and which ones a call has to keep; and the bounds of one turn. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
 
 from pattern_core.budgets.amounts import AMOUNT_MAX, dollars
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, LimitReached
+from pattern_core.limits import TurnLimits
 from pattern_db.columns import iso, unix_ms
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.usage import DAY_CHARS
@@ -39,7 +43,7 @@ class KnownBudgets:
 
 
 def check(budget: Budget) -> None:
-    """Whether it makes sense.
+    """Pass if a budget makes sense.
 
     Raises:
         InvalidInput: the amount is out of bounds, or scope, reference and period do not go together.
@@ -58,13 +62,13 @@ def check(budget: Budget) -> None:
 
 
 def name_of(budget: Budget) -> str:
-    """The name by which it is shown and removed: `constellation.day.tokens`, `agent.month.microdollars.agt_…`."""
+    """Return its name in lists and commands, such as `constellation.day.tokens` or `agent.day.tokens.agt_1`."""
     parts = (budget.scope.value, budget.period.value, budget.unit.value, budget.ref)
     return ".".join(part for part in parts if part)
 
 
 def of_name(name: str) -> Budget | None:
-    """The budget of a name, its amount 0; None if no budget can have that name."""
+    """Return the budget of a name, its amount 0; None if no budget can have that name."""
     scope, _, rest = name.partition(".")
     period, _, rest = rest.partition(".")
     unit, _, ref = rest.partition(".")
@@ -75,18 +79,18 @@ def of_name(name: str) -> Budget | None:
 
 
 def shown_amount(unit: Unit, amount: int) -> str:
-    """An amount for people: `100,000 tokens`, `$2.50`."""
+    """Return an amount for people: `100,000 tokens`, `$2.50`."""
     return dollars(amount) if unit is Unit.MICRODOLLARS else f"{amount:,} token{'' if amount == 1 else 's'}"
 
 
 def words(budget: Budget, whose: str | None = None) -> str:
-    """A budget in words: `the budget of each agent, 100,000 tokens a day`; `whose` is what to say instead."""
+    """Return `the budget of each agent, 100,000 tokens a day`; `whose` is what to say instead."""
     named = f"{budget.scope.value} {budget.ref}" if budget.ref else _WHOSE[budget.scope]
     return f"the budget of {whose or named}, {shown_amount(budget.unit, budget.amount)}{_PER[budget.period]}"
 
 
 def began_at(period: Period, now: str) -> str:
-    """When the period of `now` (a time as stored, UTC) began, as stored; empty for one without a beginning."""
+    """Return when the period of `now` (a time as stored, UTC) began, as stored; empty for one without a beginning."""
     if period is Period.TOTAL:
         return ""
     day = now[:DAY_CHARS] if period is Period.DAY else f"{now[:_MONTH_CHARS]}-01"
@@ -94,7 +98,7 @@ def began_at(period: Period, now: str) -> str:
 
 
 def resets_at(period: Period, now: str) -> str | None:
-    """When the period of `now` ends and the next one begins, as stored; None for one without an end."""
+    """Return when the period of `now` ends and the next one begins, as stored; None for one without an end."""
     if period is Period.TOTAL:
         return None
     if period is Period.DAY:
@@ -107,7 +111,7 @@ def resets_at(period: Period, now: str) -> str | None:
 def kept_by(
     stored: Iterable[Budget], configured: Iterable[Budget], agent_id: str, group_id: str | None
 ) -> list[Budget]:
-    """The budgets that a call of an agent, perhaps on behalf of a group, has to keep; each names whom it is for.
+    """Return the budgets that a call of an agent, perhaps on behalf of a group, has to keep; each names whom it is for.
 
     Of an agent's budgets of one period and unit the nearest holds: its own, else the stored one of each agent, else
     the configured one of each agent. The configured ones of the constellation are the operator's: they hold whatever
@@ -128,6 +132,67 @@ def kept_by(
 
 
 def of_each_turn(stored: Sequence[Budget], configured: Sequence[Budget], unit: Unit) -> int | None:
-    """What a turn may spend of a unit where its agent's config says nothing: as stored, else as configured."""
+    """Return what a turn may spend of a unit where its agent's config says nothing: as stored, else as configured."""
     turns = (budget for budget in (*stored, *configured) if budget.scope is BudgetScope.TURN and budget.unit is unit)
     return next((budget.amount for budget in turns), None)
+
+
+Amount: TypeAlias = Annotated[int, Field(ge=1, le=AMOUNT_MAX)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnBudget:
+    """Bounds of a turn; None is without a bound (or, in an agent's own, what the server says).
+
+    `tokens` (in and out) and `microdollars` count the turns that it leads to as well; `reservations` checks them.
+    """
+
+    steps: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    tool_calls: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    wall_s: Annotated[float, Field(ge=1, le=7 * 24 * 3600)] | None = None
+    tokens: Amount | None = None
+    microdollars: Amount | None = None
+    children: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    output_chars: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+
+    def over(self, limits: TurnLimits) -> TurnBudget:
+        """Return these bounds, and the server's `limits` where they say nothing."""
+        return replace(
+            self,
+            steps=limits.steps_max if self.steps is None else self.steps,
+            tool_calls=limits.tool_calls_max if self.tool_calls is None else self.tool_calls,
+            wall_s=limits.turn_timeout_s if self.wall_s is None else self.wall_s,
+        )
+
+    def check(
+        self, *, steps: int = 0, tool_calls: int = 0, wall_s: float = 0.0, children: int = 0, output_chars: int = 0
+    ) -> None:
+        """Let a turn continue, or refuse it; tokens and money are checked where a call is reserved.
+
+        `steps` and `tool_calls` are those that it took or is about to take, `wall_s` the seconds since its start,
+        `children` the turns that it led to, `output_chars` the characters that its model wrote.
+
+        Raises:
+            LimitReached: a bound is passed; the message and `details["limit"]` name it.
+        """
+        bounds = (
+            ("steps", self.steps, steps),
+            ("tool_calls", self.tool_calls, tool_calls),
+            ("wall_s", self.wall_s, wall_s),
+            ("children", self.children, children),
+            ("output_chars", self.output_chars, output_chars),
+        )
+        for name, bound, used in bounds:
+            if bound is not None and used > bound:
+                raise LimitReached(_PASSED[name].format(bound=f"{bound:,g}"), limit=name, amount=bound)
+
+
+_PASSED: Mapping[str, str] = {
+    "steps": "the turn took {bound} steps and wants more; send a message to have it go on, or raise limits.steps",
+    "tool_calls": (
+        "the turn asked for more than {bound} tool calls; send a message to have it go on, or raise limits.tool_calls"
+    ),
+    "wall_s": "the turn took longer than {bound} s; send a message to have it go on, or raise limits.wall_s",
+    "children": "the turn asked other agents more than {bound} times; ask for less at once, or raise limits.children",
+    "output_chars": "the turn wrote more than {bound} characters; ask for less at once, or raise limits.output_chars",
+}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pattern_core.agent_settings import CompactionSettings
-from pattern_core.budgets import ledger
+from pattern_core.budgets import reservations
 from pattern_core.budgets.amounts import worst_case
 from pattern_core.errors import LimitReached
 from pattern_core.events import Event
@@ -92,7 +92,7 @@ class SummaryPurse:
             prompt_tokens=estimate_request(request),
             output_tokens=request.max_output_tokens,
         )
-        asked = ledger.ModelCall(
+        asked = reservations.ModelCall(
             turn=self.turn,
             step=self.step,
             attempt=self.attempt,
@@ -104,7 +104,7 @@ class SummaryPurse:
         now = self.journal.now()
 
         def store(connection: Connection) -> tuple[ReservationRow | None, list[Event]]:
-            return ledger.reserve(connection, asked, lambda: worst, now=now, configured=budgets.configured), []
+            return reservations.reserve(connection, asked, lambda: worst, now=now, configured=budgets.configured), []
 
         self.held = await self.journal.commit(store)
 
@@ -132,7 +132,7 @@ class SummaryPurse:
         )
 
         def store(connection: Connection) -> tuple[None, list[Event]]:
-            ledger.settle(connection, row, held)
+            reservations.settle(connection, row, held)
             return None, []
 
         await self.journal.commit(store)

@@ -17,7 +17,7 @@ from pattern_core.conversation.history import IMPORTED
 from pattern_core.errors import IdempotencyMismatch, InvalidInput
 from pattern_core.events import Draft, Event, append
 from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Clock, Ids, message_id
-from pattern_core.limits import KEY_CHARS_MAX, Limits
+from pattern_core.limits import IMPORT_MESSAGES_MAX, KEY_CHARS_MAX, Limits
 from pattern_core.messages import check_text
 from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
@@ -29,7 +29,6 @@ from pattern_db.tables.messages import MessageRow
 
 SOURCE = IMPORTED
 DIGEST_BYTES = 16
-MESSAGES_MAX = 10_000  # of one import; they are stored in one transaction
 NAME_CHARS_MAX = 500  # of a session, a workspace, a speaker
 CHECKED_AT_ONCE = 500  # messages between two looks at what else is to do
 _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
@@ -105,8 +104,8 @@ class HistoryImports:
             NotFound: there is no such agent.
             IdempotencyMismatch: the key was used for other messages.
         """
-        if not 1 <= len(past) <= MESSAGES_MAX:
-            raise InvalidInput(f"send 1 to {MESSAGES_MAX} messages at once, not {len(past)}")
+        if not 1 <= len(past) <= IMPORT_MESSAGES_MAX:
+            raise InvalidInput(f"send 1 to {IMPORT_MESSAGES_MAX} messages at once, not {len(past)}")
         if idempotency_key is not None and not 1 <= len(idempotency_key) <= KEY_CHARS_MAX:
             raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
         agent_id = (await self._find_agent(agent)).id

@@ -19,8 +19,7 @@ from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import ClassVar, Literal, get_args
 
-from pattern_core.approvals import ApprovalQuestion
-from pattern_core.consent_grants import Subject
+from pattern_core.approvals import ApprovalQuestion, Subject
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import Attribution, Operation, short_name
 from pattern_core.memory.fields import Written

@@ -13,10 +13,10 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BeforeValidator, Field
 
 from pattern_core.rules.facts import REFUSED, JudgedCall, Outcome
-from pattern_core.rules.fields import covers_any, read_value
+from pattern_core.rules.fields import NAMES_MAX, Pattern, covers_any
 from pattern_db.columns import Json
 
 PURE = "pure"
@@ -25,8 +25,8 @@ Name = Literal["identical", "ping_pong", "no_progress", "compactions"]
 _Loop = tuple[Name, Hashable]  # the detector, and which of its loops: another call, or after news, is another loop
 
 
-def _exempt(value: Json) -> tuple[str, ...]:
-    return tuple(read_value("patterns", value, "detectors.exempt: ")) if value else ()
+def _exempt(value: Json) -> object:
+    return tuple(value) if isinstance(value, list) else value or ()
 
 
 Repetitions: TypeAlias = Annotated[
@@ -47,7 +47,7 @@ class DetectorSettings:
     ping_pong: Repetitions = 3
     no_progress: Repetitions = 6
     compactions: Repetitions = 3
-    exempt: Annotated[tuple[str, ...], PlainValidator(_exempt)] = ()
+    exempt: Annotated[tuple[Pattern, ...], Field(max_length=NAMES_MAX), BeforeValidator(_exempt)] = ()
 
 
 def switched_off(value: Json) -> Json:
@@ -56,7 +56,7 @@ def switched_off(value: Json) -> Json:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class LoopFinding:
     """A loop: whether the model is warned or the turn stops, by which detector, and a sentence, for the model or as the
     reason.
     """
@@ -72,8 +72,8 @@ def watch(
     *,
     compactions: Sequence[int] = (),
     said: Collection[int] = (),
-) -> Finding | None:
-    """Return the loop that the newest step is part of, None if there is none. Asked once after each step's calls.
+) -> LoopFinding | None:
+    """Return the loop that the newest step is part of, None if there is none. AskedCall once after each step's calls.
 
     `calls` are the turn's in order, `compactions` the steps that room was made for, `said` those in which the model
     said something to the user. A loop that is found for the first time in the turn is warned of; when it is found
@@ -98,8 +98,8 @@ def watch(
     words, advice = _TEXTS[name]
     done = words.format(tool=looked_at[-1].tool if looked_at else "", count=getattr(settings, name))
     if again:
-        return Finding(kind="stop", detector=name, text=f"Stopped: {done}, also after a warning.")
-    return Finding(kind="warn", detector=name, text=f"Careful: {done}. {advice}")
+        return LoopFinding(kind="stop", detector=name, text=f"Stopped: {done}, also after a warning.")
+    return LoopFinding(kind="warn", detector=name, text=f"Careful: {done}. {advice}")
 
 
 def _loops(

@@ -12,7 +12,7 @@ from typing import Any
 
 from pattern_core.models.model import ANY_TOOL, ToolSpec
 from pattern_core.rules.fields import one_of
-from pattern_core.rules.rule import NOTHING_LEFT, Asked, ForcedCall, Missing, Moment, Verdict
+from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, ForcedCall, Missing, Moment, Verdict
 
 REMINDERS = 2  # before what is missing is done without the model
 SKIPPED = "the turn ended with the call before it."
@@ -73,7 +73,9 @@ def added(moment: Moment, decided: Sequence[str]) -> tuple[ForcedCall, ...]:
     return tuple(call for call in calls if call is not None)
 
 
-def check(moment: Moment, asked: Asked, *, is_approved: bool = False, agreed: Collection[str | None] = ()) -> Verdict:
+def check(
+    moment: Moment, asked: AskedCall, *, is_approved: bool = False, agreed: Collection[str | None] = ()
+) -> Verdict:
     """Judge a call of the decision `moment.step`. With `is_approved` a person has agreed to it, and for the scopes
     `agreed` for longer; all other rules still hold.
 
@@ -104,9 +106,9 @@ def ends_after(moment: Moment, step: int) -> bool:
     a tool that say either, the first counts.
     """
     ran = [call for call in moment.calls if call.step == step and call.ran and not call.is_forced]
-    saying = [rule for rule in moment.rules if rule.ends() is not None]
+    saying = [rule for rule in moment.rules if rule.ends is not None]
     first = (next((rule for rule in saying if rule.covers(call.tool)), None) for call in ran)
-    return {rule.ends() for rule in first if rule is not None} == {True}
+    return {rule.ends for rule in first if rule is not None} == {True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,15 +8,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import field, replace
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
 from pattern_core.rules.facts import OPEN, REFUSED, USED, JudgedCall
 from pattern_core.rules.fields import (
     EVERY,
-    Condition,
+    NAMES_MAX,
+    CheckedCondition,
+    Count,
+    Name,
+    Names,
+    Pattern,
+    Patterns,
+    Phrase,
+    Seconds,
     condition_in_words,
     covers_any,
     duration,
@@ -24,20 +34,19 @@ from pattern_core.rules.fields import (
     is_pattern,
     named,
     one_of,
-    stored,
     times,
     to_number,
 )
 from pattern_core.rules.rule import (
     NOTHING_LEFT,
-    Asked,
+    AskedCall,
     ForcedCall,
     Missing,
     Moment,
     Narrowed,
     ToolRule,
     Verdict,
-    always,
+    known_as,
     nothing,
     sentence,
 )
@@ -63,7 +72,7 @@ class ContinueLoop(ToolRule):
 
     name, aliases = "continue_loop", ("continue",)
     objection = narrow = lack = needs_order = nothing
-    ends = always(False)
+    ends = False
     in_words = sentence("After {tool} your turn goes on.")
 
 
@@ -72,7 +81,7 @@ class ExitLoop(ToolRule):
 
     name, aliases = "exit_loop", ("terminal",)
     objection = narrow = lack = nothing
-    ends = always(True)
+    ends = True
     needs_order = ToolRule.concerns
     in_words = sentence("After {tool} succeeded your turn ends, and calls that you put behind it are not run.")
 
@@ -81,10 +90,10 @@ class StartConstraint(ToolRule):
     """The tool runs before any other; `args` override the model's arguments. Any of `alternatives` will do instead."""
 
     name, aliases = "start_constraint", ("run_first", "init")
-    takes_patterns = False
-    args: Mapping[str, Any] = stored("args", default_factory=dict)
-    alternatives: tuple[str, ...] = stored("names", default=())
-    objection = ends = nothing
+    tool: Name
+    args: Mapping[str, Any] = field(default_factory=dict)
+    alternatives: Names = ()
+    objection = nothing
     in_words = sentence(
         "In every turn call {first} first, before any other tool.",
         first=lambda rule: " or ".join(f"`{tool}`" for tool in rule.starters),
@@ -137,8 +146,8 @@ class RequiredBeforeExit(ToolRule):
     """The turn does not end before the tool ran."""
 
     name = "required_before_exit"
-    takes_patterns = False
-    objection = narrow = ends = needs_order = nothing
+    tool: Name
+    objection = narrow = needs_order = nothing
     in_words = sentence("Call {tool} before you end a turn.")
 
     def lack(self, moment: Moment) -> Missing | None:
@@ -151,10 +160,12 @@ class RequiredBeforeExitIf(ToolRule):
     """The turn does not end before the tool ran, if the condition holds when the turn wants to end."""
 
     name = "required_before_exit_if"
-    takes_patterns = False
-    condition: Condition = stored("condition", aliases=("value", "conditions"))
-    objection = narrow = ends = needs_order = nothing
-    in_words = sentence("Call {tool} before you end a turn if {condition}.")
+    tool: Name
+    condition: CheckedCondition = known_as("value", "conditions")
+    objection = narrow = needs_order = nothing
+    in_words = sentence(
+        "Call {tool} before you end a turn if {holds}.", holds=lambda rule: condition_in_words(rule.condition)
+    )
 
     def lack(self, moment: Moment) -> Missing | None:
         """Lack the tool until it was tried, while the condition holds."""
@@ -169,12 +180,12 @@ class RequiresPreceding(ToolRule):
     """The tool may run only after each of `tools` ran."""
 
     name, aliases = "requires_preceding", ("requires_preceding_tools",)
-    tools: tuple[str, ...] = stored("patterns", aliases=("conditions", "value"))
-    narrow = lack = ends = nothing
+    tools: Patterns = known_as("conditions", "value")
+    narrow = lack = nothing
     needs_order = _beside
     in_words = sentence("Call {tool} only after {tools} succeeded in the same turn.")
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse until all ran."""
         left = [name for name in self.tools if not moment.ran(name)]
         return self.refuse(f"{named(left)} must run first.") if left else None
@@ -185,24 +196,34 @@ class RequiresFollowing(ToolRule):
 
     name, aliases = "requires_following", ("requires_following_tools",)
     is_final = True
-    tools: tuple[str, ...] = stored("patterns", aliases=("conditions", "value"))
-    narrow = lack = ends = nothing
+    tools: Patterns = known_as("conditions", "value")
+    narrow = lack = nothing
     needs_order = _beside
     in_words = sentence("Call {tool} only before {tools}, not after.")
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse once one of them ran."""
         there = [name for name in self.tools if moment.ran(name)]
         return self.refuse(f"it belongs before {named(there)}, which ran already in this turn.") if there else None
+
+
+def _by_child(value: object) -> object:
+    """Return arguments by child, which Letta lists as `{name, args}`."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        return value
+    return {str(one.get("name")): one.get("args") or {} for one in value}
+
+
+ChildArgs: TypeAlias = Annotated[Mapping[Name, Mapping[str, Any]], BeforeValidator(_by_child)]
 
 
 class Child(ToolRule):
     """Directly after the tool ran one of `children` must be called; `args` (child → arguments) override the model's."""
 
     name, aliases = "child", ("constrain_child_tools",)
-    children: tuple[str, ...] = stored("patterns")
-    args: Mapping[str, Mapping[str, Any]] = stored("child_args", aliases=("child_arg_nodes",), default_factory=dict)
-    objection = lack = ends = nothing
+    children: Patterns
+    args: ChildArgs = known_as("child_arg_nodes", default_factory=dict)
+    objection = lack = nothing
     needs_order = _around
     in_words = sentence("Directly after {tool} call {one}.", one=lambda rule: one_of(rule.children))
 
@@ -221,8 +242,8 @@ class Parent(ToolRule):
     """`children` may be called directly after the tool ran and at no other time, and then nothing else may."""
 
     name, aliases = "parent", ("parent_last_tool",)
-    children: tuple[str, ...] = stored("patterns")
-    objection = lack = ends = nothing
+    children: Patterns
+    objection = lack = nothing
     needs_order = _around
     in_words = sentence("Call {children} only directly after {tool}, and after it nothing else.")
 
@@ -240,10 +261,10 @@ class Conditional(ToolRule):
     """
 
     name = "conditional"
-    outputs: Mapping[str, str] = stored("outputs", aliases=("child_output_mapping",))
-    default: str | None = stored("name", aliases=("default_child",), default=None)
-    strict: bool = stored("yes_no", aliases=("require_output_mapping",), default=False)
-    objection = lack = ends = nothing
+    outputs: Annotated[Mapping[str, Name], Field(min_length=1)] = known_as("child_output_mapping")
+    default: Name | None = known_as("default_child", default=None)
+    strict: bool = known_as("require_output_mapping", default=False)
+    objection = lack = nothing
     in_words = sentence(
         "What {tool} returns decides what you call next: {ways}{other}.",
         ways=lambda rule: ", ".join(f"“{output}” to `{tool}`" for output, tool in rule.outputs.items()),
@@ -289,24 +310,30 @@ def _matches(wanted: str, output: object) -> bool:
     return wanted == output
 
 
+def _several(group: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(group)) < 2:
+        raise ValueError("a group names at least two different tools")
+    return group
+
+
+Group: TypeAlias = Annotated[tuple[Pattern, ...], AfterValidator(_several)]
+
+
 class ExclusiveGroups(ToolRule):
     """Of each group only one tool is used in a turn, as often as one likes."""
 
     name = "exclusive_groups"
-    is_about_all = is_final = True
-    groups: tuple[tuple[str, ...], ...] = stored("groups", aliases=("value",))
-    narrow = lack = ends = needs_order = nothing
+    is_final = True
+    tool: Pattern = EVERY
+    groups: Annotated[tuple[Group, ...], Field(min_length=1)] = known_as("value")
+    narrow = lack = needs_order = nothing
     in_words = sentence(
         "In one turn use only one tool of each of these groups{among}: {groups}.",
         groups=lambda rule: "; ".join(map(named, rule.groups)),
         among=lambda rule: "" if rule.tool == EVERY else f" (this concerns {rule.label})",
     )
 
-    def __post_init__(self) -> None:
-        if any(len(set(group)) < 2 for group in self.groups):
-            raise InvalidInput("`groups`: a group names at least two different tools")
-
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse a tool of a group of which another was used, or is about to be."""
         for group in self.groups:
             if covers_any(group, (call.tool,)):
@@ -323,8 +350,8 @@ class MaxCalls(ToolRule):
 
     name, aliases = "max_calls", ("max_count_per_step",)
     is_final = True
-    count: int = stored("count", aliases=("value", "max_count_limit", "max_count", "max", "params", "param"))
-    objection = lack = ends = needs_order = nothing
+    count: Count = known_as("value", "max_count_limit", "max_count", "max", "params", "param")
+    objection = lack = needs_order = nothing
     in_words = sentence(
         "Call {tool}{together} at most {count} in a turn.",
         together=lambda rule: " together" if is_pattern(rule.tool) else "",
@@ -344,11 +371,11 @@ class Cooldown(ToolRule):
 
     name = "cooldown"
     is_final = is_timed = True
-    seconds: float = stored("seconds", aliases=("value", "duration", "params", "param"))
-    narrow = lack = ends = needs_order = nothing
+    seconds: Seconds = known_as("value", "duration", "params", "param")
+    narrow = lack = needs_order = nothing
     in_words = sentence("Between two uses of {tool} {seconds} must pass.")
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse while the tool rests. A call that is under way counts from now."""
         starts = [at for tool, at in moment.last_ms.items() if self.covers(tool)]
         used = [one for one in moment.calls if self.covers(one.tool) and (one.ran or one.status in OPEN)]
@@ -365,10 +392,10 @@ class Periodic(ToolRule):
     """The tool should run every `seconds`: once it is due, a turn does not end without it."""
 
     name = "periodic"
-    takes_patterns = False
     is_timed = True
-    seconds: float = stored("seconds", aliases=("value", "duration", "params", "param"))
-    objection = narrow = ends = needs_order = nothing
+    tool: Name
+    seconds: Seconds = known_as("value", "duration", "params", "param")
+    objection = narrow = needs_order = nothing
     in_words = sentence("Call {tool} every {seconds}; you are told when it is due.")
 
     def lack(self, moment: Moment) -> Missing | None:
@@ -386,14 +413,14 @@ class RequiresConsent(ToolRule):
     """A person must agree to each call; who agrees for a `scope` agrees to all calls of that scope."""
 
     name, aliases = "requires_consent", ("requires_approval",)
-    scope: str | None = stored("text", aliases=("value",), default=None)
-    narrow = lack = ends = needs_order = nothing
+    scope: Phrase | None = known_as("value", default=None)
+    narrow = lack = needs_order = nothing
     in_words = sentence(
         "A person must agree to each call of {tool}{of}; you wait for the answer.",
         of=lambda rule: f" ({rule.scope})" if rule.scope else "",
     )
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict:
         """Ask a person."""
         text = f"`{call.tool}` needs a person's consent{f' ({self.scope})' if self.scope else ''}."
         return Verdict(kind="ask", text=self.with_message(text), scope=self.scope)
@@ -406,12 +433,12 @@ class AllowedOperations(ToolRule):
     """
 
     name = "allowed_operations"
-    operations: tuple[str, ...] = stored("texts", aliases=("value", "conditions"))
-    parameter: str | None = stored("text", default=None)
-    narrow = lack = ends = needs_order = nothing
-    in_words = sentence("With {tool} you may only do: {operations}.")
+    operations: Annotated[tuple[str, ...], Field(min_length=1, max_length=NAMES_MAX)] = known_as("value", "conditions")
+    parameter: Phrase | None = None
+    narrow = lack = needs_order = nothing
+    in_words = sentence("With {tool} you may only do: {all}.", all=lambda rule: ", ".join(rule.operations))
 
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse any other operation. An argument that is left out has the schema's default; if the schema has none,
         the tool's own check decides.
         """
@@ -450,9 +477,9 @@ class Needed(ToolRule):
     """The tool must stay enabled: something else relies on it."""
 
     name = "needed"
-    takes_patterns = False
     must_be_enabled = True
-    objection = narrow = lack = ends = needs_order = nothing
+    tool: Name
+    objection = narrow = lack = needs_order = nothing
     in_words = sentence("{tool} must stay available: other parts rely on it.")
 
 

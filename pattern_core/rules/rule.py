@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, cached_property
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
-from pattern_core.errors import InvalidInput
+import pydantic
+
 from pattern_core.models.model import ToolSpec
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.fields import EVERY, SAID, WANTED, RuleField, covers, covers_any, is_pattern, read_value, stored
+from pattern_core.rules.fields import (
+    EVERY,
+    Pattern,
+    Phrase,
+    covers,
+    covers_any,
+    duration,
+    is_pattern,
+    named,
+    times,
+)
+from pattern_core.validation import read
 from pattern_db.columns import Json
 
 PRIORITY = 5  # of a rule that names none
@@ -23,7 +34,7 @@ _IGNORED = frozenset({"metadata", "prompt_template", "id", "conditions"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedCall:
     """A call to judge: the tool's name, its arguments, and the JSON Schema of the tool's parameters."""
 
     tool: str
@@ -82,7 +93,12 @@ class Missing:
     note: str = ""
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(stored,))
+def known_as(*aliases: str, **default: Any) -> Any:
+    """Declare a field with its names in other formats, in the order in which they are tried."""
+    return field(metadata={"aliases": aliases}, **default)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(known_as,))
 @dataclass(frozen=True, kw_only=True)
 class ToolRule(ABC):
     """A rule about a tool or a pattern of tools; `message` are words of its author, added to what the model reads.
@@ -93,15 +109,14 @@ class ToolRule(ABC):
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()  # its names in other formats, in snake case
-    takes_patterns: ClassVar[bool] = True  # as its tool
-    is_about_all: ClassVar[bool] = False  # its tool may be left out and is `*` then
     is_final: ClassVar[bool] = False  # what it refuses stays refused for now, whatever else is called first
     must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
+    ends: ClassVar[bool | None] = None  # whether the turn ends after its tool ran (true) or continues (false)
     is_timed: ClassVar[bool] = False  # it asks when its tool was used last, in any turn
 
-    tool: str
-    priority: int = PRIORITY
-    message: str | None = None
+    tool: Pattern
+    priority: Annotated[int, pydantic.Field(ge=0, le=PRIORITY_MAX)] = PRIORITY
+    message: Phrase | None = None
 
     def __init_subclass__(cls) -> None:
         for name in ("name", *sorted(ToolRule.__abstractmethods__)):
@@ -116,31 +131,19 @@ class ToolRule(ABC):
         Raises:
             InvalidInput: a field is missing, is not known or will not do; the message names it and what it takes.
         """
-        left = {key: value for key, value in entry.items() if value is not None}  # null is as good as nothing
-        if (tool := left.pop("tool", EVERY if cls.is_about_all else None)) is None:
-            also = ", or a pattern such as *" if cls.takes_patterns else ""
-            raise InvalidInput(f"{cls.name} needs `tool`: a tool's name{also}")
-        given = {"tool": read_value("pattern" if cls.takes_patterns else "name", tool, "`tool`: ")}
-        for name, one in fields_of(cls).items():
-            found = next((key for key in (name, *one.aliases) if left.get(key, []) != []), None)
+        own = fields_of(cls)
+        # Null is as good as nothing, and so is an empty list.
+        given = {key: value for key, value in entry.items() if value is not None and (value != [] or key not in own)}
+        for name, one in own.items():
+            found = next((key for key in (name, *one.metadata.get("aliases", ())) if key in given), None)
             if found is not None:
-                given[name] = read_value(one.form, left.pop(found), f"`{name}`: ")
-            elif one.is_required:
-                raise InvalidInput(f"{cls.name} needs `{name}`: {WANTED[one.form]}")
-            else:
-                left.pop(name, None)
-        priority = given["priority"] = left.pop("priority", PRIORITY)
-        if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= PRIORITY_MAX:
-            raise InvalidInput(f"`priority` is a whole number from 0 to {PRIORITY_MAX}, the highest first")
-        if "message" in left:
-            given["message"] = read_value("text", left.pop("message"), "`message`: ")
-        if unknown := sorted(set(left) - _IGNORED):
-            known = ", ".join(("tool", "type", *fields_of(cls), "priority", "message"))
-            raise InvalidInput(f"{cls.name} has no field {', '.join(unknown)}; it has {known}")
-        return cls(**given)
+                given[name] = given.pop(found)
+        given = {key: value for key, value in given.items() if key not in _IGNORED}
+        rule: Self = read(_adapter(cls), given, lambda _: ("tool", "type", *own, "priority", "message"), place=cls.name)
+        return rule
 
     @abstractmethod
-    def objection(self, call: Asked, moment: Moment) -> Verdict | None:
+    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Return what stands against a call of its tool that is about to run: a refusal, or a question to a person."""
 
     @abstractmethod
@@ -150,10 +153,6 @@ class ToolRule(ABC):
     @abstractmethod
     def lack(self, moment: Moment) -> Missing | None:
         """Return what the turn must not end without, if that can be called."""
-
-    @abstractmethod
-    def ends(self) -> bool | None:
-        """Return whether the turn ends after its tool ran (true), continues (false), or neither."""
 
     @abstractmethod
     def needs_order(self, tools: Collection[str], moment: Moment) -> bool | None:
@@ -171,7 +170,7 @@ class ToolRule(ABC):
         """Return the call that must be made before those of a decision."""
         return None
 
-    def judge(self, call: Asked, moment: Moment) -> Verdict | None:
+    def judge(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Return what stands against any call that is about to run."""
         narrowed = self.narrow(moment)
         if narrowed is not None and call.tool not in narrowed.tools:
@@ -207,13 +206,14 @@ class ToolRule(ABC):
         rules one that continues the turn comes first.
         """
         breadth = 2 if self.tool == EVERY else int(is_pattern(self.tool))
-        return (-self.priority, breadth, self.ends() is not False)
+        return (-self.priority, breadth, self.ends is not False)
 
     def to_json(self) -> dict[str, Json]:
         """Return the rule in our format, without what is at its default."""
         result: dict[str, Json] = {"tool": self.tool, "type": self.name}
         for name, one in fields_of(type(self)).items():
-            if (value := getattr(self, name)) or one.is_required:
+            is_required = MISSING is one.default is one.default_factory
+            if (value := getattr(self, name)) or is_required:
                 result[name] = _plain(value)
         if self.priority != PRIORITY:
             result["priority"] = self.priority
@@ -221,32 +221,45 @@ class ToolRule(ABC):
 
 
 def _plain(value: Any) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 @cache
-def fields_of(kind: type[ToolRule]) -> Mapping[str, RuleField]:
-    """Return the fields that a kind of rule has beside `tool`, `priority` and `message`."""
-    return {one.name: one.metadata["stored"] for one in dataclasses.fields(kind) if "stored" in one.metadata}
+def fields_of(kind: type[ToolRule]) -> Mapping[str, Field[Any]]:
+    """Return the fields that a kind has beside those of all."""
+    return {one.name: one for one in fields(kind) if one.name not in ("tool", "priority", "message")}
+
+
+@cache
+def _adapter(kind: type[ToolRule]) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(kind)
 
 
 def nothing(*_: Any, **__: Any) -> Any:
     """Say nothing at this moment."""
 
 
-def always(answer: bool) -> Callable[[ToolRule], bool]:
-    """Return a method that gives this answer."""
-    return lambda _: answer
-
-
 def sentence(template: str, **parts: Callable[[Any], str]) -> Callable[[ToolRule], str]:
     """Return a method that fills a template with the rule's `{tool}`, its fields, and what `parts` make of the rule."""
 
     def in_words(rule: ToolRule) -> str:
-        said = {name: SAID.get(one.form, str)(getattr(rule, name)) for name, one in fields_of(type(rule)).items()}
+        said = {name: _said(getattr(rule, name)) for name in fields_of(type(rule))}
         return template.format(**{"tool": rule.label, **said, **{name: part(rule) for name, part in parts.items()}})
 
     return in_words
+
+
+def _said(value: object) -> str:
+    match value:
+        case int():
+            return times(value)
+        case float():
+            return duration(value)
+        case tuple():
+            return named(value)
+    return str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +301,7 @@ class Moment:
     def is_open(self, tool: str) -> bool:
         """Return whether the agent has the tool and no rule refuses it for good."""
         final = (rule for rule in self.rules if rule.is_final and rule.covers(tool))
-        return tool in self.tools and all(rule.judge(Asked(tool=tool), self) is None for rule in final)
+        return tool in self.tools and all(rule.judge(AskedCall(tool=tool), self) is None for rule in final)
 
     def ran(self, name: str) -> bool:
         """Return whether a tool of this name or pattern ran."""

@@ -14,11 +14,14 @@ from functools import cached_property
 from itertools import combinations
 from typing import TypeVar
 
+from pydantic import TypeAdapter
+
 from pattern_core.errors import InvalidInput
 from pattern_core.rules import kinds
-from pattern_core.rules.fields import EVERY, covers, covers_any, is_pattern, named, read_value, tools_in
+from pattern_core.rules.fields import EVERY, Names, covers, covers_any, is_pattern, named, tools_in
 from pattern_core.rules.kinds import KINDS
-from pattern_core.rules.rule import ToolRule, fields_of
+from pattern_core.rules.rule import ToolRule
+from pattern_core.validation import read
 from pattern_db.columns import Json
 
 RULES_MAX = 200
@@ -26,6 +29,7 @@ OTHER_NAMES: Mapping[str, str] = {alias: name for name, kind in KINDS.items() fo
 
 R = TypeVar("R", bound=ToolRule)
 
+_NAMES = TypeAdapter(Names)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -150,7 +154,7 @@ def _read(entry: Mapping[str, Json]) -> tuple[str, list[ToolRule]]:
     if theirs == "requires_consent" and isinstance(flat.get("value"), dict):
         flat.update(flat.pop("value"))
     if ours == "parent" and "parents" in flat:  # an older Letta: the tool may be called only after one of its parents
-        child, parents = flat.pop("tool", None), read_value("names", flat.pop("parents"))
+        child, parents = flat.pop("tool", None), read(_NAMES, flat.pop("parents"), lambda _place: (), place="parents")
         return theirs, [kinds.Parent.of({**flat, "tool": parent, "children": [child]}) for parent in parents]
     if ours == "exclusive_groups" and "groups" not in flat:
         flat["tool"] = EVERY  # the original names one tool of the groups, and means them all
@@ -281,13 +285,12 @@ def _is_enabled(name: str, enabled: Collection[str]) -> bool:
 
 def _named_by(rule: ToolRule) -> Iterator[str]:
     """Yield the tools that the rule names beside its own."""
-    for name, one in fields_of(type(rule)).items():
-        match one.form, getattr(rule, name):
-            case "name", str(tool):
-                yield tool
-            case (("names" | "patterns"), tools):
-                yield from tools
-            case "outputs", outputs:
-                yield from dict.fromkeys(outputs.values())
-            case "condition", condition:
-                yield from tools_in(condition)
+    match rule:
+        case kinds.RequiresPreceding(tools=tools) | kinds.RequiresFollowing(tools=tools):
+            yield from tools
+        case kinds.Child(children=tools) | kinds.Parent(children=tools) | kinds.StartConstraint(alternatives=tools):
+            yield from tools
+        case kinds.Conditional():
+            yield from dict.fromkeys((*rule.outputs.values(), *filter(None, (rule.default,))))
+        case kinds.RequiredBeforeExitIf():
+            yield from tools_in(rule.condition)

@@ -17,14 +17,12 @@ import zstandard
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import Clock, Ids, now_text
+from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_BYTES_MAX, RESULTS_MAX
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.tables import tool_results
 from pattern_db.tables.tool_results import ToolResultRow
 
-STORED_CHARS_MAX = 4_000_000  # of one result; what is beyond is lost, and the text says so
-COUNT_MAX = 200  # results kept per agent
-BYTES_MAX = 32 * 1024 * 1024  # compressed, kept per agent
 PIECE_CHARS_MAX = 16_000  # below what a result may hold, so that reading on is never shortened itself
 FOUND_MAX = 20  # places shown for one pattern
 PATTERN_CHARS_MAX = 500
@@ -54,12 +52,7 @@ def to_text(result: object, chars_max: int | None = None) -> str:
                 text = reprlib.repr(result)
     # A result may hold halves of characters (a file's name, say), which neither storage nor vendors take.
     text = text.encode(errors="replace").decode()
-    if chars_max is None or len(text) <= chars_max:
-        return text
-    note = f"\n[… {len(text)} characters in all, the middle is left out …]\n"
-    kept = max(chars_max - len(note), 0)
-    end = kept // TAIL_SHARE
-    return (text[: kept - end] + note + text[len(text) - end :])[:chars_max]
+    return text if chars_max is None or len(text) <= chars_max else _shown(text, chars_max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +66,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Extract:
     """Characters `offset` to `offset + len(text)` of a stored result of `total` characters."""
 
     id: str
@@ -91,7 +84,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FoundPlace:
     """A place that matches: its offset in characters, and the text around it."""
 
     offset: int
@@ -116,7 +109,7 @@ class Results:
             return text
         if origin.reader is None or origin.reader == origin.tool:
             return _shown(text, limit)
-        kept = text[:STORED_CHARS_MAX]
+        kept = text[:RESULT_STORED_CHARS_MAX]
         row = ToolResultRow(
             id=self._ids.new("res"),
             agent_id=origin.agent_id,
@@ -126,12 +119,12 @@ class Results:
             created_at=now_text(self._clock),
             data=await _packed(kept),
         )
-        work.store(tool_results.add, row, count_max=COUNT_MAX, bytes_max=BYTES_MAX)
-        lost = f"; only the first {STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
+        work.store(tool_results.add, row, count_max=RESULTS_MAX, bytes_max=RESULTS_BYTES_MAX)
+        lost = f"; only the first {RESULT_STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
         read_on = f"; read them with the tool {origin.reader}: op=read, id={row.id}, offset="
         return _shown(text, limit, read_on, lost)
 
-    async def read(self, agent_id: str, result_id: str, *, offset: int = 0, limit: int = PIECE_CHARS_MAX) -> Piece:
+    async def read(self, agent_id: str, result_id: str, *, offset: int = 0, limit: int = PIECE_CHARS_MAX) -> Extract:
         """At most `limit` characters (and never more than `PIECE_CHARS_MAX`) of a stored result from `offset` on.
 
         Raises:
@@ -142,9 +135,11 @@ class Results:
         if not 0 <= offset < max(len(text), 1) or limit < 1:
             raise InvalidInput(f"{result_id} has {len(text)} characters; offset counts from 0, limit from 1")
         piece = text[offset : offset + min(limit, PIECE_CHARS_MAX)]
-        return Piece(id=row.id, tool=row.tool, created_at=row.created_at, text=piece, offset=offset, total=len(text))
+        return Extract(id=row.id, tool=row.tool, created_at=row.created_at, text=piece, offset=offset, total=len(text))
 
-    async def find(self, agent_id: str, result_id: str, pattern: str, *, offset: int = 0) -> tuple[list[Place], bool]:
+    async def find(
+        self, agent_id: str, result_id: str, pattern: str, *, offset: int = 0
+    ) -> tuple[list[FoundPlace], bool]:
         """The first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case).
 
         The second value tells whether there are more.
@@ -180,11 +175,11 @@ def _shown(text: str, limit: int, read_on: str = "", lost: str = "") -> str:
     return (text[: kept - end] + note(kept - end, len(text) - end) + text[len(text) - end :])[:limit]
 
 
-def _places(text: str, pattern: str, offset: int) -> Iterator[Place]:
+def _places(text: str, pattern: str, offset: int) -> Iterator[FoundPlace]:
     for match in re.compile(re.escape(pattern), re.IGNORECASE).finditer(text, offset):
         start, end = max(match.start() - AROUND_CHARS, 0), min(match.end() + AROUND_CHARS, len(text))
         around = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
-        yield Place(offset=match.start(), around=around)
+        yield FoundPlace(offset=match.start(), around=around)
 
 
 async def _packed(text: str) -> bytes:
@@ -197,7 +192,7 @@ async def _packed(text: str) -> bytes:
 def _unpacked(data: bytes) -> str:
     try:
         # A file may come from elsewhere: a small frame that says it holds gigabytes is not opened.
-        if 0 <= zstandard.get_frame_parameters(data).content_size <= 4 * STORED_CHARS_MAX:
+        if 0 <= zstandard.get_frame_parameters(data).content_size <= 4 * RESULT_STORED_CHARS_MAX:
             return zstandard.decompress(data).decode()
     except (zstandard.ZstdError, UnicodeDecodeError):
         pass

@@ -10,8 +10,8 @@ from hashlib import blake2b
 from pattern_core.agent_settings import MessagePolicy, settings_of
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
 from pattern_core.events import Draft, Event, append
-from pattern_core.images import IMAGES_MAX, store
-from pattern_core.limits import KEY_CHARS_MAX, Limits
+from pattern_core.images import store
+from pattern_core.limits import IMAGES_MAX, KEY_CHARS_MAX, Limits
 from pattern_core.messages import Image, Part, Text, check_text, parts_from_json, parts_to_json
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection

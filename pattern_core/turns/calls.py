@@ -21,7 +21,7 @@ from pattern_core.ids import message_id
 from pattern_core.memory.block import agent_author
 from pattern_core.messages import ToolCall
 from pattern_core.rules.facts import FORCED_PREFIX
-from pattern_core.rules.rule import Asked, ForcedCall
+from pattern_core.rules.rule import AskedCall, ForcedCall
 from pattern_core.tools.results import Origin, to_text
 from pattern_core.tools.tool import Probe, Tool, ToolContext
 from pattern_core.turns.consent import AGREED, Attention, denial, edited_note
@@ -180,7 +180,7 @@ class TurnCalls:
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
         if self._judge.rules.rules:
-            asked = Asked(tool=tool.name, arguments=planned.arguments, parameters=tool.spec.parameters)
+            asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.spec.parameters)
             while True:  # several rules may ask, each for a scope of its own
                 verdict = self._judge.check(row, asked, is_approved=is_approved, agreed=agreed)
                 if verdict.kind != "ask" or not await consent.is_standing(self._agent.id, row, verdict.scope):

@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Literal
 
 from pattern_core.agents import Agent, Roster
-from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
-from pattern_core.consent_grants import Subject
+from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals, Subject
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.rules.facts import EDITED
 from pattern_core.tools.registry import ToolRegistry

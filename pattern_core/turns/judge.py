@@ -14,7 +14,7 @@ from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.rules.detectors import DetectorSettings, watch
 from pattern_core.rules.engine import Exit, Offer, added, at_exit, check, ends_after, in_order, offer
 from pattern_core.rules.facts import REFUSED, JudgedCall
-from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
+from pattern_core.rules.rule import AskedCall, ForcedCall, Moment, Verdict
 from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
 from pattern_db.journal.steps import EffectRow
@@ -118,7 +118,7 @@ class Judge:
     def check(
         self,
         row: EffectRow,
-        asked: Asked,
+        asked: AskedCall,
         *,
         is_approved: bool,
         agreed: Collection[str | None] = (),

@@ -29,8 +29,8 @@ from typing import TypeVar
 
 from pattern_core.agents import Agent
 from pattern_core.approvals import requested
-from pattern_core.budgets import ledger
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets import reservations
+from pattern_core.budgets.budget import TurnBudget
 from pattern_core.conversation.history import History, to_row
 from pattern_core.errors import PatternError
 from pattern_core.events import NO_DATA, Draft, Event, append, called, ended, resulted
@@ -239,7 +239,7 @@ class Record:
             else:
                 self.key = accept_at_rest(connection, arrival, start)
             if budgets.exist:
-                ledger.open_turn(connection, self.key, limits, budgets.configured)
+                reservations.open_turn(connection, self.key, limits, budgets.configured)
             messages.append(connection, [row])
 
         self.history.append(incoming)
@@ -255,7 +255,7 @@ class Record:
         else:
             rows = self._record()
             rows.store(turns.resume, self.key, epoch=self.journal.epoch, step=self.step)
-            rows.store(ledger.recover, self.key, at=self.journal.now())
+            rows.store(reservations.recover, self.key, at=self.journal.now())
 
     # T2, T3
 
@@ -300,7 +300,7 @@ class Record:
                 if dead.is_charged:
                     asked = dead.asking or asking
                     spent = estimate_usage(asked.prompt.request, ())
-                    ledger.settle(connection, self._usage(asked, spent, now))
+                    reservations.settle(connection, self._usage(asked, spent, now))
             if self.journal.budgets.exist:
                 self._hold(connection, asking, step, attempt, now)
             row = StepRow(
@@ -329,7 +329,7 @@ class Record:
     def _hold(self, connection: Connection, asking: Asking, step: int, attempt: int, now: str) -> None:
         """Hold back what the step's call may cost at most."""
         first = asking.chain.links[0]
-        call = ledger.ModelCall(
+        call = reservations.ModelCall(
             turn=self.key,
             step=step,
             attempt=attempt,
@@ -338,7 +338,7 @@ class Record:
             model=first.model,
         )
         configured = self.journal.budgets.configured
-        held = ledger.reserve(connection, call, asking.worst, now=now, configured=configured)
+        held = reservations.reserve(connection, call, asking.worst, now=now, configured=configured)
         self.may_hold = self.may_hold or held is not None
 
     async def stream(self, drafts: Sequence[Draft]) -> None:
@@ -370,7 +370,7 @@ class Record:
             answered=(spent.provider, spent.model),
         )
         rows.store(messages.append, [self._message_row(message)])
-        rows.store(ledger.settle if self.may_hold else usage.add, spent)
+        rows.store(reservations.settle if self.may_hold else usage.add, spent)
         if message.text:
             told = {"message_id": message.id, "role": message.role}
             rows.drafts.append(Draft("message", told, {"content": message.text}))
@@ -488,7 +488,7 @@ class Record:
             rows.store(steps.close, (self.key, self.step, self.attempt), status="failed", ended_at=now)
             if cut_off.is_charged and cut_off.asking is not None:
                 spent = Usage(input_tokens=cut_off.asking.prompt.tokens, output_tokens=0, is_estimate=True)
-                rows.store(ledger.settle, self._usage(cut_off.asking, spent, now))
+                rows.store(reservations.settle, self._usage(cut_off.asking, spent, now))
         for finished, message in results:
             _store_result(rows, finished, self._message_row(message))
         if any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
@@ -497,8 +497,8 @@ class Record:
         rows.store(turns.end, self.key, status=status, ended_at=now, steps=self.step, error=error)
         rows.drafts.append(ended(status, error))
         if self.may_hold:
-            rows.store(ledger.recover, self.key, at=now)  # a summary that was cut off cost something
-            rows.store(ledger.release, self.key)
+            rows.store(reservations.recover, self.key, at=now)  # a summary that was cut off cost something
+            rows.store(reservations.release, self.key)
         if ending.discards:
             rows.store(messages.discard_batch, self.agent.id, self.batch_id)
         self.is_ending = True

@@ -11,7 +11,7 @@ import trio
 
 from pattern_core import images
 from pattern_core.agent_settings import NO_SETTINGS, settings_of
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import TurnBudget
 from pattern_core.compaction.summariser import SummaryPurse
 from pattern_core.errors import LimitReached
 from pattern_core.events import Draft

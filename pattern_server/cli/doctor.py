@@ -18,13 +18,13 @@ import click
 import httpx2
 import trio
 
-from pattern_core.condition import Condition, condition
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
 from pattern_core.mcp_servers.settings import Stdio
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.providers import make_provider
 from pattern_core.shell.child import confinement
+from pattern_core.views import Condition, condition
 from pattern_db.connection import open_connection, open_in_memory
 from pattern_db.errors import DatabaseError, translated
 from pattern_db.migrate import migrations_of

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any, get_type_hints
 
 import click
 
 from pattern_core.errors import Conflict
-from pattern_core.rules.fields import RuleField
 from pattern_core.rules.kinds import KINDS
-from pattern_core.rules.rule import fields_of
 from pattern_core.rules.ruleset import OTHER_NAMES, RuleSet
 from pattern_db.columns import Json as Value
 from pattern_server.cli.agents import note_warnings
@@ -100,20 +99,20 @@ def field_values(kind: str, fields: tuple[str, ...]) -> Json:
     Raises:
         click.UsageError: one has no `=`.
     """
-    known = fields_of(KINDS[OTHER_NAMES[kind]]) if kind in OTHER_NAMES else {}
+    types = get_type_hints(KINDS[OTHER_NAMES[kind]]) if kind in OTHER_NAMES else {}
     given: Json = {}
     for text in fields:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise click.UsageError(f"What a rule takes is written FIELD=VALUE, such as count=3; got {text!r}.")
-        given[name] = _value(known.get(name), value)
+        given[name] = _value(types.get(name), value)
     return given
 
 
-def _value(field: RuleField | None, text: str) -> Value:
-    if field is not None and field.form in ("names", "patterns", "texts") and not text.startswith("["):
+def _value(type_: Any, text: str) -> Value:
+    if type_ == tuple[str, ...] and not text.startswith("["):
         return [part.strip() for part in text.split(",")]
-    if field is not None and field.form in ("name", "text"):
+    if type_ == str | None:
         return text
     return json_or_words(text)
 

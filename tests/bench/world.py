@@ -17,8 +17,8 @@ import trio
 
 from pattern_core.agents import Agent, AgentSpec
 from pattern_core.constellation import Constellation
-from pattern_core.conversation.imports import MESSAGES_MAX, PastMessage
-from pattern_core.limits import Limits
+from pattern_core.conversation.imports import PastMessage
+from pattern_core.limits import IMPORT_MESSAGES_MAX, Limits
 from pattern_core.messages import Text, ToolCall
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ClientLimits, ModelClient
@@ -91,8 +91,8 @@ class World:
 
     async def remember(self, agent: Agent, count: int) -> None:
         """Give an agent a past of `count` messages of 200 characters, its own and people's in turn."""
-        for first in range(0, count, MESSAGES_MAX):
-            numbers = range(first, min(first + MESSAGES_MAX, count))
+        for first in range(0, count, IMPORT_MESSAGES_MAX):
+            numbers = range(first, min(first + IMPORT_MESSAGES_MAX, count))
             past = [PastMessage(role=(Role.USER, Role.ASSISTANT)[n % 2], content=words(200, n)) for n in numbers]
             await self.constellation.imports.add(agent.id, past, author="user:bench")
 

@@ -13,7 +13,7 @@ from pattern_core.agent_settings import (
     CompactionSettings,
     settings_of,
 )
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import TurnBudget
 from pattern_core.errors import InvalidInput
 from pattern_core.limits import TurnLimits
 from pattern_core.prompts.parts import Kind

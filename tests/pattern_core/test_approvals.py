@@ -1,4 +1,4 @@
-"""Questions to people: asked with a transaction, answered once, done exactly with the answer."""
+"""Questions to people: asked with a transaction, answered once, done exactly with the answer; and grants."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ from typing import Any
 import pytest
 import trio
 
-from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
+from pattern_core.approvals import (
+    GRANT_SECONDS_MAX,
+    Approval,
+    ApprovalAnswer,
+    ApprovalQuestion,
+    Approvals,
+    Grants,
+    Subject,
+)
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
-from tests.support import Running, rows, running
+from tests.pattern_core.turns.rig import ADA, Rig, accepted
+from tests.support import USER, Running, rows, running
 
 QUESTION = ApprovalQuestion(kind=ApprovalKind.MEMORY, request={"label": "human", "text": "Ada"}, audience="partner")
 YES, NO = True, False
@@ -179,6 +188,11 @@ CALL = ApprovalQuestion(
         (CALL, {"approve": NO, "scope": "always"}, "a no is for this question alone"),
         (CALL, {"approve": NO, "arguments": {}}, "a no is for this question alone"),
         (CALL, {"scope": "time"}, "needs `seconds`"),
+        (CALL, {"scope": "once", "seconds": 60}, "has no `seconds`"),
+        (CALL, {"scope": "same", "seconds": 0}, "more than 0"),
+        (CALL, {"scope": "always", "seconds": -1}, "more than 0"),
+        (CALL, {"scope": "time", "seconds": GRANT_SECONDS_MAX + 1}, "at most"),
+        (CALL, {"scope": "time", "seconds": float("nan")}, "more than 0"),
         (QUESTION, {"arguments": {"text": "Eve"}}, "only the arguments of a tool call"),
         (QUESTION, {"scope": "always"}, "only be answered for once"),
     ],
@@ -193,3 +207,98 @@ async def test_an_answer_that_does_not_fit_decides_nothing(
         assert (await here.approvals.get(asked)).status is ApprovalStatus.PENDING
         assert here.done == []
         assert await here.approvals.grants.list(9) == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "seconds"), [("once", None), ("time", 1), ("same", None), ("same", 0.5), ("always", GRANT_SECONDS_MAX)]
+)
+async def test_scopes_and_times_that_fit(scope: Any, seconds: float | None) -> None:
+    async with world() as here:
+        answer = ApprovalAnswer(approve=YES, by="user:usr_1", scope=scope, seconds=seconds)
+        agent = await here.running.agent()
+        asked = await here.ask(replace(CALL, request={**CALL.request, "agent_id": agent.id}))
+        decided = await here.approvals.decide(asked, answer)
+        assert decided.approval.status is ApprovalStatus.APPROVED
+        assert len(await here.approvals.grants.list(9)) == (scope != "once")
+
+
+PAY = Subject(agent_id=ADA.id, name="tool:pay", args_hash=b"a" * 16)
+OTHER_ARGUMENTS = replace(PAY, args_hash=b"b" * 16)
+
+
+@asynccontextmanager
+async def given() -> AsyncIterator[tuple[Rig, Grants]]:
+    async with accepted() as rig:
+        yield rig, Grants(database=rig.database, clock=rig.clock, ids=rig.ids, commit=rig.journal.commit_work)
+
+
+async def agree(rig: Rig, grants: Grants, subject: Subject = PAY, **said: Any) -> None:
+    request = {"agent_id": subject.agent_id, "subject": subject.name, "digest": subject.args_hash.hex()}
+    approval = Approval(
+        id="apr_1",
+        kind=ApprovalKind.MEMORY,
+        request=request,
+        args_hash=subject.args_hash,
+        created_at="2026-11-21T00:00:00.000Z",
+        audience="partner",
+        expires_at=None,
+    )
+    work = UnitOfWork()
+    grants.add(work, approval, ApprovalAnswer(approve=YES, by=USER, **said))
+    await rig.journal.commit_work(work)
+
+
+@pytest.mark.parametrize(
+    ("said", "same", "others"),
+    [
+        ({"scope": "once"}, False, False),
+        ({"scope": "same"}, True, False),
+        ({"scope": "time", "seconds": 60}, True, True),
+        ({"scope": "always"}, True, True),
+    ],
+)
+async def test_what_an_answer_covers(said: dict[str, Any], same: bool, others: bool) -> None:
+    async with given() as (rig, grants):
+        await agree(rig, grants, **said)
+        assert await grants.covers(PAY) is same
+        assert await grants.covers(OTHER_ARGUMENTS) is others
+        assert not await grants.covers(replace(PAY, name="tool:mail"))
+        assert not await grants.covers(replace(PAY, agent_id="agent_other"))
+        assert ("consent.granted" in await rig.names()) is same
+
+
+@pytest.mark.parametrize("scope", ["time", "same", "always"])
+async def test_it_ends_with_its_time(scope: str) -> None:
+    async with given() as (rig, grants):
+        await agree(rig, grants, scope=scope, seconds=60)
+        rig.clock.advance(59_999)
+        assert await grants.covers(PAY)
+        rig.clock.advance(1)
+        assert not await grants.covers(PAY)
+        assert await grants.list(9) == []
+        # The next one clears away what no longer holds.
+        await agree(rig, grants, OTHER_ARGUMENTS, scope="same")
+        assert len(await rig.rows("SELECT id FROM consent_grant")) == 1
+
+
+async def test_it_is_listed_in_pages_and_revoked_once() -> None:
+    async with given() as (rig, grants):
+        for subject in (PAY, OTHER_ARGUMENTS):
+            await agree(rig, grants, subject, scope="same")
+            rig.clock.advance(1)
+        newest, oldest = await grants.list(9)
+        assert (newest.args_hash, oldest.args_hash) == (OTHER_ARGUMENTS.args_hash, PAY.args_hash)
+        assert (oldest.subject, oldest.granted_by, oldest.approval_id, oldest.expires_at) == (
+            "tool:pay",
+            USER,
+            "apr_1",
+            None,
+        )
+        assert await grants.list(1) == [newest]
+        assert await grants.list(9, before=newest.id) == [oldest]
+        await grants.revoke(oldest.id, by=USER)
+        assert (await grants.covers(PAY), await grants.covers(OTHER_ARGUMENTS)) == (False, True)
+        assert (await rig.names())[-1] == "consent.revoked"
+        with pytest.raises(NotFound, match=oldest.id):
+            await grants.revoke(oldest.id, by=USER)
+        assert (await rig.names()).count("consent.revoked") == 1

@@ -195,7 +195,7 @@ async def test_a_budget_is_kept_from_when_it_is_set_and_after_a_restart() -> Non
             await world.agent()
             assert (await world.say("before")).status == "completed"
             budget = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 1)
-            await world.constellation.spending.put(budget)
+            await world.constellation.budgets.put(budget)
             assert (await world.say("after")).status == "limit"
         async with running(otherwise=says("ok"), database=database) as world:
             assert (await world.say("again")).status == "limit"

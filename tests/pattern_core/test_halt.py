@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.halt import HALTED, RESUMED, Asker, Halt, Halted, HaltRow, note, stored
+from pattern_core.halt import HALTED, RESUMED, Halt, Halted, HaltRow, note, stored
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
@@ -21,7 +21,7 @@ from pattern_db.errors import Busy
 from pattern_db.tables import archival
 from tests.pattern_core.memory.rig import ADA, Rig, constellation
 
-ASKER = Asker(agent_id=ADA, agent_name="ada", turn_id="turn_1")
+ASKER = {"agent_id": ADA, "agent_name": "ada", "turn_id": "turn_1"}
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def opened(rig: Rig, log: Path | None = None) -> Halt:
 
 async def asked(rig: Rig, halt: Halt, reason: str = "It deletes everything.") -> HaltRow:
     work = UnitOfWork()
-    found = halt.request(work, ASKER, reason=reason, severity="critical")
+    found = halt.request(work, **ASKER, reason=reason, severity="critical")
     await rig.commit(work)
     return found
 
@@ -115,4 +115,4 @@ async def test_a_halt_needs_a_reason() -> None:
     async with rigged() as (_rig, halt):
         for reason in (" ", "x" * 2_001):
             with pytest.raises(InvalidInput):
-                halt.request(UnitOfWork(), ASKER, reason=reason, severity="warning")
+                halt.request(UnitOfWork(), **ASKER, reason=reason, severity="warning")

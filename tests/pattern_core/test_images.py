@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from pattern_core import images
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.images import (
-    IMAGE_BYTES_MAX,
     LEFT_OUT,
-    SHOWN_BYTES_MAX,
-    SHOWN_MAX,
     SIDE_MAX,
     TOO_OLD,
     URL_CHARS_MAX,
@@ -27,6 +24,7 @@ from pattern_core.images import (
     size_of,
     without_images,
 )
+from pattern_core.limits import IMAGE_BYTES_MAX, IMAGES_SHOWN_BYTES_MAX, IMAGES_SHOWN_MAX
 from pattern_core.messages import Image, Message, Text, parts_from_json, parts_to_json, user
 from pattern_core.models.model import ModelRequest
 from pattern_core.models.providers.encoding import image_base64
@@ -147,7 +145,7 @@ def test_bytes_come_back_for_the_request_alone(db: Connection) -> None:
 
 
 def test_words_stand_for_older_images(db: Connection) -> None:
-    many = [image_of_bytes(PNG + bytes([number])) for number in range(SHOWN_MAX + 2)]
+    many = [image_of_bytes(PNG + bytes([number])) for number in range(IMAGES_SHOWN_MAX + 2)]
     images.store(db, many, START)
     conversation = [shows(kept(many[0]), kept(many[1])), *(shows(kept(image)) for image in many[2:])]
     first, *others = hydrated(db, conversation)
@@ -156,7 +154,7 @@ def test_words_stand_for_older_images(db: Connection) -> None:
 
 
 def test_the_bytes_of_one_request_are_bounded(db: Connection) -> None:
-    large = [image_of_bytes(PNG + bytes([number]) + bytes(SHOWN_BYTES_MAX // 4)) for number in range(4)]
+    large = [image_of_bytes(PNG + bytes([number]) + bytes(IMAGES_SHOWN_BYTES_MAX // 4)) for number in range(4)]
     images.store(db, large, START)
     first, *others = hydrated(db, [shows(kept(image)) for image in large])
     assert first.text == f"see{TOO_OLD}"

@@ -137,8 +137,8 @@ class Run:
             )
             day = Budget(BudgetScope.AGENT, "", Period.DAY, Unit.TOKENS, long_run.DAY_TOKENS)
             money = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.MICRODOLLARS, long_run.TOTAL_MICRODOLLARS)
-            await constellation.spending.put(day)
-            await constellation.spending.put(money)
+            await constellation.budgets.put(day)
+            await constellation.budgets.put(money)
 
     async def tell(self, constellation: Constellation, number: int) -> TurnView | None:
         """Say the n-th thing and wait for the end of its turn; None if the friend holds still instead.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pattern_core.halt import Asker, Severity
+from pattern_core.halt import Severity
 from pattern_core.tools.tool import ToolContext, done, tool
 from pattern_db.enums import EffectClass
 
@@ -18,6 +18,6 @@ async def emergency_halt(
     """Stop all agents at once, yourself included, until a person lets them go on. For harm that cannot wait: to people,
     to data, or by agents out of control. A person reads your reason; for anything less send a message instead.
     """
-    asker = Asker(agent_id=context.agent_id, agent_name=context.agent_name, turn_id=context.turn_id)
-    halt = context.toolbox.halt.request(context.work, asker, reason=reason, severity=severity)
+    asker = {"agent_id": context.agent_id, "agent_name": context.agent_name, "turn_id": context.turn_id}
+    halt = context.toolbox.halt.request(context.work, **asker, reason=reason, severity=severity)
     return done("All agents are halted until a person resumes them", status="halt_initiated", halt_id=halt.id)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, assert_never
 
 from pattern_core.archive import entries
-from pattern_core.archive.entries import ArchiveEntry, NewEntry, SimilarEntry, StoredEntry, Terms
-from pattern_core.archive.store import changed
+from pattern_core.archive.entries import ArchiveEntry, NewEntry, SimilarEntry, StoredEntry, Terms, changed
 from pattern_core.errors import PatternError
 from pattern_core.ids import now_text
 from pattern_core.search import SearchRequest
@@ -77,8 +76,7 @@ async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *
     if not expected.is_new and supersedes is None:
         return done("Your archive holds this already, word for word", entry_id=expected.entry_id)
     context.work.store(_store, context.agent_id, new, terms, expected)
-    draft = changed(context.agent_id, expected.entry_id, supersedes)
-    context.work.event(draft.name, draft.data)
+    context.work.drafts.append(changed(context.agent_id, expected.entry_id, supersedes))
     place = "" if supersedes is None else f" in the place of {supersedes}"
     return done(f"Stored in your archive{place}", entry_id=expected.entry_id)
 

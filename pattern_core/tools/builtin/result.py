@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, assert_never
 
-from pattern_core.tools.results import AROUND_CHARS, PIECE_CHARS_MAX, Piece
+from pattern_core.tools.results import AROUND_CHARS, PIECE_CHARS_MAX, Extract
 from pattern_core.tools.tool import ToolContext, needed, tool
 from pattern_db.enums import EffectClass
 
@@ -40,7 +40,7 @@ async def result(
             assert_never(op)
 
 
-def _read(piece: Piece) -> str:
+def _read(piece: Extract) -> str:
     end = piece.offset + len(piece.text)
     head = f"Characters {piece.offset} to {end} of {piece.total} of a result of {piece.tool}, {piece.created_at}"
     more = f"; read on with offset={piece.next_offset}" if piece.next_offset is not None else "; this is the end"

@@ -1,13 +1,18 @@
-"""The tool `search`: everything that the agent has ever been told, said or stored."""
+"""The tool `search`: everything that the agent has ever been told, said or stored.
+
+A query may end in an age, as models like to write it: `> 5 days` means older, `< 3 hours` newer, `1-2 weeks` between,
+`5 days old` about that. Within quotes it is words.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pattern_core import search as core
 from pattern_core.ids import now_text
 from pattern_core.search import SPOKEN, GroupBy, SearchRequest
-from pattern_core.tools.ages import read_age
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.columns import iso
@@ -62,3 +67,37 @@ async def search(
         limit=clamp(limit),
     )
     return found(await context.search(request), "hit", "hits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgedQuery:
+    """A query without the age at its end; the bounds are unix milliseconds, None where there is none."""
+
+    query: str
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+_UNIT_MS = {"hour": 3_600_000, "day": 86_400_000, "week": 7 * 86_400_000, "month": 30 * 86_400_000}
+_AGE = re.compile(  # a sign, the other number of two, the number, its unit, and whether `old` follows
+    r"(?:([<>])\s*|(?:^|\s)(?:(\d{1,4})\s*[-–]\s*)?)(\d{1,4})\s*(hour|day|week|month)s?(\s+old)?\s*$", re.IGNORECASE
+)
+
+
+def read_age(query: str, now_ms: int) -> AgedQuery:
+    """Return `query` without the age at its end, if one stands there and words are left."""
+    found = _AGE.search(query)
+    words = "" if found is None else query[: found.start()].strip()
+    if found is None or not words or not (found[1] or found[2] or found[5]):
+        return AgedQuery(query=query)
+    sign, other, count, unit, _old = found.groups()
+    unit_ms = _UNIT_MS[unit.lower()]
+    moment = now_ms - int(count) * unit_ms
+    if sign == ">":
+        return AgedQuery(query=words, until_ms=moment)
+    if sign == "<":
+        return AgedQuery(query=words, since_ms=moment)
+    if other is None:
+        return AgedQuery(query=words, since_ms=moment - unit_ms // 2, until_ms=moment + unit_ms // 2)
+    since, until = sorted((moment, now_ms - int(other) * unit_ms))
+    return AgedQuery(query=words, since_ms=since, until_ms=until)

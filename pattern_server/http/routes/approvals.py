@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Response
 from pydantic import Field
 
-from pattern_core.approvals import Approval, ApprovalAnswer
-from pattern_core.consent_grants import Scope
+from pattern_core.approvals import Approval, ApprovalAnswer, Scope
 from pattern_db.enums import ApprovalStatus
 from pattern_db.tables.consent_grants import GrantRow
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, page_of

@@ -9,8 +9,7 @@ from urllib.parse import quote
 from fastapi import Query, Response
 from pydantic import Field
 
-from pattern_core.archive.entries import ArchiveEntry, NewEntry
-from pattern_core.archive.store import EntryFilter
+from pattern_core.archive.entries import ArchiveEntry, EntryFilter, NewEntry
 from pattern_server.http.bodies import (
     PagedTexts,
     RequestModel,

@@ -16,9 +16,10 @@ from pydantic import BaseModel, Field
 
 from pattern_core.agent_settings import MessagePolicy
 from pattern_core.compaction.compaction import Made, list_summaries
-from pattern_core.conversation.imports import MESSAGES_MAX, Imported, PastMessage
+from pattern_core.conversation.imports import Imported, PastMessage
 from pattern_core.errors import InvalidInput, Unavailable
-from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url, read
+from pattern_core.images import image_of_bytes, image_of_url, read
+from pattern_core.limits import IMAGE_BYTES_MAX, IMPORT_MESSAGES_MAX
 from pattern_core.messages import Image, Text
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
@@ -93,7 +94,7 @@ class PastMessageRequest(RequestModel):
 class HistoryRequest(RequestModel):
     """Past messages, in any order of their times."""
 
-    messages: Annotated[list[PastMessageRequest], Field(min_length=1, max_length=MESSAGES_MAX)]
+    messages: Annotated[list[PastMessageRequest], Field(min_length=1, max_length=IMPORT_MESSAGES_MAX)]
 
 
 class AcceptedResponse(BaseModel):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pattern_core.budgets.amounts import AMOUNT_MAX
 from pattern_core.budgets.budget import Budget
-from pattern_core.budgets.spending import BudgetView, Question
+from pattern_core.budgets.usage import BudgetView, UsageQuestion
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
@@ -68,7 +68,7 @@ async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> objec
     paging = Paging(asked.limit, asked.cursor)
     after = paging.after
     async with home.use() as constellation:
-        question = Question(
+        question = UsageQuestion(
             by=asked.by,
             agent_id=None if asked.agent is None else await _agent_id(constellation, asked.agent),
             turn_id=asked.turn,
@@ -77,7 +77,7 @@ async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> objec
             limit=paging.one_more,
             after=after,
         )
-        found = await constellation.spending.report(question)
+        found = await constellation.budgets.report(question)
     return {"total": found.total, **paging.cut(found.lines, lambda line: line.key)}
 
 
@@ -95,7 +95,7 @@ async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
 async def list_budgets(home: ToRead, paging: Paged) -> object:
     """The budgets as they stand, those of the server's configuration among them."""
     async with home.use() as constellation:
-        found = await constellation.spending.budgets()
+        found = await constellation.budgets.every()
     return paging.of_all(found, lambda budget: (budget.id, str(budget.is_configured)))
 
 
@@ -110,11 +110,11 @@ async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
         raise InvalidInput(f"{body.group!r} is no group's id (group_…), and there are no groups yet: name an agent")
     async with home.use() as constellation:
         ref = (await constellation.roster.get(body.agent)).id if body.agent is not None else body.group or ""
-        return await constellation.spending.put(Budget(body.scope, ref, body.period, body.unit, body.amount))
+        return await constellation.budgets.put(Budget(body.scope, ref, body.period, body.unit, body.amount))
 
 
 @router.delete("/budgets/{budget}", status_code=204)
 async def remove_budget(budget: str, home: ToWrite) -> None:
     """Take a budget away, by its id."""
     async with home.use() as constellation:
-        await constellation.spending.remove(budget)
+        await constellation.budgets.remove(budget)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pattern_core.budgets.amounts import WorstCase
-from pattern_core.budgets.ledger import ModelCall
+from pattern_core.budgets.reservations import ModelCall
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.journal import turns

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pattern_core.budgets.budget import (
     Budget,
+    TurnBudget,
     began_at,
     check,
     kept_by,
@@ -15,7 +17,7 @@ from pattern_core.budgets.budget import (
     resets_at,
     words,
 )
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, LimitReached
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 
 DAILY = Budget(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 100_000)
@@ -98,3 +100,26 @@ def test_what_each_turn_may_spend() -> None:
     assert of_each_turn([OF_TURNS, DAILY], [configured], Unit.TOKENS) == 10
     assert of_each_turn([DAILY], [configured], Unit.TOKENS) == 3
     assert of_each_turn([OF_TURNS], [configured], Unit.MICRODOLLARS) is None
+
+
+def test_a_turn_may_go_as_far_as_its_bounds() -> None:
+    bounds = TurnBudget(steps=3, tool_calls=2, wall_s=10, children=0, output_chars=100)
+    bounds.check(steps=3, tool_calls=2, wall_s=10.0, children=0, output_chars=100)
+    TurnBudget().check(steps=10**6)
+
+
+@pytest.mark.parametrize(
+    ("use", "named", "words"),
+    [
+        ({"steps": 4}, "steps", "took 3 steps and wants more"),
+        ({"tool_calls": 3}, "tool_calls", "more than 2 tool calls"),
+        ({"wall_s": 10.1}, "wall_s", "longer than 10 s"),
+        ({"children": 1}, "children", "other agents more than 0 times"),
+        ({"output_chars": 1_001}, "output_chars", "more than 1,000 characters"),
+    ],
+)
+def test_a_turn_that_passes_a_bound_is_told_which(use: dict[str, Any], named: str, words: str) -> None:
+    bounds = TurnBudget(steps=3, tool_calls=2, wall_s=10, children=0, output_chars=1_000)
+    with pytest.raises(LimitReached, match=words) as refused:
+        bounds.check(**use)
+    assert refused.value.details["limit"] == named

@@ -289,7 +289,7 @@ async def test_a_budget_that_is_spent_pays_for_no_wish() -> None:
         for _number in range(6):
             await one.say("more")
         spent = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 1)
-        await one.constellation.spending.put(spent)
+        await one.constellation.budgets.put(spent)
         made = await one.constellation.compact(agent)
         assert "leaves no room for this call" in str(made.trouble)
         assert await one.database.read(rows, USAGE) == []

@@ -11,11 +11,11 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.conversation.imports import MESSAGES_MAX, SOURCE, HistoryImports, Imported, PastMessage
+from pattern_core.conversation.imports import SOURCE, HistoryImports, Imported, PastMessage
 from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound
 from pattern_core.events import Event
 from pattern_core.ids import SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, seeded_randomness
-from pattern_core.limits import Limits
+from pattern_core.limits import IMPORT_MESSAGES_MAX, Limits
 from pattern_core.models.model import ModelRequest
 from pattern_core.testing import StoppedClock, calls, says
 from pattern_core.testing.clock import START_MS
@@ -101,10 +101,12 @@ async def test_more_messages_of_one_moment_than_a_millisecond_has_room_for() -> 
     async with running() as home:
         await home.agent()
         for part in range(4):
-            await add(home, *(past(f"{part}.{number}", "2023-05-08T00:00:00Z") for number in range(MESSAGES_MAX)))
+            await add(
+                home, *(past(f"{part}.{number}", "2023-05-08T00:00:00Z") for number in range(IMPORT_MESSAGES_MAX))
+            )
         await add(home, past("last", "2023-05-08T00:00:00.001Z"))
         newest = await home.constellation.messages("ada", limit=2)
-        assert [row.content for row in newest] == ["last", f"3.{MESSAGES_MAX - 1}"]
+        assert [row.content for row in newest] == ["last", f"3.{IMPORT_MESSAGES_MAX - 1}"]
 
 
 async def test_no_time_is_a_place_in_the_future() -> None:
@@ -295,7 +297,7 @@ async def test_all_or_none(wrong: PastMessage, words: str) -> None:
 async def test_what_is_refused_whole() -> None:
     async with running() as home:
         await home.agent()
-        for given_, key in (([], None), ([past("x")] * (MESSAGES_MAX + 1), None), ([past("x")], "k" * 256)):
+        for given_, key in (([], None), ([past("x")] * (IMPORT_MESSAGES_MAX + 1), None), ([past("x")], "k" * 256)):
             with pytest.raises(InvalidInput):
                 await add(home, *given_, key=key)
         with pytest.raises(NotFound):

@@ -10,7 +10,7 @@ from pattern_core.models.model import ToolSpec
 from pattern_core.rules import engine
 from pattern_core.rules.engine import Exit, Offer
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import Asked, ForcedCall, Moment, Verdict
+from pattern_core.rules.rule import AskedCall, ForcedCall, Moment, Verdict
 from pattern_core.rules.ruleset import RuleSet
 
 TOOLS = ("a", "b", "c", "d")
@@ -50,7 +50,7 @@ def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[Force
     return engine.added(under(given, moment), decided)
 
 
-def check(given: RuleSet, moment: Moment, asked: Asked, **more: Any) -> Verdict:
+def check(given: RuleSet, moment: Moment, asked: AskedCall, **more: Any) -> Verdict:
     return engine.check(under(given, moment), asked, **more)
 
 
@@ -70,7 +70,7 @@ def verdict(
     given: RuleSet, moment: Moment, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any
 ) -> tuple[str, str]:
     """What is said of a call, and the text."""
-    found = check(given, moment, Asked(tool=tool, arguments=arguments or {}), **more)
+    found = check(given, moment, AskedCall(tool=tool, arguments=arguments or {}), **more)
     return found.kind, found.text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.rules.detectors import DetectorSettings, Finding, switched_off, watch
+from pattern_core.rules.detectors import DetectorSettings, LoopFinding, switched_off, watch
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.testing.clock import StoppedClock
 from tests.pattern_core.rules.moments import call, ran
@@ -35,7 +35,7 @@ def test_the_same_call_three_times() -> None:
     assert look(*times(3)) == ("warn", "identical")
     assert look(*times(4)) == ("stop", "identical")
     found = watch(DEFAULT, times(3))
-    assert found == Finding(
+    assert found == LoopFinding(
         kind="warn",
         detector="identical",
         text="Careful: `a` was called 3 times in a row with the same arguments and the same result. Calling it once"

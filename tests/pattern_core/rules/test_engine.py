@@ -8,7 +8,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import NOTHING_LEFT, Asked, ForcedCall
+from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, ForcedCall
 from tests.pattern_core.rules.moments import (
     TOOLS,
     added,
@@ -113,22 +113,22 @@ def test_consent_is_asked_last_and_once() -> None:
         {"tool": "a", "type": "requires_consent", "scope": "mail", "priority": 200, "message": "It costs money."},
         {"tool": "a", "type": "max_calls", "count": 1},
     )
-    found = check(given, after(), Asked(tool="a"))
+    found = check(given, after(), AskedCall(tool="a"))
     assert (found.kind, found.scope) == ("ask", "mail")
     assert found.text == "`a` needs a person's consent (mail). It costs money."
-    assert check(given, after(), Asked(tool="a"), is_approved=True).kind == "run"
-    assert check(given, after(), Asked(tool="a"), agreed=("mail",)).kind == "run"
-    assert check(given, after(), Asked(tool="a"), agreed=(None, "money")).kind == "ask"
-    assert check(given, after(), Asked(tool="b")).kind == "run"
+    assert check(given, after(), AskedCall(tool="a"), is_approved=True).kind == "run"
+    assert check(given, after(), AskedCall(tool="a"), agreed=("mail",)).kind == "run"
+    assert check(given, after(), AskedCall(tool="a"), agreed=(None, "money")).kind == "ask"
+    assert check(given, after(), AskedCall(tool="b")).kind == "run"
     # Of several questions the first that is still open is asked.
     twice = rules(*({"tool": "a", "type": "requires_consent", "scope": scope} for scope in ("mail", "money")))
-    assert check(twice, after(), Asked(tool="a")).scope == "mail"
-    assert check(twice, after(), Asked(tool="a"), agreed=("mail",)).scope == "money"
+    assert check(twice, after(), AskedCall(tool="a")).scope == "mail"
+    assert check(twice, after(), AskedCall(tool="a"), agreed=("mail",)).scope == "money"
     # Nobody is asked about what a rule refuses anyway, and consent is no leave to break the other rules.
-    assert check(given, after(ran("a")), Asked(tool="a")).kind == "refuse"
-    assert check(given, after(ran("a")), Asked(tool="a"), is_approved=True).kind == "refuse"
+    assert check(given, after(ran("a")), AskedCall(tool="a")).kind == "refuse"
+    assert check(given, after(ran("a")), AskedCall(tool="a"), is_approved=True).kind == "refuse"
     # A denied consent was no call.
-    assert check(given, after(call("a", "denied")), Asked(tool="a"), is_approved=True).kind == "run"
+    assert check(given, after(call("a", "denied")), AskedCall(tool="a"), is_approved=True).kind == "run"
 
 
 def test_the_first_refusal_in_order_of_priority_tells() -> None:

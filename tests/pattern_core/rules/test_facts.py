@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, read
-from pattern_core.rules.rule import Asked, Moment
+from pattern_core.rules.rule import AskedCall, Moment
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db import template
 from pattern_db.columns import iso, unix_ms
@@ -125,11 +125,11 @@ def test_a_restart_judges_the_same(db: Connection) -> None:
     call(db, turn, 2, "note", at=None)
     now_ms = unix_ms(NOW) + 30_000
     state = Moment(calls=calls_of(db, turn), step=1, last_ms=read(db, "ada", ("web",)), now_ms=now_ms)
-    kinds = {tool: check(rules, state, Asked(tool=tool)).kind for tool in ("web", "mail", "note")}
+    kinds = {tool: check(rules, state, AskedCall(tool=tool)).kind for tool in ("web", "mail", "note")}
     assert kinds == {"web": "refuse", "mail": "run", "note": "run"}
     call(db, turn, 3, "mail")
     full = Moment(calls=calls_of(db, turn), step=1, now_ms=now_ms)
-    assert check(rules, full, Asked(tool="note")).kind == "refuse"
+    assert check(rules, full, AskedCall(tool="note")).kind == "refuse"
 
 
 def test_what_has_ended() -> None:

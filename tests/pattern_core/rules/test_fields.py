@@ -16,10 +16,10 @@ from pattern_core.rules.fields import (
     named,
     one_of,
     read_condition,
-    read_value,
     times,
     tools_in,
 )
+from pattern_core.rules.ruleset import RuleSet
 from tests.pattern_core.rules.moments import call, ran
 
 
@@ -51,51 +51,59 @@ def test_numbers_in_a_sentence() -> None:
     assert [times(count) for count in (0, 1, 2)] == ["0 times", "once", "2 times"]
 
 
-@pytest.mark.parametrize(
-    ("form", "value", "read"),
-    [
-        ("names", ["a", "b"], ("a", "b")),
-        ("texts", ["read", "a b"], ("read", "a b")),
-        ("count", "7", 7),
-        ("seconds", 60.0, 60),
-        ("seconds", {"secs": 1, "nanos": 5e8}, 1.5),
-        ("child_args", [{"name": "b", "args": None}], {"b": {}}),
-        ("outputs", {"x": "b"}, {"x": "b"}),
-        ("groups", [["a", "b*"]], (("a", "b*"),)),
-        ("yes_no", False, False),
-        ("condition", ["a"], {"all": [{"tool_called": "a"}]}),
-    ],
-)
-def test_what_fits(form: str, value: Any, read: Any) -> None:
-    assert read_value(form, value) == read
+A = {"tool": "a"}
+PRECEDING = {**A, "type": "requires_preceding"}
+CHILD = {**A, "type": "child", "children": ["b"]}
 
 
 @pytest.mark.parametrize(
-    ("form", "value"),
+    ("rule", "name", "value", "stored"),
     [
-        ("name", 3),
-        ("name", "a*"),
-        ("names", []),
-        ("names", ["a", ""]),
-        ("names", ["a"] * 101),
-        ("text", ""),
-        ("text", "x" * 1001),
-        ("texts", [1]),
-        ("args", [1]),
-        ("child_args", [3]),
-        ("outputs", {}),
-        ("groups", ["ab"]),
-        ("count", "x"),
-        ("count", 10**400),
-        ("seconds", {"hours": 1}),
-        ("seconds", -1),
-        ("yes_no", 1),
-        ("condition", []),
+        (PRECEDING, "tools", ["a", "b*"], ["a", "b*"]),
+        ({**A, "type": "allowed_operations"}, "operations", ["read", "a b"], ["read", "a b"]),
+        ({**A, "type": "max_calls"}, "count", "7", 7),
+        ({**A, "type": "max_calls"}, "count", 7.0, 7),
+        ({**A, "type": "cooldown"}, "seconds", 60.0, 60),
+        ({**A, "type": "cooldown"}, "seconds", "0.5", 0.5),
+        ({**A, "type": "cooldown"}, "seconds", {"secs": 1, "nanos": 5e8}, 1.5),
+        (CHILD, "args", [{"name": "b", "args": None}], {"b": {}}),
+        ({**A, "type": "conditional"}, "outputs", {"x": "b"}, {"x": "b"}),
+        ({"type": "exclusive_groups"}, "groups", [["a", "b*"]], [["a", "b*"]]),
+        ({**A, "type": "required_before_exit_if"}, "condition", ["a"], {"all": [{"tool_called": "a"}]}),
     ],
 )
-def test_what_does_not(form: str, value: Any) -> None:
-    with pytest.raises(InvalidInput):
-        read_value(form, value)
+def test_what_fits(rule: dict[str, Any], name: str, value: Any, stored: Any) -> None:
+    [found] = RuleSet.of([{**rule, name: value}]).to_json()
+    assert found[name] == stored
+    assert type(found[name]) is type(stored)
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "value"),
+    [
+        (PRECEDING, "tools", 3),
+        (PRECEDING, "tools", []),
+        (PRECEDING, "tools", ["a", ""]),
+        (PRECEDING, "tools", ["a"] * 101),
+        ({"type": "required_before_exit"}, "tool", "a*"),
+        ({**A, "type": "requires_consent"}, "scope", ""),
+        ({**A, "type": "requires_consent"}, "scope", "x" * 1001),
+        ({**A, "type": "allowed_operations"}, "operations", [1]),
+        ({**A, "type": "start_constraint"}, "args", [1]),
+        (CHILD, "args", [3]),
+        ({**A, "type": "conditional"}, "outputs", {}),
+        ({**A, "type": "conditional", "outputs": {"x": "b"}}, "strict", 1),
+        ({"type": "exclusive_groups"}, "groups", ["ab"]),
+        ({**A, "type": "max_calls"}, "count", "x"),
+        ({**A, "type": "max_calls"}, "count", 10**400),
+        ({**A, "type": "cooldown"}, "seconds", {"hours": 1}),
+        ({**A, "type": "cooldown"}, "seconds", -1),
+        ({**A, "type": "required_before_exit_if"}, "condition", []),
+    ],
+)
+def test_what_does_not(rule: dict[str, Any], name: str, value: Any) -> None:
+    with pytest.raises(InvalidInput, match=f"{rule['type']}[.]{name}"):
+        RuleSet.of([{**rule, name: value}])
 
 
 CALLS = (ran("web", "An Error occurred"), call("mail", "error", result="no such address"))
@@ -149,7 +157,7 @@ def test_a_text_alone_is_of_any_tool() -> None:
     ],
 )
 def test_what_is_no_condition(value: Any) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(ValueError):
         read_condition(value)
 
 
@@ -158,7 +166,7 @@ def test_conditions_nest_within_a_bound() -> None:
     for _ in range(DEPTH_MAX - 1):
         value = {"not": value}
     read_condition(value)
-    with pytest.raises(InvalidInput, match="at most"):
+    with pytest.raises(ValueError, match="at most"):
         read_condition({"not": value})
 
 

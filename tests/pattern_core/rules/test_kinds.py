@@ -11,7 +11,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.rules import kinds
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.kinds import KINDS
-from pattern_core.rules.rule import Asked, Moment, ToolRule
+from pattern_core.rules.rule import AskedCall, Moment, ToolRule, Verdict, fields_of, nothing, sentence
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db.enums import EffectStatus
 from tests.pattern_core.rules.moments import (
@@ -115,7 +115,7 @@ def enabled(given: RuleSet, state: Moment) -> object:
 
 
 def judged(tool: str, **arguments: str) -> Callable[[RuleSet, Moment], object]:
-    asked = Asked(tool=tool, arguments=arguments, parameters={"properties": {"op": {}, "mode": {}}})
+    asked = AskedCall(tool=tool, arguments=arguments, parameters={"properties": {"op": {}, "mode": {}}})
     return lambda given, state: check(given, state, asked)
 
 
@@ -312,7 +312,7 @@ FILE = {"properties": {"op": {"enum": ["read", "append", "patch"], "default": "p
     ],
 )
 def test_operations(arguments: dict[str, Any], parameters: dict[str, Any], named: str | None, is_refused: bool) -> None:
-    asked = Asked(tool="file", arguments=arguments, parameters=parameters)
+    asked = AskedCall(tool="file", arguments=arguments, parameters=parameters)
     found = check(rules({**READ, "parameter": named}), after(), asked)
     assert found.kind == ("refuse" if is_refused else "run")
     assert not is_refused or "allowed are: read, append" in found.text
@@ -323,3 +323,50 @@ def test_every_status_is_judged(status: EffectStatus) -> None:
     used = {"planned", "awaiting_approval", "started", "done", "timeout", "in_doubt"}
     given = rules({"tool": "a", "type": "max_calls", "count": 1})
     assert (verdict(given, after(call("a", status.value)), "a")[0] == "refuse") is (status.value in used)
+
+
+MOMENTS = ("objection", "narrow", "lack", "needs_order", "in_words")
+SILENT = dict.fromkeys(MOMENTS, nothing)
+
+
+def test_a_new_kind_is_enforced_and_explained() -> None:
+    class OnlyAtStep(ToolRule):
+        name = "only_at_step"
+        narrow = lack = needs_order = nothing
+        in_words = sentence("Call {tool} at step 2 only.")
+
+        def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
+            return None if moment.step == 2 else self.refuse("it is not step 2.")
+
+    given = RuleSet((OnlyAtStep(tool="a", message="Sorry."),))
+    assert check(given, after(step=1), AskedCall(tool="a")).text == "it is not step 2. Sorry."
+    assert (
+        check(given, after(step=2), AskedCall(tool="a")).kind
+        == check(given, after(step=1), AskedCall(tool="b")).kind
+        == "run"
+    )
+    assert given.lines == ("Call `a` at step 2 only. Sorry.",)
+    assert given.to_json() == [{"tool": "a", "type": "only_at_step", "message": "Sorry."}]
+
+
+@pytest.mark.parametrize("left_out", ["name", *MOMENTS])
+def test_a_kind_that_leaves_something_out_cannot_be_defined(left_out: str) -> None:
+    body = {"name": "forgetful", **SILENT}
+    type("Forgetful", (ToolRule,), body)
+    del body[left_out]
+    with pytest.raises(TypeError, match=f"Forgetful does not define {left_out}"):
+        type("Forgetful", (ToolRule,), body)
+
+
+def test_the_fields_of_a_kind_are_those_that_it_declares() -> None:
+    assert list(fields_of(kinds.Conditional)) == ["outputs", "default", "strict"]
+    assert fields_of(kinds.Needed) == {}
+
+
+def test_rules_are_judged_by_rank() -> None:
+    given = rules(
+        *({"tool": tool, "type": "max_calls", "count": number} for number, tool in enumerate(["*", "a*", "ab", "c"])),
+        {"tool": "*", "type": "max_calls", "count": 9, "priority": 6},
+        {"tool": "a", "type": "max_calls", "count": 8, "priority": 0},
+    )
+    assert [rule.to_json()["count"] for rule in given.ordered] == [9, 2, 3, 1, 0, 8]

@@ -9,8 +9,7 @@ from functools import partial
 
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.agents import Agent
-from pattern_core.budgets.budget import KnownBudgets
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import KnownBudgets, TurnBudget
 from pattern_core.conversation.history import History
 from pattern_core.events import Event, EventLog, read
 from pattern_core.ids import Ids, seeded_randomness

@@ -13,7 +13,7 @@ from pattern_core.budgets.budget import Budget
 from pattern_core.errors import LimitReached
 from pattern_core.messages import Message, ToolResult
 from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX
-from pattern_core.rules.rule import Asked
+from pattern_core.rules.rule import AskedCall
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.testing.model import Answer, calls, says, together
 from pattern_core.tools.tool import Tool, ToolContext, tool
@@ -63,10 +63,10 @@ def test_a_result_that_becomes_an_error_later_keeps_its_time() -> None:
     both = row("note"), row("shout", 1)
     plan(judge, *both)
     end(judge, both[0])
-    assert judge.check(both[1], Asked(tool="shout"), is_approved=False).kind == "run"
+    assert judge.check(both[1], AskedCall(tool="shout"), is_approved=False).kind == "run"
     judge.finish(FinishedCall(row=both[0], status="error", content="Nothing was changed"))
     assert (judge.calls[0].status, judge.calls[0].at_ms) == ("error", NOW_MS)
-    assert judge.check(both[1], Asked(tool="shout"), is_approved=False).kind == "refuse"
+    assert judge.check(both[1], AskedCall(tool="shout"), is_approved=False).kind == "refuse"
 
 
 def test_a_rule_refuses_asks_or_lets_run_by_the_calls_before() -> None:
@@ -75,12 +75,12 @@ def test_a_rule_refuses_asks_or_lets_run_by_the_calls_before() -> None:
     )
     first, second = row("note"), row("shout", 1)
     plan(judge, first, second)
-    assert judge.check(first, Asked(tool="note"), is_approved=False).kind == "ask"
-    assert judge.check(first, Asked(tool="note"), is_approved=True).kind == "run"
-    verdict = judge.check(second, Asked(tool="shout"), is_approved=False)
+    assert judge.check(first, AskedCall(tool="note"), is_approved=False).kind == "ask"
+    assert judge.check(first, AskedCall(tool="note"), is_approved=True).kind == "run"
+    verdict = judge.check(second, AskedCall(tool="shout"), is_approved=False)
     assert (verdict.kind, "`note` must run first" in verdict.text) == ("refuse", True)
     end(judge, first)
-    assert judge.check(second, Asked(tool="shout"), is_approved=False).kind == "run"
+    assert judge.check(second, AskedCall(tool="shout"), is_approved=False).kind == "run"
 
 
 def test_a_decision_is_offered_what_earlier_steps_left() -> None:
@@ -269,12 +269,12 @@ async def test_a_budget_stops_before_the_call_that_might_pass_it() -> None:
         await one.agent()
         await one.constellation.roster.update("ada", {"config": {"max_output_tokens": 100, "detectors": False}})
         budget = Budget(BudgetScope.CONSTELLATION, "", Period.DAY, Unit.TOKENS, 1_000)
-        await one.constellation.spending.put(budget)
+        await one.constellation.budgets.put(budget)
         view = await one.say("go")
         assert view.status == "limit"
         assert view.error is not None
         assert "budget" in str(view.error["message"])
-        [stands] = await one.constellation.spending.budgets()
+        [stands] = await one.constellation.budgets.every()
         assert stands.spent is not None
         assert stands.spent <= 1_000
         assert stands.held == 0

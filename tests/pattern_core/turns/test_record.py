@@ -10,8 +10,8 @@ from typing import NoReturn
 import pytest
 import trio
 
-from pattern_core.budgets.spending import Spending
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import TurnBudget
+from pattern_core.budgets.usage import Budgets
 from pattern_core.errors import Overloaded
 from pattern_core.events import TERMINAL, Draft, Event, read
 from pattern_core.limits import Limits
@@ -402,7 +402,7 @@ async def test_a_budget_that_was_set_during_the_turn_is_kept_and_what_is_held_is
         rig.record.finish(done(row), UnitOfWork(), {})
         assert not rig.record.may_hold
         budget = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 200)
-        await Spending(database=rig.database, clock=rig.clock, known=rig.journal.budgets).put(budget)
+        await Budgets(database=rig.database, clock=rig.clock, known=rig.journal.budgets).put(budget)
         await rig.open()
         assert (rig.record.may_hold, await rig.rows("SELECT step, tokens FROM reservation")) == (True, [(2, 103)])
         # Nothing was answered, so nothing is charged.

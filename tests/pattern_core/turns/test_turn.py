@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from pattern_core.agents import AgentSpec
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import TurnBudget
 from pattern_core.conversation.history import load_history
 from pattern_core.errors import LimitReached
 from pattern_core.limits import Limits, TurnLimits

@@ -94,7 +94,7 @@ async def test_what_somebody_else_does_meanwhile_is_not_lost(capsys: pytest.Capt
 
 
 async def test_what_will_not_do_is_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InvalidInput, match="max_calls needs `count`"):
+    with pytest.raises(InvalidInput, match=r"`max_calls.count` is missing"):
         await call(rules.add, None, **adding("web", "max_calls"))
     with pytest.raises(InvalidInput, match="there is no type"):
         await call(rules.add, None, **adding("web", "jump", "high=yes"))

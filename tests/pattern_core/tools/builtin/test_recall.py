@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from pattern_core.archive.entries import ENTRY_CHARS_MAX, NewEntry, Terms, store
+from pattern_core.archive.entries import NewEntry, Terms, store
 from pattern_core.errors import InvalidInput
+from pattern_core.limits import ARCHIVE_ENTRY_CHARS_MAX
 from pattern_core.tools.builtin.recall import SHOWN_CHARS_MAX, recall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
@@ -153,7 +154,7 @@ async def test_what_changed_between_the_look_and_the_commit_is_refused(tools: To
     [
         ({"op": "insert"}, "insert needs `content`"),
         ({"op": "insert", "content": "  "}, "nothing to store"),
-        ({"op": "insert", "content": "x" * (ENTRY_CHARS_MAX + 1)}, "at most 200000 characters"),
+        ({"op": "insert", "content": "x" * (ARCHIVE_ENTRY_CHARS_MAX + 1)}, "at most 200000 characters"),
         ({"op": "search"}, "search needs `query`"),
         ({"op": "search", "query": " "}, "the query is empty"),
         ({"op": "get"}, "get needs `entry_id`"),

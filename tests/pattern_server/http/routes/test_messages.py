@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput
-from pattern_core.images import IMAGE_BYTES_MAX, image_of_bytes, image_of_url
+from pattern_core.images import image_of_bytes, image_of_url
+from pattern_core.limits import IMAGE_BYTES_MAX
 from pattern_core.messages import Text
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.http.border import HISTORY_BYTES_MAX

@@ -8,10 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pattern_core.budgets import ledger
-from pattern_core.budgets.budget import Budget
-from pattern_core.budgets.ledger import ModelCall
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets import reservations
+from pattern_core.budgets.budget import Budget, TurnBudget
+from pattern_core.budgets.reservations import ModelCall
 from pattern_core.errors import LimitReached
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, translated
@@ -34,7 +33,7 @@ def db() -> Iterator[Connection]:
 def reserve(
     db: Connection, one: ModelCall, tokens: int, *configured: Budget, now: str = NOW, price: int | None = 2
 ) -> ReservationRow | None:
-    return ledger.reserve(db, one, lambda: worst(tokens, price=price), now=now, configured=configured)
+    return reservations.reserve(db, one, lambda: worst(tokens, price=price), now=now, configured=configured)
 
 
 def held(db: Connection) -> Spent:
@@ -46,7 +45,7 @@ def test_without_a_budget_nothing_is_held(db: Connection) -> None:
     one = call(key)
     assert reserve(db, one, 10**9) is None
     assert held(db) == Spent(0, 0)
-    ledger.settle(db, took(one, 10**9))
+    reservations.settle(db, took(one, 10**9))
     assert usage.of_turn(db, key).input_tokens == 10**9
 
 
@@ -71,11 +70,11 @@ def test_a_call_is_reserved_and_settled(db: Connection) -> None:
         "held": 60,
         "wanted": 41,
     }
-    ledger.settle(db, took(one, 50))
+    reservations.settle(db, took(one, 50))
     assert held(db) == Spent(0, 0)
     assert reserve(db, other, 50) is not None
     with pytest.raises(Conflict), translated():
-        ledger.settle(db, took(one, 50))
+        reservations.settle(db, took(one, 50))
 
 
 def test_a_summary_leaves_alone_what_is_held_for_its_step(db: Connection) -> None:
@@ -84,11 +83,11 @@ def test_a_summary_leaves_alone_what_is_held_for_its_step(db: Connection) -> Non
     step, summary = call(key), call(key, purpose="summary")
     assert reserve(db, step, 60) is not None
     row = reserve(db, summary, 30)
-    ledger.settle(db, took(summary, 20), row)
+    reservations.settle(db, took(summary, 20), row)
     assert held(db).tokens == 60
-    ledger.settle(db, took(summary, 5))  # nothing was held for this one
+    reservations.settle(db, took(summary, 5))  # nothing was held for this one
     assert held(db).tokens == 60
-    ledger.settle(db, took(step, 50))
+    reservations.settle(db, took(step, 50))
     assert held(db).tokens == 0
 
 
@@ -96,7 +95,7 @@ def test_another_day_and_another_agent_have_room(db: Connection) -> None:
     budgets.put(db, DAILY, now=NOW)
     one = call(new_turn(db))
     reserve(db, one, 100)
-    ledger.settle(db, took(one, 100))
+    reservations.settle(db, took(one, 100))
     later = call(new_turn(db))
     with pytest.raises(LimitReached):
         reserve(db, later, 1)
@@ -110,7 +109,7 @@ def test_a_call_over_midnight_counts_for_both_days(db: Connection) -> None:
     reserve(db, one, 100)
     with pytest.raises(LimitReached):
         reserve(db, other, 1, now=TOMORROW)
-    ledger.settle(db, took(one, 100, at=TOMORROW))
+    reservations.settle(db, took(one, 100, at=TOMORROW))
     with pytest.raises(LimitReached):
         reserve(db, other, 1, now=TOMORROW)
 
@@ -127,16 +126,16 @@ def test_money_is_counted_where_the_price_is_known(db: Connection) -> None:
 
 def test_children_spend_from_their_parents(db: Connection) -> None:
     parent = new_turn(db)
-    ledger.open_turn(db, parent, TurnBudget(tokens=100))
+    reservations.open_turn(db, parent, TurnBudget(tokens=100))
     child = new_turn(db, "agt_bob", parent=parent)
-    ledger.open_turn(db, child, TurnBudget(tokens=1_000))
+    reservations.open_turn(db, child, TurnBudget(tokens=1_000))
     reserve(db, call(parent), 40)
     with pytest.raises(LimitReached, match=r"budget of the turn that led to this one, 100 tokens.*`limits`"):
         reserve(db, call(child, "agt_bob"), 61)
     assert reserve(db, call(child, "agt_bob"), 60) is not None
     with pytest.raises(LimitReached, match="budget of this turn, 100 tokens"):
         reserve(db, call(parent, step=2), 1)
-    ledger.settle(db, took(call(child, "agt_bob"), 20))
+    reservations.settle(db, took(call(child, "agt_bob"), 20))
     assert reserve(db, call(parent, step=2), 40) is not None
 
 
@@ -144,11 +143,11 @@ def test_a_turn_keeps_what_was_fixed_when_it_started(db: Connection) -> None:
     each = Budget(BudgetScope.TURN, "", Period.TOTAL, Unit.TOKENS, 10)
     money = replace(each, unit=Unit.MICRODOLLARS, amount=7)
     first, second, third = new_turn(db), new_turn(db), new_turn(db)
-    ledger.open_turn(db, first, TurnBudget(), [each, money])
+    reservations.open_turn(db, first, TurnBudget(), [each, money])
     budgets.put(db, replace(each, amount=20), now=NOW)
-    ledger.open_turn(db, first, TurnBudget(), [each])
-    ledger.open_turn(db, second, TurnBudget(), [each])
-    ledger.open_turn(db, third, TurnBudget(tokens=30))
+    reservations.open_turn(db, first, TurnBudget(), [each])
+    reservations.open_turn(db, second, TurnBudget(), [each])
+    reservations.open_turn(db, third, TurnBudget(tokens=30))
     rows = fetch_all(db, "SELECT turn, tokens, microdollars FROM turn_budget")
     assert rows == [(first, 10, 7), (second, 20, None), (third, 30, None)]
 
@@ -169,11 +168,11 @@ def test_what_dead_calls_held_is_charged_at_an_estimate(db: Connection) -> None:
     first, second = reserve(db, summary, 20), reserve(db, summary, 30)
     assert first is not None
     assert second is not None
-    ledger.settle(db, took(summary, 15), first)
-    assert ledger.recover(db, turn, at=NOW) == 1
+    reservations.settle(db, took(summary, 15), first)
+    assert reservations.recover(db, turn, at=NOW) == 1
     assert held(db) == Spent(20, 40)  # the step's own, for whoever supersedes it
-    ledger.settle(db, took(step, 4, is_estimate=True))
-    assert ledger.recover(db, turn, at=NOW) == 0
+    reservations.settle(db, took(step, 4, is_estimate=True))
+    assert reservations.recover(db, turn, at=NOW) == 0
     rows = fetch_all(db, "SELECT purpose, no, input_tokens, cost_microdollars, is_estimate FROM usage ORDER BY key")
     assert rows == [("summary", 0, 15, 30, 0), ("summary", 1, 6, 12, 1), ("step", 0, 4, 8, 1)]
 
@@ -184,7 +183,7 @@ def test_a_turn_that_ended_holds_nothing(db: Connection) -> None:
     one, other = call(key), call(new_turn(db))
     reserve(db, one, 30)
     reserve(db, other, 30)
-    ledger.release(db, key)
+    reservations.release(db, key)
     assert held(db) == Spent(30, 60)
     assert usage.total(db, UsageFilter()).calls == 0
 
@@ -211,9 +210,9 @@ class ParallelAgents(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for one, row, tokens in self.open:
-            ledger.settle(self.db, took(one, tokens), row)
+            reservations.settle(self.db, took(one, tokens), row)
         for turn, _agent in self.turns:
-            ledger.release(self.db, turn)
+            reservations.release(self.db, turn)
         assert held(self.db) == Spent(0, 0)
         self.within()
         self._opened.__exit__(None, None, None)
@@ -228,7 +227,7 @@ class ParallelAgents(RuleBasedStateMachine):
     def start(self, agent: int, parent: int | None) -> None:
         above = None if parent is None or not self.turns else self.turns[parent % len(self.turns)][0]
         turn = new_turn(self.db, AGENTS[agent], parent=above)
-        ledger.open_turn(self.db, turn, TurnBudget(tokens=TURN_TOKENS))
+        reservations.open_turn(self.db, turn, TurnBudget(tokens=TURN_TOKENS))
         self.turns.append((turn, AGENTS[agent]))
 
     @rule(which=st.integers(0, 20), tokens=st.integers(0, 120), share=st.floats(0, 1), other=st.booleans())
@@ -247,16 +246,16 @@ class ParallelAgents(RuleBasedStateMachine):
     @rule(which=st.integers(0, 20))
     def answer(self, which: int) -> None:
         one, row, tokens = self.open.pop(which % len(self.open))
-        ledger.settle(self.db, took(one, tokens), row)
+        reservations.settle(self.db, took(one, tokens), row)
 
     @rule()
     def crash(self) -> None:
         """The process dies and another takes every turn up."""
         for turn, _agent in self.turns:
-            ledger.recover(self.db, turn, at=NOW)
+            reservations.recover(self.db, turn, at=NOW)
         for one, row, _tokens in self.open:
             if one.purpose == "step":
-                ledger.settle(self.db, took(one, row.prompt_tokens, is_estimate=True))
+                reservations.settle(self.db, took(one, row.prompt_tokens, is_estimate=True))
         self.open = []
         assert held(self.db) == Spent(0, 0)
 

@@ -20,8 +20,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pattern_core.budgets.amounts import WorstCase
-from pattern_core.budgets.budget import Budget, began_at, kept_by, name_of, of_each_turn, resets_at, shown_amount, words
-from pattern_core.budgets.turn_budget import TurnBudget
+from pattern_core.budgets.budget import (
+    Budget,
+    TurnBudget,
+    began_at,
+    kept_by,
+    name_of,
+    of_each_turn,
+    resets_at,
+    shown_amount,
+    words,
+)
 from pattern_core.errors import LimitReached
 from pattern_db.connection import Connection
 from pattern_db.journal import budgets, usage
@@ -48,11 +57,8 @@ class ModelCall:
 def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> None:
     """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets."""
     stored = budgets.about_turns(connection)
-    tokens, money = own.tokens, own.microdollars
-    if tokens is None:
-        tokens = of_each_turn(stored, configured, Unit.TOKENS)
-    if money is None:
-        money = of_each_turn(stored, configured, Unit.MICRODOLLARS)
+    tokens = of_each_turn(stored, configured, Unit.TOKENS) if own.tokens is None else own.tokens
+    money = of_each_turn(stored, configured, Unit.MICRODOLLARS) if own.microdollars is None else own.microdollars
     if tokens is not None or money is not None:
         budgets.open_turn(connection, turn, tokens=tokens, microdollars=money)
 
@@ -67,15 +73,14 @@ def reserve(
 ) -> ReservationRow | None:
     """Hold the worst case of a call; None where no budget is concerned: nothing is held then, nor `worst_case` asked.
 
-    A call for no turn, which a person wished for, is only looked at: what is held ends with its turn, and such calls
+    A call for no turn, which a person asked for, is only looked at: what is held ends with its turn, and such calls
     of an agent are made one after another.
 
     Raises:
         LimitReached: a budget might be passed; nothing is held. `details` names it, with its amounts.
     """
-    kept = kept_by(
-        budgets.about_call(connection, call.agent_id, call.group_id), configured, call.agent_id, call.group_id
-    )
+    stored = budgets.about_call(connection, call.agent_id, call.group_id)
+    kept = kept_by(stored, configured, call.agent_id, call.group_id)
     chain = [] if call.turn is None else budgets.of_ancestors(connection, call.turn)
     if not kept and not chain:
         return None
@@ -86,12 +91,13 @@ def reserve(
         _check_budget(connection, budget, call, worst, now)
     if call.turn is None:
         return None
+    is_step = call.purpose == STEP
     row = ReservationRow(
         turn=call.turn,
         step=call.step,
         attempt=call.attempt,
         purpose=call.purpose,
-        no=_number(connection, call.turn, call),
+        no=0 if is_step else budgets.next_no(connection, call.turn, call.step, call.attempt, call.purpose),
         agent_id=call.agent_id,
         group_id=call.group_id,
         provider=call.provider,
@@ -103,12 +109,6 @@ def reserve(
     )
     budgets.hold(connection, row)
     return row
-
-
-def _number(connection: Connection, turn: int, call: ModelCall) -> int:
-    if call.purpose == STEP:
-        return 0
-    return budgets.next_no(connection, turn, call.step, call.attempt, call.purpose)
 
 
 def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:
@@ -158,50 +158,42 @@ def release(connection: Connection, turn: int) -> None:
     budgets.let_go_of_turn(connection, turn)
 
 
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """A budget as it stands: what it is called, what is spent of it, and what calls under way may take."""
-
-    budget: Budget
-    text: str
-    spent: Spent
-    held: Spent
-    resets_at: str | None
-
-
 def _check_turn(connection: Connection, turn: TurnBudgetRow, call: ModelCall, worst: WorstCase) -> None:
-    spent, held = budgets.spent_by_tree(connection, turn.turn), budgets.held_by_tree(connection, turn.turn)
     whose = "this turn" if turn.turn == call.turn else "the turn that led to this one"
+    taken = budgets.spent_by_tree(connection, turn.turn), budgets.held_by_tree(connection, turn.turn)
     for unit, amount in ((Unit.TOKENS, turn.tokens), (Unit.MICRODOLLARS, turn.microdollars)):
         if amount is not None:
             budget = Budget(BudgetScope.TURN, turn.id, Period.TOTAL, unit, amount)
-            _compare(_Standing(budget, words(budget, whose), spent, held, None), call, worst)
+            _compare(budget, words(budget, whose), taken, None, call, worst)
 
 
 def _check_budget(connection: Connection, budget: Budget, call: ModelCall, worst: WorstCase, now: str) -> None:
     spent = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
     held = budgets.held(connection, budget.scope, budget.ref)
     text = words(budget, _THIS.get(budget.scope))
-    _compare(_Standing(budget, text, spent, held, resets_at(budget.period, now)), call, worst)
+    _compare(budget, text, (spent, held), resets_at(budget.period, now), call, worst)
 
 
-def _compare(standing: _Standing, call: ModelCall, worst: WorstCase) -> None:
-    budget, unit = standing.budget, standing.budget.unit
-    details = {"budget": name_of(budget), "amount": budget.amount, "resets_at": standing.resets_at}
-    wanted, spent, held = (getattr(one, unit.value) for one in (worst, standing.spent, standing.held))
+def _compare(
+    budget: Budget, text: str, taken: tuple[Spent, Spent], resets: str | None, call: ModelCall, worst: WorstCase
+) -> None:
+    """Refuse a call that might pass a budget of which so much is `taken`: spent, and held by calls under way."""
+    unit = budget.unit
+    details = {"budget": name_of(budget), "amount": budget.amount, "resets_at": resets}
+    wanted, spent, held = (getattr(one, unit.value) for one in (worst, *taken))
     if wanted is None:
         raise LimitReached(
-            f"the price of {call.model} ({call.provider}) is not known, so nobody can keep {standing.text}; give its"
-            " price in pattern.toml (0 for a model of your own), or take a budget in tokens",
+            f"the price of {call.model} ({call.provider}) is not known, so nobody can keep {text}; give its price in"
+            " pattern.toml (0 for a model of your own), or take a budget in tokens",
             **details,
         )
     if spent + held + wanted <= budget.amount:
         return
     under_way = f", {shown_amount(unit, held)} are held for calls under way" if held else ""
-    anew = f"it starts anew at {standing.resets_at}" if standing.resets_at else "it does not start anew"
+    anew = f"it starts anew at {resets}" if resets else "it does not start anew"
     raise LimitReached(
-        f"{standing.text}, leaves no room for this call: {shown_amount(unit, spent)} are spent{under_way}, and the call"
-        f" may take {shown_amount(unit, wanted)}; {anew}. {_ADVICE.get(budget.scope, _RAISE)}",
+        f"{text}, leaves no room for this call: {shown_amount(unit, spent)} are spent{under_way}, and the call may take"
+        f" {shown_amount(unit, wanted)}; {anew}. {_ADVICE.get(budget.scope, _RAISE)}",
         **details,
         spent=spent,
         held=held,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from pattern_core.budgets.budget import Budget, KnownBudgets, began_at, check, name_of, of_name, resets_at
 from pattern_core.errors import InvalidInput, NotFound
@@ -14,10 +13,8 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import budgets, turns, usage
-from pattern_db.journal.budgets import BudgetScope, Spent, Unit
+from pattern_db.journal.budgets import BudgetScope
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine
-
-Line: TypeAlias = UsageLine
 
 _MIDNIGHT = "T00:00:00.000Z"
 _DATE_CHARS = len("2026-11-21")
@@ -46,7 +43,7 @@ class BudgetView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class UsageQuestion:
     """What to report: a line per `by`, of an agent (id) or a turn (id) with all that it led to, between two times.
 
     Times are RFC 3339 with an offset, or dates, which mean midnight UTC. `after` is the key of the last line had.
@@ -62,14 +59,14 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class UsageReport:
     """The lines, and the sum over all that fits, also what is not among the lines."""
 
-    total: Line
-    lines: Sequence[Line]
+    total: UsageLine
+    lines: Sequence[UsageLine]
 
 
-class Spending:
+class Budgets:
     """The budgets and the usage of one constellation."""
 
     def __init__(self, *, database: Database, clock: Clock, known: KnownBudgets) -> None:
@@ -77,8 +74,8 @@ class Spending:
         self._clock = clock
         self._known = known
 
-    async def budgets(self) -> list[BudgetView]:
-        """All budgets as they stand, the stored ones first."""
+    async def every(self) -> list[BudgetView]:
+        """Return all budgets as they stand, the stored ones first."""
         return await self._database.read(_standing, self._known.configured, now_text(self._clock))
 
     async def put(self, budget: Budget) -> BudgetView:
@@ -94,7 +91,7 @@ class Spending:
         return await self._database.read(_view, budget, now, is_configured=False)
 
     async def remove(self, name: str) -> None:
-        """Take the stored budget of this name away.
+        """Delete the stored budget of this name.
 
         Raises:
             NotFound: there is none.
@@ -103,13 +100,12 @@ class Spending:
         if named is None or not await self._database.write(
             budgets.remove, named.scope, named.ref, named.period, named.unit
         ):
-            known = (
-                " (what is configured is changed in pattern.toml)" if named in _blank(self._known.configured) else ""
-            )
+            is_configured = any(name == name_of(one) for one in self._known.configured)
+            known = " (what is configured is changed in pattern.toml)" if is_configured else ""
             raise NotFound(f"there is no stored budget {name!r}{known}; `pattern budget list` names them")
 
-    async def report(self, question: Question) -> Report:
-        """What model calls took.
+    async def report(self, question: UsageQuestion) -> UsageReport:
+        """Return what model calls took.
 
         Raises:
             InvalidInput: a time cannot be read.
@@ -117,10 +113,6 @@ class Spending:
         """
         since, until = _time(question.since, "since"), _time(question.until, "until")
         return await self._database.read_aside(_report, question, since, until)
-
-
-def _blank(rows: Sequence[Budget]) -> list[Budget]:
-    return [Budget(row.scope, row.ref, row.period, row.unit, 0) for row in rows]
 
 
 def _time(given: str | None, name: str) -> str | None:
@@ -140,13 +132,13 @@ def _standing(connection: Connection, configured: Sequence[Budget], now: str) ->
 
 
 def _view(connection: Connection, budget: Budget, now: str, *, is_configured: bool) -> BudgetView:
-    spent: Spent | None = None
-    held: Spent | None = None
+    spent = held = left = None
+    unpriced_calls = 0
     if budget.ref or budget.scope is BudgetScope.CONSTELLATION:
-        spent = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
-        held = budgets.held(connection, budget.scope, budget.ref)
-    taken, under_way = _in_unit(spent, budget.unit), _in_unit(held, budget.unit)
-    left = None if taken is None or under_way is None else max(0, budget.amount - taken - under_way)
+        sums = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
+        spent, unpriced_calls = getattr(sums, budget.unit.value), sums.unpriced_calls
+        held = getattr(budgets.held(connection, budget.scope, budget.ref), budget.unit.value)
+        left = max(0, budget.amount - spent - held)
     return BudgetView(
         id=name_of(budget),
         scope=budget.scope.value,
@@ -154,22 +146,16 @@ def _view(connection: Connection, budget: Budget, now: str, *, is_configured: bo
         period=budget.period.value,
         unit=budget.unit.value,
         amount=budget.amount,
-        spent=taken,
-        held=under_way,
+        spent=spent,
+        held=held,
         left=left,
-        unpriced_calls=0 if spent is None else spent.unpriced_calls,
+        unpriced_calls=unpriced_calls,
         resets_at=resets_at(budget.period, now),
         is_configured=is_configured,
     )
 
 
-def _in_unit(spent: Spent | None, unit: Unit) -> int | None:
-    if spent is None:
-        return None
-    return spent.tokens if unit is Unit.TOKENS else spent.microdollars
-
-
-def _report(connection: Connection, question: Question, since: str | None, until: str | None) -> Report:
+def _report(connection: Connection, question: UsageQuestion, since: str | None, until: str | None) -> UsageReport:
     turn = None
     if question.turn_id is not None:
         try:
@@ -178,4 +164,4 @@ def _report(connection: Connection, question: Question, since: str | None, until
             raise NotFound(f"there is no turn {question.turn_id!r} in this constellation") from None
     which = UsageFilter(agent_id=question.agent_id, turn=turn, since=since, until=until)
     found = usage.lines(connection, which, question.by, limit=question.limit, after=question.after)
-    return Report(total=usage.total(connection, which), lines=found)
+    return UsageReport(total=usage.total(connection, which), lines=found)
