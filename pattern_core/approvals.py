@@ -27,9 +27,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.journal import approvals
-from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.tables import consent_grants
-from pattern_db.tables.consent_grants import GrantRow
+from pattern_db.journal.approvals import ApprovalRow, GrantRow
 
 EXPIRY_LOOK_S = 3600.0  # how long to wait for an end at most before looking at the clock again
 EXPIRY_STEP_S = 0.01  # and at least: text has milliseconds
@@ -273,7 +271,7 @@ class Grants:
     async def covers(self, subject: Subject) -> bool:
         """Return whether the agent need not ask."""
         now = now_text(self._clock)
-        return await self._database.read(consent_grants.covers, subject.agent_id, subject.name, subject.args_hash, now)
+        return await self._database.read(approvals.is_granted, subject.agent_id, subject.name, subject.args_hash, now)
 
     def add(self, work: UnitOfWork, approval: Approval, answer: ApprovalAnswer) -> None:
         """Store a yes that is for more than its question; one for `once` stores nothing.
@@ -297,15 +295,15 @@ class Grants:
             expires_at=None if answer.seconds is None else iso(now_ms + round(answer.seconds * 1000)),
             created_at=iso(now_ms),
         )
-        work.store(consent_grants.delete_expired, row.created_at)
-        work.store(consent_grants.insert, row)
+        work.store(approvals.delete_expired_grants, row.created_at)
+        work.store(approvals.insert_grant, row)
         told = {"id": row.id, "agent_id": row.agent_id, "subject": row.subject, "expires_at": row.expires_at}
         work.event("consent.granted", {**told, "by": answer.by})
 
     async def list(self, limit: int, *, before: str | None = None) -> Sequence[Grant]:
         """Return the newest grants that hold, newest first; only those with ids smaller than `before`, if given."""
         now = now_text(self._clock)
-        return await self._database.read(consent_grants.standing, now, limit=limit, before=before)
+        return await self._database.read(approvals.standing_grants, now, limit=limit, before=before)
 
     async def revoke(self, grant_id: str, *, by: str) -> None:
         """Have the agent ask again.
@@ -315,7 +313,7 @@ class Grants:
         """
         try:
             async with given_or_alone(None, self._commit) as work:
-                work.store(consent_grants.delete, grant_id)
+                work.store(approvals.delete_grant, grant_id)
                 work.event("consent.revoked", {"id": grant_id, "by": by})
         except storage.NotFound as error:
             raise NotFound(error.message) from None

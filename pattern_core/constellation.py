@@ -53,7 +53,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind
 from pattern_db.errors import NotFound as RowNotFound
-from pattern_db.journal import budgets, inbox, turns
+from pattern_db.journal import budgets, turns
 from pattern_db.journal import events as event_table
 from pattern_db.tables import activity, messages
 from pattern_db.tables.activity import TurnActivity
@@ -476,6 +476,6 @@ def _cancel(connection: Connection, turn_id: str, reason: str, ending: Ending, n
         return False, []
     if row.status != "queued":
         return True, []
-    inbox.take(connection, row.key)
+    turns.take_message(connection, row.key)
     turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
     return True, append(connection, (row.key, row.id), [ended(ending.status, ending.error)], created_at=now)

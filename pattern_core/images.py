@@ -31,8 +31,9 @@ from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound as NoSuchRow
-from pattern_db.tables import blobs, meta
-from pattern_db.tables.blobs import BlobRow
+from pattern_db.tables import messages as message_table
+from pattern_db.tables import meta
+from pattern_db.tables.messages import BlobRow
 
 SIDE_MAX = 8_000  # pixels of width or height, which is Anthropic's bound too; what it refuses stays in a conversation
 URL_CHARS_MAX = 2_048
@@ -134,7 +135,7 @@ def image_of_bytes(data: bytes, media_type: str | None = None) -> Image:
         raise InvalidInput(
             f"an image has {size[0]} by {size[1]} pixels, and at most {SIDE_MAX} fit on each side; make it smaller"
         )
-    return Image(media_type=found, data=data, digest=blake2b(data, digest_size=blobs.DIGEST_BYTES).hexdigest())
+    return Image(media_type=found, data=data, digest=blake2b(data, digest_size=message_table.DIGEST_BYTES).hexdigest())
 
 
 def image_of_url(url: str, media_type: str | None = None) -> Image:
@@ -162,7 +163,9 @@ def store(connection: Connection, images: Iterable[Image], now: str) -> None:
     for image in images:
         if image.data is not None and image.digest is not None:
             digest = bytes.fromhex(image.digest)
-            blobs.put(connection, BlobRow(digest=digest, size=len(image.data), data=image.data, created_at=now))
+            message_table.put_blob(
+                connection, BlobRow(digest=digest, size=len(image.data), data=image.data, created_at=now)
+            )
 
 
 def read(connection: Connection, digest: str) -> Image:
@@ -172,7 +175,7 @@ def read(connection: Connection, digest: str) -> Image:
         NotFound: there is none.
     """
     try:
-        data = blobs.get(connection, bytes.fromhex(digest)).data
+        data = message_table.get_blob(connection, bytes.fromhex(digest)).data
     except (ValueError, NoSuchRow):
         raise NotFound(f"there is no image {digest[:80]}; take the digest from a message's parts") from None
     kind = media_type_of(data)
@@ -224,7 +227,7 @@ def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Messag
 def _newest(connection: Connection, messages: Sequence[Message]) -> int:
     """How many images, counted from the newest, one request has room for."""
     newest = [image for message in reversed(messages) for image in reversed(message.images)][:IMAGES_SHOWN_MAX]
-    stored = blobs.sizes(connection, [bytes.fromhex(image.digest) for image in newest if image.digest])
+    stored = message_table.blob_sizes(connection, [bytes.fromhex(image.digest) for image in newest if image.digest])
     room = IMAGES_SHOWN_BYTES_MAX
     for count, image in enumerate(newest):
         room -= stored.get(bytes.fromhex(image.digest or ""), 0)
@@ -249,7 +252,7 @@ def _read(connection: Connection, image: Image) -> Image:
     if image.data is not None or image.digest is None:
         return image
     try:
-        return replace(image, data=blobs.get(connection, bytes.fromhex(image.digest)).data)
+        return replace(image, data=message_table.get_blob(connection, bytes.fromhex(image.digest)).data)
     except NoSuchRow:
         return image
 
@@ -289,7 +292,7 @@ class ImageSweep:
         border, since = iso(now_ms - DAY_MS), earliest_position(now_ms - MARGIN_MS)
         images, size, place = 0, 0, ("", b"")
         while True:
-            found = await self._database.read_aside(blobs.older_than, border, CANDIDATES_MAX, after=place)
+            found = await self._database.read_aside(message_table.blobs_older_than, border, CANDIDATES_MAX, after=place)
             unused = await self._unused([digest for _, digest, head in found if media_type_of(head) is not None])
             for begin in range(0, len(unused), REMOVED_AT_ONCE):
                 batch = unused[begin : begin + REMOVED_AT_ONCE]
@@ -305,16 +308,16 @@ class ImageSweep:
     async def _unused(self, candidates: Sequence[bytes]) -> list[bytes]:
         """Those that no message shows, as far as can be told without stopping everybody else."""
         left = {digest.hex() for digest in candidates}
-        newest = await self._database.read_aside(blobs.newest_message_row) if left else 0
+        newest = await self._database.read_aside(message_table.newest_message_row) if left else 0
         for row in range(0, newest, ROWS_AT_ONCE):
-            left -= await self._database.read_aside(blobs.shown_between, row, row + ROWS_AT_ONCE)
+            left -= await self._database.read_aside(message_table.blobs_shown_between, row, row + ROWS_AT_ONCE)
             if not left:
                 break
         return [digest for digest in candidates if digest.hex() in left]
 
 
 def _remove(connection: Connection, *, digests: Sequence[bytes], since: str, now: str) -> tuple[Swept, list[Event]]:
-    swept = Swept(*blobs.remove_unused(connection, digests, since=since))
+    swept = Swept(*message_table.remove_unused_blobs(connection, digests, since=since))
     if not swept.images:
         return swept, []
     told = Draft("images.removed", {"images": swept.images, "bytes": swept.bytes})

@@ -15,6 +15,8 @@ from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.tables.folders import FolderRow
 from pattern_db.tables.messages import MessageRow
 
+StoredMessage = MessageRow
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnView:

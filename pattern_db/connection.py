@@ -1,4 +1,4 @@
-"""Opening a connection: pragmas, sqlite-vec, and what they are for.
+"""Connections: opening one, and what the statements of all tables have in common.
 
 The settings follow measurements of many small files: 2 KiB pages halve an empty constellation, a small cache keeps
 thousands of them in memory, and no memory map means that a failing disk is an error rather than a signal.
@@ -6,15 +6,19 @@ thousands of them in memory, and no memory map means that a failing disk is an e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import EnumMeta
 from functools import cache
 from importlib.util import find_spec
+from inspect import get_annotations
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import apsw
 
+from pattern_db.columns import from_json, to_json
 from pattern_db.errors import NotFound, translated
 
 Connection = apsw.Connection
@@ -141,3 +145,98 @@ def _vec_path() -> str:
 def _pragma(connection: Connection, name: str, value: int | str) -> None:
     # fetchall, because apsw runs a statement only as far as its rows are asked for.
     connection.execute(f"PRAGMA {name} = {value}").fetchall()
+
+
+Row = TypeVar("Row")
+Values: TypeAlias = Sequence[str | int | float | bytes | None]
+
+
+class Table(Generic[Row]):
+    """The table `name`, each row of it an instance of `row`: a dataclass or named tuple of at least two fields.
+
+    Fields have the names of columns; `columns` gives those that differ, or an expression to select. `json` names the
+    fields whose columns hold JSON (None is NULL), `types` what makes the value of others: an enumeration, `bool`.
+    `source` is what to select from, if it is more than the table.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        row: type[Row],
+        *,
+        source: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        json: Sequence[str] = (),
+        types: Mapping[str, Callable[[Any], object]] | None = None,
+    ) -> None:
+        fields = tuple(get_annotations(row))
+        named = ", ".join((columns or {}).get(field, field) for field in fields)
+        readers: dict[str, Callable[[Any], object]] = {**dict.fromkeys(json, from_json), **(types or {})}
+        self._row: Callable[..., Row] = row
+        self._name, self._fields = name, fields
+        self._json = tuple(fields.index(field) for field in json)
+        self._readers = tuple((fields.index(field), _reader(made)) for field, made in readers.items())
+        self._fields_of = attrgetter(*fields)
+        self._insert = f"INSERT INTO {name} ({named}) VALUES ({', '.join('?' * len(fields))})"
+        self.columns = named
+        self.source = source or name
+
+    def make(self, values: Sequence[Any]) -> Row:
+        """Make a row of what was selected: its `columns`, which others may follow."""
+        made = list(values[: len(self._fields)])
+        for at, read in self._readers:
+            if made[at] is not None:
+                made[at] = read(made[at])
+        return self._row(*made)
+
+    def select(self, connection: Connection, rest: str = "", values: Values = ()) -> list[Row]:
+        """The rows that `rest` (WHERE, ORDER BY, LIMIT) leaves."""
+        return [
+            self.make(row) for row in connection.execute(f"SELECT {self.columns} FROM {self.source} {rest}", values)
+        ]
+
+    def first(self, connection: Connection, rest: str, values: Values = ()) -> Row | None:
+        """The first of the rows that `rest` leaves, or None."""
+        row = connection.execute(f"SELECT {self.columns} FROM {self.source} {rest}", values).fetchone()
+        return None if row is None else self.make(row)
+
+    def one(self, connection: Connection, rest: str, values: Values, missing: str) -> Row:
+        """The first of the rows that `rest` leaves.
+
+        Raises:
+            NotFound: there is none; `missing` names it.
+        """
+        found = self.first(connection, rest, values)
+        if found is None:
+            raise NotFound(f"there is no {missing}")
+        return found
+
+    def values(self, row: Row) -> Values:
+        """What is stored of a row, in the order of `columns`."""
+        values = list(self._fields_of(row))
+        for at in self._json:
+            if values[at] is not None:
+                values[at] = to_json(values[at])
+        return values
+
+    def insert(self, connection: Connection, rows: Iterable[Row], rest: str = "") -> None:
+        """Add rows; `rest` says what to do about conflicts.
+
+        Raises:
+            apsw.ConstraintError: a row exists, or one that it names does not (a `Conflict` once translated).
+        """
+        connection.executemany(f"{self._insert} {rest}", [self.values(row) for row in rows])
+
+    def update(self, connection: Connection, row: Row, fields: Collection[str], rest: str = "") -> bool:
+        """Store these fields of the row with this id, if it is one that `rest` ("AND …") leaves; False if it is not."""
+        values = dict(zip(self._fields, self.values(row), strict=True))
+        changes = ", ".join(f"{field} = :{field}" for field in fields)
+        connection.execute(f"UPDATE {self._name} SET {changes} WHERE id = :id {rest}", values)
+        return connection.changes() > 0
+
+
+def _reader(made: Callable[[Any], object]) -> Callable[[Any], object]:
+    if not isinstance(made, EnumMeta):
+        return made
+    members: Mapping[object, object] = made._value2member_map_  # a call of an enumeration takes ten times as long
+    return members.__getitem__

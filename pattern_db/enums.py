@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
 CONSTELLATION_OWNER = "_constellation_"  # owner of what belongs to all agents, where a column wants an agent's id
 
@@ -147,34 +147,6 @@ class ApprovalStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-class OutboxStatus(StrEnum):
-    """Whether something that leaves the process has arrived."""
-
-    PENDING = "pending"
-    DELIVERED = "delivered"
-    DEAD = "dead"
-
-
-class TaskStatus(StrEnum):
-    """Where a task is, in `tasks` and `coordination_tasks`."""
-
-    PENDING = "pending"
-    IN_PROGRESS = "in_progress"
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-
-
-class OccurrenceStatus(StrEnum):
-    """What became of one occurrence of a recurring event."""
-
-    SCHEDULED = "scheduled"
-    ACTIVE = "active"
-    COMPLETED = "completed"
-    SKIPPED = "skipped"
-    SNOOZED = "snoozed"
-    CANCELLED = "cancelled"
-
-
 class PathType(StrEnum):
     """Where a folder's files are."""
 
@@ -188,24 +160,6 @@ class FolderAccess(StrEnum):
 
     READ = "read"
     READ_WRITE = "read_write"
-
-
-class Priority(IntEnum):
-    """Rank of a task or waiting message; stored as the number, so that ORDER BY is right."""
-
-    LOW = 0
-    MEDIUM = 1
-    HIGH = 2
-    URGENT = 3
-
-
-class Importance(IntEnum):
-    """Rank of an activity or notable event; stored as the number."""
-
-    LOW = 0
-    MEDIUM = 1
-    HIGH = 2
-    CRITICAL = 3
 
 
 class SearchKind(StrEnum):

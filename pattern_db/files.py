@@ -1,11 +1,131 @@
-"""Files that appear whole or not at all, also across a power cut."""
+"""Who may work on a folder (one process at a time), and files that appear in it whole or not at all.
+
+The lock is on a file of its own. A lock on the database file would be lost as soon as anything in this process
+opened and closed that file once more (POSIX locks belong to the process), and two owners would overwrite each other.
+
+Source: fcntl(2), "Record locking and signals"; flock(2).
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+
+from pattern_db.errors import OwnedElsewhere, translated
+
+LOCK_NAME = "lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a lock: the process, and its address if it serves (None: unknown)."""
+
+    pid: int | None
+    url: str | None
+
+
+class DataDirLock:
+    """A held lock on a folder: a whole data directory, or one constellation's.
+
+    The lock file's content says who holds it: JSON with `pid` and `url`. It is for messages only; the file stays
+    when the lock is released, because removing it would let two processes lock two files of one name.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(cls, directory: Path, *, url: str | None = None) -> DataDirLock:
+        """Lock `<directory>/lock`, making both if they are missing, without waiting.
+
+        Raises:
+            OwnedElsewhere: it is held; the message names the process.
+            StorageFailed: the disk failed.
+        """
+        path = directory / LOCK_NAME
+        with translated():
+            directory.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise _owned_elsewhere(directory) from None
+            except OSError:
+                os.close(descriptor)
+                raise
+            lock = cls(path, descriptor)
+            lock.announce(url)
+        return lock
+
+    def announce(self, url: str | None) -> None:
+        """Write who holds the lock, and where it serves.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        if self._descriptor is None:
+            return
+        content = json.dumps({"pid": os.getpid(), "url": url}).encode()
+        with translated():
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, content, 0)
+
+    def release(self) -> None:
+        """Let the next one in; again it does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+    def __enter__(self) -> DataDirLock:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def holder_of(directory: Path) -> Holder | None:
+    """Who holds the folder's lock now; None if nobody does."""
+    path = directory / LOCK_NAME
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(path)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _owned_elsewhere(directory: Path) -> OwnedElsewhere:
+    holder = _read(directory / LOCK_NAME)
+    who = "another process" if holder.pid is None else f"process {holder.pid}"
+    where = "" if holder.url is None else f", which serves at {holder.url}"
+    return OwnedElsewhere(
+        f"{directory} is in use by {who}{where}; use that server or stop it first", pid=holder.pid, url=holder.url
+    )
+
+
+def _read(path: Path) -> Holder:
+    try:
+        content = json.loads(path.read_bytes() or b"{}")
+    except (OSError, ValueError):
+        content = {}  # somebody is just writing it; the lock itself is what counts
+    pid, url = content.get("pid"), content.get("url")
+    return Holder(pid=pid if isinstance(pid, int) else None, url=url if isinstance(url, str) else None)
 
 
 def sync_file(path: Path) -> None:

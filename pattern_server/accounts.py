@@ -25,10 +25,9 @@ from pattern_db.connection import Connection
 from pattern_db.errors import Conflict as RowConflict
 from pattern_db.errors import DatabaseError
 from pattern_db.errors import NotFound as RowNotFound
-from pattern_db.tables import constellations, tokens, users
+from pattern_db.tables import constellations, users
 from pattern_db.tables.constellations import ConstellationRow
-from pattern_db.tables.tokens import TokenRow
-from pattern_db.tables.users import UserRow
+from pattern_db.tables.users import TokenRow, UserRow
 from pattern_server.global_database import GlobalDatabase
 
 Scope = Literal["read", "chat", "write", "admin"]
@@ -117,7 +116,7 @@ class Accounts:
         made: str | None = None
         if admin is None and not known:
             admin = await self.create_user(ADMIN_NAME, is_admin=True)
-        if with_token and admin is not None and not await self.database.read(tokens.list_all, user_id=admin.id):
+        if with_token and admin is not None and not await self.database.read(users.list_tokens, user_id=admin.id):
             made = await self.create_token(admin, name="first start", scopes=["admin"], secret=given)
         owner = admin or next((user for user in known if user.is_admin), None)
         if owner is not None:
@@ -173,7 +172,7 @@ class Accounts:
             constellation_id=constellation_id,
             expires_at=expires_at,
         )
-        await self.database.write(tokens.create, row, sha256(made.encode()).digest())
+        await self.database.write(users.create_token, row, sha256(made.encode()).digest())
         return made
 
     async def revoke_token(self, token_id: str) -> None:
@@ -183,7 +182,7 @@ class Accounts:
             NotFound: there is none.
         """
         try:
-            await self.database.write(tokens.revoke, token_id, now_text(self._clock))
+            await self.database.write(users.revoke_token, token_id, now_text(self._clock))
         except RowNotFound as error:
             raise NotFound(error.message) from None
         self._known.clear()
@@ -239,7 +238,7 @@ class Accounts:
             known.touched_ms = now_ms
             # Nobody is kept out because a full disk cannot note that they came.
             with contextlib.suppress(DatabaseError):
-                await self.database.write(tokens.touch, known.principal.token_id, now_text(self._clock))
+                await self.database.write(users.touch_token, known.principal.token_id, now_text(self._clock))
 
     async def constellation_for(self, principal: Principal, id_or_name: str) -> Constellation:
         """The constellation that this id or name means for the caller: an own one first, for administrators then
@@ -328,7 +327,7 @@ def check_name(name: str, whose: str) -> str:
 
 
 def _token_and_user(connection: Connection, digest: bytes) -> tuple[TokenRow, UserRow] | None:
-    token = tokens.find_by_hash(connection, digest)
+    token = users.find_token(connection, digest)
     return None if token is None else (token, users.get(connection, token.user_id))
 
 

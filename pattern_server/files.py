@@ -17,9 +17,9 @@ from pattern_db import backup, template
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import BackupInvalid, DatabaseError, NotFound, translated
+from pattern_db.files import DataDirLock
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
-from pattern_db.ownership import DataDirLock
 from pattern_db.tables import meta
 
 DATABASE_NAME = backup.DATABASE_NAME

@@ -40,7 +40,7 @@ from pattern_core.tools.tool import ToolSettings
 from pattern_db import files as durable
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import DatabaseError, translated
-from pattern_db.ownership import DataDirLock
+from pattern_db.files import DataDirLock
 from pattern_db.tables import constellations
 from pattern_server.accounts import Accounts, Unauthorized
 from pattern_server.config import Config, unknown_variables

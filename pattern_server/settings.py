@@ -59,8 +59,18 @@ def default_model_of(config: Config, provider: str) -> str:
 
 def provider_settings(entry: ProviderConfig) -> ProviderSettings:
     """What a section of `[providers]` says of the provider itself."""
-    key = _secret(entry.api_key)
-    return ProviderSettings(kind=entry.kind, base_url=entry.base_url, api_key=key, omit=entry.omit, api=entry.api)
+    return ProviderSettings(
+        kind=entry.kind,
+        base_url=entry.base_url,
+        api_key=_secret(entry.api_key),
+        omit=entry.omit,
+        api=entry.api,
+        account=_account(),
+    )
+
+
+def _account() -> dict[str, str]:
+    return {header: os.environ[name] for header, name in OPENAI_ACCOUNT.items() if name in os.environ}
 
 
 def catalogue_of(config: Config) -> Catalogue:
@@ -189,7 +199,7 @@ def embedder_settings(config: Config, former: EmbedderConfig | None = None) -> E
         provider=section.provider if is_ours or named is None else named.kind,
         base_url=section.base_url or (None if named is None else named.base_url),
         api_key=_secret(section.api_key or (None if named is None else named.api_key)),
-        account={header: os.environ[name] for header, name in OPENAI_ACCOUNT.items() if name in os.environ},
+        account=_account(),
     )
 
 

@@ -41,6 +41,7 @@ UNREAD_ROUNDS_MAX = 4  # … and how many of those one compaction makes
 EARLIER_SHARE = 2  # earlier summaries take at most one part in so many of what a model can read
 TIME_SHARE = 0.5  # of a turn's remaining time that summaries may take
 
+Summary = SummaryRow
 Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaitable[Archived]]
 
 

@@ -22,10 +22,9 @@ from pattern_core.messages import check_text
 from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
-from pattern_db.tables import history_imports, messages
+from pattern_db.tables import messages
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.history_imports import ImportRow
-from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.messages import ImportRow, MessageRow
 
 SOURCE = IMPORTED
 DIGEST_BYTES = 16
@@ -215,7 +214,7 @@ def _digests(agent_id: str, author: str, key: str, past: Sequence[PastMessage]) 
 
 
 def _replayed(connection: Connection, idempotency: bytes, fingerprint: bytes) -> Imported | None:
-    known = history_imports.find(connection, idempotency)
+    known = messages.find_import(connection, idempotency)
     if known is None:
         return None
     if known.fingerprint != fingerprint:
@@ -240,7 +239,7 @@ def _store(
         by_index[one.index] = position
     messages.append(connection, rows)
     if digests is not None:
-        history_imports.insert(
+        messages.note_import(
             connection,
             ImportRow(
                 idempotency=digests[0],
@@ -269,7 +268,7 @@ def _positions(connection: Connection, agent_id: str, placed: Sequence[_Placed],
             # One look for each millisecond: beyond what is taken there, all is free.
             end = wanted | _LAST
             wanted = max(wanted, end - _LAST + _HALF)
-            taken = history_imports.newest_between(connection, agent_id, _text(end - _LAST), _text(end))
+            taken = messages.newest_between(connection, agent_id, _text(end - _LAST), _text(end))
             wanted = max(wanted, -1 if taken is None else int(taken) + 1)
             if wanted >> SEQUENCE_BITS == floor >> SEQUENCE_BITS:
                 wanted = max(wanted, floor + 1)

@@ -53,6 +53,8 @@ _HARMLESS = "a few words"
 State: TypeAlias = Literal["idle", "working", "waiting", "unavailable"]
 _WORDS_ALONE = "searched by words alone: "
 
+VectorIndex = IndexRow
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:

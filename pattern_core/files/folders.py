@@ -40,6 +40,10 @@ SKIPPED_MAX = 1_000  # named in one report
 
 T = TypeVar("T")
 
+Folder = FolderRow
+FolderFile = FileRow
+Borrower = FolderAttachment
+
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:

@@ -18,9 +18,8 @@ from pattern_core.prompts.parts import Kind, Part
 from pattern_core.untrusted import escaped
 from pattern_db.columns import Json, iso
 from pattern_db.enums import TurnStatus
-from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, TurnActivity
+from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, OpenTask, TurnActivity
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.tasks import OpenTask
 
 HOUR_MS = 3_600_000
 TURNS_MAX = 100  # that are remembered: a prompt shows no more (context.activity_max)

@@ -41,12 +41,11 @@ from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, SearchKind
-from pattern_db.tables import activity, prompts, tasks
-from pattern_db.tables.activity import NotedActivity
+from pattern_db.tables import activity, prompts
+from pattern_db.tables.activity import NotedActivity, OpenTask
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.memory_blocks import BlockRow, Via
 from pattern_db.tables.prompts import CountedRow
-from pattern_db.tables.tasks import OpenTask
 
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 LABEL_CHARS_MIN = 3  # of a block that a message can name: shorter ones would be named by chance
@@ -248,7 +247,7 @@ class Prompts:
         since = iso(now_ms - settings.activity_hours * HOUR_MS)
         there, show = prompts.beyond(connection, agent_id, before, since), settings.show
         findable = there.findable if show.get(Kind.RECALLED, True) else ()
-        due = tasks.open_of(connection, agent_id, TASKS_MAX) if there.tasks and show.get(Kind.TASKS, True) else ()
+        due = activity.open_tasks(connection, agent_id, TASKS_MAX) if there.tasks and show.get(Kind.TASKS, True) else ()
         noted: Sequence[NotedActivity] = ()
         if there.noted and show.get(Kind.ACTIVITY, True):
             noted = activity.noted_since(connection, since, limit=4 * settings.activity_max)

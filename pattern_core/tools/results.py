@@ -20,8 +20,8 @@ from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_BYTES_MAX, RESULTS_MAX
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
-from pattern_db.tables import tool_results
-from pattern_db.tables.tool_results import ToolResultRow
+from pattern_db.tables import tool_state
+from pattern_db.tables.tool_state import ToolResultRow
 
 PIECE_CHARS_MAX = 16_000  # below what a result may hold, so that reading on is never shortened itself
 FOUND_MAX = 20  # places shown for one pattern
@@ -119,7 +119,7 @@ class Results:
             created_at=now_text(self._clock),
             data=await _packed(kept),
         )
-        work.store(tool_results.add, row, count_max=RESULTS_MAX, bytes_max=RESULTS_BYTES_MAX)
+        work.store(tool_state.add_result, row, count_max=RESULTS_MAX, bytes_max=RESULTS_BYTES_MAX)
         lost = f"; only the first {RESULT_STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
         read_on = f"; read them with the tool {origin.reader}: op=read, id={row.id}, offset="
         return _shown(text, limit, read_on, lost)
@@ -156,7 +156,7 @@ class Results:
         return places, next(found, None) is not None
 
     async def _whole(self, agent_id: str, result_id: str) -> tuple[ToolResultRow, str]:
-        row = await self._database.read(tool_results.get, agent_id, result_id)
+        row = await self._database.read(tool_state.get_result, agent_id, result_id)
         if row.chars <= _INLINE_CHARS_MAX:
             return row, _unpacked(row.data)
         return row, await trio.to_thread.run_sync(_unpacked, row.data)

@@ -30,7 +30,7 @@ from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, TurnStatus
 from pattern_db.errors import Conflict, DatabaseError, StorageFailed
-from pattern_db.journal import inbox, turns
+from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
@@ -507,7 +507,7 @@ def _find_work(connection: Connection, agent_id: str) -> tuple[TurnRow, Mapping[
     unfinished = turns.unfinished(connection, agent_id)
     if unfinished is not None:
         return unfinished, None
-    waiting = inbox.first(connection, agent_id)
+    waiting = turns.first_message(connection, agent_id)
     return None if waiting is None else (turns.by_key(connection, waiting.turn), json.loads(waiting.payload))
 
 

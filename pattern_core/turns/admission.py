@@ -16,7 +16,7 @@ from pattern_core.messages import Image, Part, Text, check_text, parts_from_json
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus
-from pattern_db.journal import inbox, turns
+from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.tables.agents import AgentRow
 
@@ -176,13 +176,13 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ac
             )
         return Accepted(ticket=Ticket(turn_id=known.id, is_replay=True)), []
     stops = _make_way(connection, incoming)
-    if inbox.count(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
+    if turns.count_messages(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
         raise Overloaded(
             f"{limits.inbox_per_agent_max} messages wait for this agent; try again later", retry_after_s=RETRY_AFTER_S
         )
     key = turns.insert(connection, turn)
     store(connection, incoming.images, turn.created_at)
-    inbox.put(
+    turns.put_message(
         connection,
         turn=key,
         agent_id=incoming.agent_id,

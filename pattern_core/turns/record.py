@@ -45,12 +45,11 @@ from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TurnStatus
 from pattern_db.errors import RAISED, StorageFailed, translate
-from pattern_db.journal import approvals, inbox, steps, turns, usage
+from pattern_db.journal import approvals, steps, turns, usage
 from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
-from pattern_db.journal.inbox import InboxRow
 from pattern_db.journal.steps import EffectRow, StepRow
-from pattern_db.journal.turns import Started
+from pattern_db.journal.turns import InboxRow, Started
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -234,7 +233,7 @@ class Record:
 
         def started(connection: Connection) -> None:
             if arrival is None:
-                inbox.take_first(connection, self.agent.id, self.key)
+                turns.take_first_message(connection, self.agent.id, self.key)
                 turns.start(connection, self.key, start)
             else:
                 self.key = accept_at_rest(connection, arrival, start)
@@ -455,7 +454,7 @@ class Record:
             events: list[Event] = []
             rows.drafts.clear()
             for row, message in zip(joining, taken, strict=True):
-                inbox.take(connection, row.turn)
+                turns.take_message(connection, row.turn)
                 turns.join(connection, row.turn, self.key, ended_at=now)
                 ends = turns.by_key(connection, row.turn)
                 done = ended("completed", None, {"joined": self.id})

@@ -35,7 +35,7 @@ from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, Requests, 
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import EffectStatus
 from pattern_db.errors import Conflict
-from pattern_db.journal import budgets, inbox
+from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 
 JOIN_ATTEMPTS = 8
@@ -134,7 +134,7 @@ class Turn:
             if timed := rules.timed(self.judge.tools):
                 self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
         if found is not None:
-            self.requests.joins = bool(await services.database.read(inbox.steering, agent.id))
+            self.requests.joins = bool(await services.database.read(turns.steering_messages, agent.id))
             self.is_addressed = self.is_addressed and isinstance(found, RunCalls)  # else the model is about to see it
         if isinstance(found, AskAgain) and self.record.step > 1:
             with suppress(LimitReached):  # decided otherwise then
@@ -399,7 +399,7 @@ class Turn:
         """Let the messages that shall join the turn do so; those that were cancelled are left out."""
         self.requests.joins = False
         for _attempt in range(JOIN_ATTEMPTS):
-            joining = await self._services.database.read(inbox.steering, self.agent.id)
+            joining = await self._services.database.read(turns.steering_messages, self.agent.id)
             if not joining:
                 return
             try:

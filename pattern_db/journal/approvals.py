@@ -1,22 +1,19 @@
-"""Approvals: questions to people, which survive restarts, can be answered by any client, and expire (T4)."""
+"""Approvals: questions to people, which survive restarts, can be answered by any client, and expire (T4).
+
+Grants are standing answers: what people agreed to beforehand, for one agent, until it expires or is revoked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pattern_db.columns import Json, from_json, to_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import Conflict, NotFound
 
-_COLUMNS = (
-    "id, kind, request, args_hash, created_at, status, turn, audience, decision, decided_by, expires_at, decided_at,"
-    " step, call"
-)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ApprovalRow:
     """One question. `request` is a JSON object with all that is needed to do what was asked for, `args_hash` tells
     whether two ask for the same. `turn` is the key of the turn that asked, `step` and `call` its tool call if it is
@@ -39,27 +36,19 @@ class ApprovalRow:
     call: int | None = None
 
 
+_APPROVALS = Table(
+    "approval",
+    ApprovalRow,
+    json=("request", "decision"),
+    types={"kind": ApprovalKind, "status": ApprovalStatus},
+)
+
+
 def insert(connection: Connection, row: ApprovalRow, *, turn_id: str | None = None) -> None:
     """Ask. `turn_id` names the turn that asks, if one does and the row does not hold its key."""
-    connection.execute(
-        "INSERT INTO approval"
-        " (id, turn, step, call, kind, request, args_hash, audience, status, expires_at, created_at)"
-        " VALUES (?1, coalesce(?2, (SELECT key FROM turn WHERE id = ?3)), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-        (
-            row.id,
-            row.turn,
-            turn_id,
-            row.step,
-            row.call,
-            row.kind,
-            to_json(row.request),
-            row.args_hash,
-            row.audience,
-            row.status,
-            row.expires_at,
-            row.created_at,
-        ),
-    )
+    if row.turn is None and turn_id is not None:
+        row = replace(row, turn=connection.execute("SELECT key FROM turn WHERE id = ?", (turn_id,)).get)
+    _APPROVALS.insert(connection, [row])
 
 
 def get(connection: Connection, approval_id: str) -> ApprovalRow:
@@ -68,23 +57,19 @@ def get(connection: Connection, approval_id: str) -> ApprovalRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE id = ?", (approval_id,))
-    if not found:
-        raise NotFound(f"there is no approval {approval_id}")
-    return found[0]
+    return _APPROVALS.one(connection, "WHERE id = ?", (approval_id,), f"approval {approval_id}")
 
 
 def find_pending(connection: Connection, args_hash: bytes) -> ApprovalRow | None:
     """The open question for the same thing, if there is one."""
-    found = _select(connection, "WHERE status = 'pending' AND args_hash = ?", (args_hash,))
-    return found[0] if found else None
+    return _APPROVALS.first(connection, "WHERE status = 'pending' AND args_hash = ?", (args_hash,))
 
 
 def recent(
     connection: Connection, limit: int, *, status: ApprovalStatus | None = None, before: str | None = None
 ) -> list[ApprovalRow]:
     """The newest `limit` questions (of one status), newest first; only those with ids smaller than `before`."""
-    return _select(
+    return _APPROVALS.select(
         connection,
         "WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",
         (status, before, limit),
@@ -121,14 +106,14 @@ def decide(
 
 def due(connection: Connection, now: str) -> list[ApprovalRow]:
     """The open questions whose time is over, oldest first."""
-    return _select(connection, "WHERE status = 'pending' AND expires_at <= ? ORDER BY id", (now,))
+    return _APPROVALS.select(connection, "WHERE status = 'pending' AND expires_at <= ? ORDER BY id", (now,))
 
 
 def of_turn(connection: Connection, turn: int) -> list[ApprovalRow]:
     """The questions that a turn asked, in the order of asking, whatever the clock said: the last one about a call
     counts.
     """
-    return _select(connection, "WHERE turn = ? ORDER BY rowid", (turn,))
+    return _APPROVALS.select(connection, "WHERE turn = ? ORDER BY rowid", (turn,))
 
 
 def arguments_before(connection: Connection, turn: int, step: int) -> dict[int, Json]:
@@ -152,23 +137,60 @@ def cancel_calls(connection: Connection, turn: int, at: str) -> list[str]:
     return sorted(str(row[0]) for row in rows)
 
 
-def _select(connection: Connection, where: str, values: Sequence[str | int | bytes | None]) -> list[ApprovalRow]:
-    return [
-        ApprovalRow(
-            id=row[0],
-            kind=ApprovalKind(row[1]),
-            request=from_json(row[2]),
-            args_hash=row[3],
-            created_at=row[4],
-            status=ApprovalStatus(row[5]),
-            turn=row[6],
-            audience=row[7],
-            decision=from_json(row[8]),
-            decided_by=row[9],
-            expires_at=row[10],
-            decided_at=row[11],
-            step=row[12],
-            call=row[13],
-        )
-        for row in connection.execute(f"SELECT {_COLUMNS} FROM approval {where}", values)
-    ]
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """One consent. `subject` is `tool:{name}` or `block:{label}`; `args_hash` (16 bytes) None stands for any arguments,
+    `expires_at` None for no end.
+    """
+
+    id: str
+    agent_id: str
+    subject: str
+    args_hash: bytes | None
+    approval_id: str | None
+    granted_by: str
+    expires_at: str | None
+    created_at: str
+
+
+_GRANTS = Table("consent_grant", GrantRow)
+
+
+def insert_grant(connection: Connection, row: GrantRow) -> None:
+    """Store a consent."""
+    _GRANTS.insert(connection, [row])
+
+
+def is_granted(connection: Connection, agent_id: str, subject: str, args_hash: bytes, now: str) -> bool:
+    """Whether the agent may do this without asking, at the wall time `now`."""
+    row = connection.execute(
+        "SELECT 1 FROM consent_grant WHERE agent_id = ? AND subject = ? AND (args_hash IS NULL OR args_hash = ?)"
+        " AND (expires_at IS NULL OR expires_at > ?) LIMIT 1",
+        (agent_id, subject, args_hash, now),
+    ).fetchone()
+    return row is not None
+
+
+def standing_grants(connection: Connection, now: str, *, limit: int, before: str | None = None) -> list[GrantRow]:
+    """The newest consents that hold at `now`, newest first; only those with ids smaller than `before`, if given."""
+    return _GRANTS.select(
+        connection,
+        "WHERE (expires_at IS NULL OR expires_at > ?1) AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",
+        (now, before, limit),
+    )
+
+
+def delete_grant(connection: Connection, grant_id: str) -> None:
+    """Revoke a consent.
+
+    Raises:
+        NotFound: there is none with this id.
+    """
+    connection.execute("DELETE FROM consent_grant WHERE id = ?", (grant_id,))
+    if connection.changes() != 1:
+        raise NotFound(f"there is no consent {grant_id}")
+
+
+def delete_expired_grants(connection: Connection, now: str) -> None:
+    """Remove what no longer holds."""
+    connection.execute("DELETE FROM consent_grant WHERE expires_at <= ?", (now,))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pattern_db.connection import Connection
-from pattern_db.journal.usage import DAY_CHARS
+from pattern_db.connection import Connection, Table
+from pattern_db.journal.usage import DAY_CHARS, TREE
 
 
 class BudgetScope(StrEnum):
@@ -63,7 +63,7 @@ class TurnBudgetRow:
     microdollars: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReservationRow:
     """What a call may cost at most, and what its prompt alone costs; money is None where no price is known.
 
@@ -90,14 +90,8 @@ class ReservationRow:
         return (self.turn, self.step, self.attempt, self.purpose, self.no)
 
 
-_BUDGET = "scope, ref, period, unit, amount"
-_RESERVATION = (
-    "turn, step, attempt, purpose, no, agent_id, group_id, provider, model, tokens, microdollars, prompt_tokens,"
-    " prompt_microdollars"
-)
-_TREE = (
-    "WITH RECURSIVE tree(key) AS (SELECT ?1 UNION SELECT t.key FROM turn AS t JOIN tree ON t.parent_turn = tree.key)"
-)
+_BUDGETS = Table("budget", BudgetRow, types={"scope": BudgetScope, "period": Period, "unit": Unit})
+_RESERVATIONS = Table("reservation", ReservationRow)
 
 
 def put(connection: Connection, row: BudgetRow, *, now: str) -> None:
@@ -120,29 +114,21 @@ def remove(connection: Connection, scope: BudgetScope, ref: str, period: Period,
 
 def every(connection: Connection) -> list[BudgetRow]:
     """All stored budgets, ordered by scope, ref, period and unit."""
-    return _budgets(connection.execute(f"SELECT {_BUDGET} FROM budget ORDER BY scope, ref, period, unit"))
+    return _BUDGETS.select(connection, "ORDER BY scope, ref, period, unit")
 
 
 def about_call(connection: Connection, agent_id: str, group_id: str | None) -> list[BudgetRow]:
     """The stored budgets that a call of an agent, perhaps on behalf of a group, has to keep; not those of turns."""
-    found = connection.execute(
-        f"SELECT {_BUDGET} FROM budget WHERE scope = 'constellation' OR (scope = 'agent' AND ref IN (?1, ''))"
-        " OR (scope = 'group' AND ref = ?2)",
+    return _BUDGETS.select(
+        connection,
+        "WHERE scope = 'constellation' OR (scope = 'agent' AND ref IN (?1, '')) OR (scope = 'group' AND ref = ?2)",
         (agent_id, group_id),
     )
-    return _budgets(found)
 
 
 def about_turns(connection: Connection) -> list[BudgetRow]:
     """The stored budgets of each turn."""
-    return _budgets(connection.execute(f"SELECT {_BUDGET} FROM budget WHERE scope = 'turn'"))
-
-
-def _budgets(rows: object) -> list[BudgetRow]:
-    return [
-        BudgetRow(BudgetScope(scope), ref, Period(period), Unit(unit), amount)
-        for scope, ref, period, unit, amount in rows  # type: ignore[attr-defined]  # a cursor over the columns of _BUDGET
-    ]
+    return _BUDGETS.select(connection, "WHERE scope = 'turn'")
 
 
 def has_any(connection: Connection) -> bool:
@@ -192,7 +178,7 @@ def spent(connection: Connection, scope: BudgetScope, ref: str, *, since: str) -
 def spent_by_tree(connection: Connection, turn: int) -> Spent:
     """What a turn took, with all turns that it led to."""
     row = connection.execute(
-        f"{_TREE} SELECT coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_microdollars), 0),"
+        f"{TREE} SELECT coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_microdollars), 0),"
         " count(*) FILTER (WHERE cost_microdollars IS NULL) FROM usage WHERE turn IN (SELECT key FROM tree)",
         (turn,),
     ).fetchone()
@@ -213,7 +199,7 @@ def held(connection: Connection, scope: BudgetScope, ref: str) -> Spent:
 def held_by_tree(connection: Connection, turn: int) -> Spent:
     """What calls under way of a turn may take, with those of all turns that it led to."""
     row = connection.execute(
-        f"{_TREE} SELECT coalesce(sum(tokens), 0), coalesce(sum(microdollars), 0), 0 FROM reservation"
+        f"{TREE} SELECT coalesce(sum(tokens), 0), coalesce(sum(microdollars), 0), 0 FROM reservation"
         " WHERE turn IN (SELECT key FROM tree)",
         (turn,),
     ).fetchone()
@@ -235,20 +221,7 @@ def hold(connection: Connection, row: ReservationRow) -> None:
     Raises:
         Conflict: it is held already.
     """
-    connection.execute(
-        f"INSERT INTO reservation ({_RESERVATION}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            *row.key,
-            row.agent_id,
-            row.group_id,
-            row.provider,
-            row.model,
-            row.tokens,
-            row.microdollars,
-            row.prompt_tokens,
-            row.prompt_microdollars,
-        ),
-    )
+    _RESERVATIONS.insert(connection, [row])
 
 
 def let_go(connection: Connection, key: tuple[int, int, int, str, int]) -> bool:
@@ -267,6 +240,4 @@ def let_go_of_turn(connection: Connection, turn: int) -> int:
 
 def reservations(connection: Connection, turn: int) -> list[ReservationRow]:
     """What is held for a turn's calls."""
-    found = connection.execute(f"SELECT {_RESERVATION} FROM reservation WHERE turn = ? ORDER BY step, attempt", (turn,))
-    names = _RESERVATION.split(", ")
-    return [ReservationRow(**dict(zip(names, row, strict=True))) for row in found]  # columns as in the dataclass
+    return _RESERVATIONS.select(connection, "WHERE turn = ? ORDER BY step, attempt", (turn,))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from pattern_db.columns import to_json
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, Table
 from pattern_db.enums import EffectStatus
 from pattern_db.errors import Conflict
 from pattern_db.tables import prompts
@@ -70,6 +70,9 @@ class EffectRow:
     attempts: int = 0
     message_id: str | None = None
     deadline_at: str | None = None
+
+
+_EFFECTS = Table("effect", EffectRow, columns={"effect_class": "class"})
 
 
 def hash_call(tool: str, arguments: str) -> bytes:
@@ -163,25 +166,7 @@ def latest(connection: Connection, turn: int) -> StepRow | None:
 
 def plan_calls(connection: Connection, rows: Sequence[EffectRow]) -> None:
     """Store the calls of one decision, in the model's order."""
-    connection.executemany(
-        "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                row.turn,
-                row.step,
-                row.call,
-                row.call_id,
-                row.tool,
-                row.args,
-                row.args_hash,
-                row.effect_class,
-                row.idempotency_key,
-                row.status,
-            )
-            for row in rows
-        ],
-    )
+    _EFFECTS.insert(connection, rows)
 
 
 def start_call(connection: Connection, key: Key, *, epoch: int, started_at: str, deadline_at: str) -> None:

@@ -1,4 +1,7 @@
-"""Turns: one row from acceptance to the terminal event."""
+"""Turns: one row from acceptance to the terminal event; and the accepted messages that wait for theirs.
+
+A message's row lives from T0 (accepted) to T1 (taken).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pattern_db.connection import Connection
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.connection import Connection, Table
+from pattern_db.errors import Conflict
 
-_COLUMNS = (
-    "key, id, agent_id, parent_turn, depth, sender, status, batch_id, seed, epoch, steps, resumes, cancel_reason,"
-    " error, deadline_at, created_at, started_at, ended_at, fingerprint, time_left_ms"
-)
 _NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
 _NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
 _BUSY = "SELECT 1 FROM turn WHERE agent_id = ?1 AND ended_at IS NULL AND status <> 'waiting' LIMIT 1"
@@ -72,6 +71,9 @@ class TurnRow:
     time_left_ms: int | None = None
 
 
+_TURNS = Table("turn", TurnRow)
+
+
 def insert(connection: Connection, turn: NewTurn) -> int:
     """Store an accepted turn as queued and return its key."""
     key: int = connection.execute(
@@ -99,10 +101,7 @@ def by_key(connection: Connection, key: int) -> TurnRow:
     Raises:
         NotFound: there is none.
     """
-    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE key = ?", (key,)).fetchone()
-    if row is None:
-        raise NotFound(f"there is no turn {key}")
-    return TurnRow(*row)
+    return _TURNS.one(connection, "WHERE key = ?", (key,), f"turn {key}")
 
 
 def by_id(connection: Connection, turn_id: str) -> TurnRow:
@@ -111,40 +110,34 @@ def by_id(connection: Connection, turn_id: str) -> TurnRow:
     Raises:
         NotFound: there is none.
     """
-    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE id = ?", (turn_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"there is no turn {turn_id}")
-    return TurnRow(*row)
+    return _TURNS.one(connection, "WHERE id = ?", (turn_id,), f"turn {turn_id}")
 
 
 def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None:
     """The turn that was accepted under this digest, if any."""
-    row = connection.execute(f"SELECT {_COLUMNS} FROM turn WHERE idempotency = ?", (idempotency,)).fetchone()
-    return None if row is None else TurnRow(*row)
+    return _TURNS.first(connection, "WHERE idempotency = ?", (idempotency,))
 
 
 def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
     """The agent's turn to go on with, if any: the one that was started and has not ended, else the first waiting one
     whose questions are all answered, or that somebody asked to stop. An agent works on one at a time.
     """
-    rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM turn WHERE agent_id = ? AND ended_at IS NULL AND (status = 'running'"
+    found = _TURNS.select(
+        connection,
+        "WHERE agent_id = ? AND ended_at IS NULL AND (status = 'running'"
         " OR (status = 'waiting' AND (cancel_reason IS NOT NULL OR NOT EXISTS (SELECT 1 FROM effect"
         " WHERE effect.turn = turn.key AND effect.status = 'awaiting_approval'))))"
         " ORDER BY key",
         (agent_id,),
     )
-    found = [TurnRow(*row) for row in rows]
     return min(found, key=lambda row: row.status != "running", default=None)
 
 
 def running(connection: Connection, agent_id: str) -> TurnRow | None:
     """The agent's turn under way, if any; one that waits for a person is none."""
-    row = connection.execute(
-        f"SELECT {_COLUMNS} FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status = 'running' LIMIT 1",
-        (agent_id,),
-    ).fetchone()
-    return None if row is None else TurnRow(*row)
+    return _TURNS.first(
+        connection, "WHERE agent_id = ? AND ended_at IS NULL AND status = 'running' LIMIT 1", (agent_id,)
+    )
 
 
 def is_busy(connection: Connection, agent_id: str) -> bool:
@@ -293,3 +286,70 @@ def end(
 
 def _not_any_more(key: int, expected: str) -> Conflict:
     return Conflict(f"turn {key} is not {expected} any more")
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    """A waiting message: the key of its turn and the JSON payload `{"content", "source"?, "source_metadata"?, …}`."""
+
+    turn: int
+    payload: str
+
+
+def put_message(
+    connection: Connection, *, turn: int, agent_id: str, priority: int, payload: str, created_at: str
+) -> None:
+    """Store a message for the agent. `priority` is 0 (low) to 3 (urgent); `payload` JSON text."""
+    connection.execute(
+        "INSERT INTO inbox (turn, agent_id, priority, payload, created_at) VALUES (?, ?, ?, ?, ?)",
+        (turn, agent_id, priority, payload, created_at),
+    )
+
+
+def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
+    """The message to take next: highest priority first, then in order of acceptance."""
+    row = connection.execute(
+        "SELECT turn, payload FROM inbox WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,)
+    ).fetchone()
+    return None if row is None else InboxRow(*row)
+
+
+def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:
+    """The messages that shall join the agent's turn under way, oldest first."""
+    rows = connection.execute(
+        "SELECT turn, payload FROM inbox WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn",
+        (agent_id,),
+    )
+    return [InboxRow(*row) for row in rows]
+
+
+def take_message(connection: Connection, turn: int) -> None:
+    """Remove the message; its turn starts in the same transaction.
+
+    Raises:
+        Conflict: somebody took it already.
+    """
+    connection.execute("DELETE FROM inbox WHERE turn = ?", (turn,))
+    if connection.changes() != 1:
+        raise Conflict(f"the message of turn {turn} was taken already")
+
+
+def take_first_message(connection: Connection, agent_id: str, turn: int) -> None:
+    """As `take`, if the message is the one to take next: messages are taken in order, whoever hears of which first.
+
+    Raises:
+        Conflict: somebody took it already, or another message goes before it.
+    """
+    connection.execute(
+        "DELETE FROM inbox WHERE turn = ?2"
+        " AND turn = (SELECT turn FROM inbox WHERE agent_id = ?1 ORDER BY priority DESC, turn LIMIT 1)",
+        (agent_id, turn),
+    )
+    if connection.changes() != 1:
+        raise Conflict(f"the message of turn {turn} was taken already, or another one goes before it")
+
+
+def count_messages(connection: Connection, agent_id: str) -> int:
+    """How many messages wait for the agent."""
+    waiting: int = connection.execute("SELECT count(*) FROM inbox WHERE agent_id = ?", (agent_id,)).get
+    return waiting

@@ -104,9 +104,8 @@ class UsageLine:
     cost_microdollars: int
 
 
-_TREE = (
-    "WITH RECURSIVE tree(key) AS (SELECT ?1 UNION SELECT t.key FROM turn AS t JOIN tree ON t.parent_turn = tree.key)"
-)
+# The turns that a turn led to, with it.
+TREE = "WITH RECURSIVE tree(key) AS (SELECT ?1 UNION SELECT t.key FROM turn AS t JOIN tree ON t.parent_turn = tree.key)"
 _OF_CALLS = (
     "count(*), count(*) FILTER (WHERE cost_microdollars IS NULL), coalesce(sum(is_estimate), 0),"
     " coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),"
@@ -285,7 +284,7 @@ def _conditions(which: UsageFilter, table: str) -> tuple[list[str], dict[str, st
     if which.turn is None:
         return conditions, values, ""
     conditions.append("turn IN (SELECT key FROM tree)")
-    return conditions, {**values, "root": which.turn}, _TREE.replace("?1", ":root")
+    return conditions, {**values, "root": which.turn}, TREE.replace("?1", ":root")
 
 
 def _where(conditions: Sequence[str]) -> str:

@@ -1,17 +1,17 @@
-"""What the agents of a constellation did lately: their turns, and events that were noted for everybody."""
+"""What the agents of a constellation did lately (turns, and events noted for everybody), and their tasks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.columns import Json, from_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.columns import Json
+from pattern_db.connection import Connection, Table
 
 TURNS_REACH = 500  # newest turns that are looked at, so that a file with years of them costs no more
 WORDS_CHARS = 300  # read of what a turn was about
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class TurnActivity:
     """A turn that was started. `words` is the beginning of the message that it answered; `sender` as in the turn.
 
@@ -27,7 +27,7 @@ class TurnActivity:
     words: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NotedActivity:
     """An event noted for everybody; `agent_id` and `agent_name` are None for the system's. `details` is JSON."""
 
@@ -39,66 +39,79 @@ class NotedActivity:
     timestamp: str
 
 
+_TURNS = Table(
+    "turn",
+    TurnActivity,
+    source="turn AS t JOIN agents AS a ON a.id = t.agent_id",
+    columns={
+        "id": "t.id",
+        "agent_name": "a.name",
+        "status": "t.status",
+        "words": f"coalesce((SELECT substr(content, 1, {WORDS_CHARS}) FROM messages WHERE agent_id = t.agent_id"
+        " AND position = t.batch_id AND is_deleted = 0), '')",
+    },
+)
+_NOTED = Table(
+    "activity_events",
+    NotedActivity,
+    source="activity_events AS e LEFT JOIN agents AS a ON a.id = e.agent_id",
+    columns={"id": "e.id", "agent_name": "a.name"},
+    json=("details",),
+)
+
+
 def newest_turns(connection: Connection, limit: int) -> list[TurnActivity]:
     """The newest turns of all agents that were started, oldest first."""
-    rows = fetch_all(
+    found = _TURNS.select(
         connection,
-        f"{_TURN} WHERE t.key > (SELECT coalesce(max(key), 0) FROM turn) - ? AND t.started_at IS NOT NULL"
+        "WHERE t.key > (SELECT coalesce(max(key), 0) FROM turn) - ? AND t.started_at IS NOT NULL"
         " ORDER BY t.key DESC LIMIT ?",
         (TURNS_REACH, limit),
     )
-    return [_activity(row) for row in reversed(rows)]
+    return found[::-1]
 
 
 def turn(connection: Connection, turn_id: str) -> TurnActivity | None:
     """The activity of one turn; None if there is no such turn, or it was never started."""
-    row = connection.execute(f"{_TURN} WHERE t.id = ? AND t.started_at IS NOT NULL", (turn_id,)).fetchone()
-    return None if row is None else _activity(row)
+    return _TURNS.first(connection, "WHERE t.id = ? AND t.started_at IS NOT NULL", (turn_id,))
 
 
 def noted_since(connection: Connection, since: str, *, limit: int) -> list[NotedActivity]:
     """The newest noted events from `since` on, newest first."""
-    rows = connection.execute(
-        f"{_NOTED} WHERE e.timestamp >= ? ORDER BY e.timestamp DESC, e.id DESC LIMIT ?", (since, limit)
-    )
-    return [_noted(row) for row in rows]
+    return _NOTED.select(connection, "WHERE timestamp >= ? ORDER BY timestamp DESC, e.id DESC LIMIT ?", (since, limit))
 
 
 def noted(connection: Connection, event_id: str) -> NotedActivity | None:
     """One noted event; None if there is none of that id."""
-    row = connection.execute(f"{_NOTED} WHERE e.id = ?", (event_id,)).fetchone()
-    return None if row is None else _noted(row)
+    return _NOTED.first(connection, "WHERE e.id = ?", (event_id,))
 
 
-_TURN = (
-    "SELECT t.id, t.agent_id, a.name, t.sender, t.status, t.started_at,"
-    f" (SELECT substr(content, 1, {WORDS_CHARS}) FROM messages WHERE agent_id = t.agent_id AND position = t.batch_id"
-    " AND is_deleted = 0) FROM turn AS t JOIN agents AS a ON a.id = t.agent_id"
-)
-_NOTED = (
-    "SELECT e.id, e.agent_id, a.name, e.event_type, e.details, e.timestamp"
-    " FROM activity_events AS e LEFT JOIN agents AS a ON a.id = e.agent_id"
-)
+@dataclass(frozen=True, slots=True)
+class OpenTask:
+    """A task that is not done. `agent_id` None is the whole constellation's; `priority` 0 (low) to 3 (urgent)."""
+
+    id: str
+    agent_id: str | None
+    title: str
+    status: str
+    priority: int
+    due_at: str | None
 
 
-def _activity(row: tuple[Json, ...]) -> TurnActivity:
-    return TurnActivity(
-        id=row[0],
-        agent_id=row[1],
-        agent_name=row[2],
-        sender=row[3],
-        status=row[4],
-        started_at=row[5],
-        words=row[6] or "",
+_TASKS = Table("tasks", OpenTask)
+
+
+def open_tasks(connection: Connection, agent_id: str, limit: int) -> list[OpenTask]:
+    """The agent's open tasks and the constellation's: the most urgent first, then by when they are due and made."""
+    return _TASKS.select(
+        connection,
+        "WHERE status IN ('pending', 'in_progress') AND (agent_id = ?1 OR agent_id IS NULL)"
+        " ORDER BY priority DESC, due_at IS NULL, due_at, created_at, id LIMIT ?2",
+        (agent_id, limit),
     )
 
 
-def _noted(row: tuple[Json, ...]) -> NotedActivity:
-    return NotedActivity(
-        id=row[0],
-        agent_id=row[1],
-        agent_name=row[2],
-        event_type=row[3],
-        details=from_json(row[4]),
-        timestamp=row[5],
-    )
+def title_of_task(connection: Connection, task_id: str) -> str | None:
+    """The task's title; None if there is no such task any more."""
+    row = connection.execute("SELECT title FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    return None if row is None else str(row[0])

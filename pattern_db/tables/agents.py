@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pattern_db.columns import Json, from_json, to_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.columns import Json, from_json
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AgentRow:
     """One agent. `config` is a JSON object, `tool_rules` any JSON value; times are column texts."""
 
@@ -30,30 +30,25 @@ class AgentRow:
     status: AgentStatus = AgentStatus.ACTIVE
 
 
+_AGENTS = Table(
+    "agents",
+    AgentRow,
+    json=("config", "enabled_tools", "tool_rules"),
+    types={"enabled_tools": lambda text: tuple(from_json(text)), "status": AgentStatus},
+)
+_CHANGEABLE = (
+    *("name", "description", "model_provider", "model_name", "system_prompt"),
+    *("config", "enabled_tools", "tool_rules", "status", "updated_at"),
+)
+
+
 def create(connection: Connection, row: AgentRow) -> None:
     """Add an agent.
 
     Raises:
         apsw.ConstraintError: the id or name is taken (a `Conflict` once translated).
     """
-    connection.execute(
-        "INSERT INTO agents (id, name, description, model_provider, model_name, system_prompt, config,"
-        " enabled_tools, tool_rules, status, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.id,
-            row.name,
-            row.description,
-            row.model_provider,
-            row.model_name,
-            row.system_prompt,
-            to_json(dict(row.config)),
-            to_json(list(row.enabled_tools)),
-            None if row.tool_rules is None else to_json(row.tool_rules),
-            row.status,
-            row.created_at,
-            row.updated_at,
-        ),
-    )
+    _AGENTS.insert(connection, [row])
 
 
 def get(connection: Connection, agent_id: str) -> AgentRow:
@@ -62,10 +57,7 @@ def get(connection: Connection, agent_id: str) -> AgentRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE id = ?", (agent_id,))
-    if not found:
-        raise NotFound(f"there is no agent {agent_id}")
-    return found[0]
+    return _AGENTS.one(connection, "WHERE id = ?", (agent_id,), f"agent {agent_id}")
 
 
 def find(connection: Connection, id_or_name: str) -> AgentRow:
@@ -74,15 +66,17 @@ def find(connection: Connection, id_or_name: str) -> AgentRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1", (id_or_name,))
-    if not found:
-        raise NotFound(f"there is no agent {id_or_name}")
-    return found[0]
+    return _AGENTS.one(
+        connection,
+        "WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1",
+        (id_or_name,),
+        f"agent {id_or_name}",
+    )
 
 
 def list_all(connection: Connection, *, status: AgentStatus | None = None) -> list[AgentRow]:
     """All agents (of one status), by name."""
-    return _select(connection, "WHERE ?1 IS NULL OR status = ?1 ORDER BY name", (status,))
+    return _AGENTS.select(connection, "WHERE ?1 IS NULL OR status = ?1 ORDER BY name", (status,))
 
 
 def count(connection: Connection) -> int:
@@ -97,24 +91,7 @@ def update(connection: Connection, row: AgentRow) -> None:
         NotFound: there is no such agent.
         apsw.ConstraintError: the name is taken (a `Conflict` once translated).
     """
-    connection.execute(
-        "UPDATE agents SET name = ?, description = ?, model_provider = ?, model_name = ?, system_prompt = ?,"
-        " config = ?, enabled_tools = ?, tool_rules = ?, status = ?, updated_at = ? WHERE id = ?",
-        (
-            row.name,
-            row.description,
-            row.model_provider,
-            row.model_name,
-            row.system_prompt,
-            to_json(dict(row.config)),
-            to_json(list(row.enabled_tools)),
-            None if row.tool_rules is None else to_json(row.tool_rules),
-            row.status,
-            row.updated_at,
-            row.id,
-        ),
-    )
-    if connection.changes() == 0:
+    if not _AGENTS.update(connection, row, _CHANGEABLE):
         raise NotFound(f"there is no agent {row.id}")
 
 
@@ -136,28 +113,3 @@ def delete(connection: Connection, agent_id: str) -> None:
     connection.execute("DELETE FROM memory_blocks WHERE agent_id = ?", (agent_id,))
     connection.execute("DELETE FROM archival_entries WHERE agent_id = ?", (agent_id,))
     embeddings.delete_scope(connection, agent_id)
-
-
-def _select(connection: Connection, where: str, values: tuple[str | None, ...]) -> list[AgentRow]:
-    rows = connection.execute(
-        "SELECT id, name, description, model_provider, model_name, system_prompt, config, enabled_tools, tool_rules,"
-        f" status, created_at, updated_at FROM agents {where}",
-        values,
-    )
-    return [
-        AgentRow(
-            id=row[0],
-            name=row[1],
-            description=row[2],
-            model_provider=row[3],
-            model_name=row[4],
-            system_prompt=row[5],
-            config=from_json(row[6]),
-            enabled_tools=tuple(from_json(row[7])),
-            tool_rules=from_json(row[8]),
-            status=AgentStatus(row[9]),
-            created_at=row[10],
-            updated_at=row[11],
-        )
-        for row in rows
-    ]

@@ -6,10 +6,10 @@ A long text is several rows: the first chunk, which is the entry, and further on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pattern_db.columns import Json, from_json, to_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.columns import Json, to_json
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
@@ -18,7 +18,7 @@ CHANGEABLE = ("tags", "metadata", "workspace", "valid_from", "valid_to")
 _OF_EVERY_CHUNK = ("tags", "workspace", "valid_from", "valid_to")  # so that a search filters chunks without a join
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ArchivalRow:
     """One entry, or one chunk of a long one.
 
@@ -42,10 +42,7 @@ class ArchivalRow:
     content_hash: bytes | None = None
 
 
-_COLUMNS = (
-    "id, agent_id, content, created_at, metadata, chunk_index, parent_entry_id, tags, workspace, valid_from, valid_to,"
-    " superseded_by, source, content_hash"
-)
+_ENTRIES = Table("archival_entries", ArchivalRow, json=("metadata", "tags", "source"))
 
 
 def insert(connection: Connection, row: ArchivalRow) -> None:
@@ -54,25 +51,7 @@ def insert(connection: Connection, row: ArchivalRow) -> None:
     Raises:
         apsw.ConstraintError: the id is taken or the parent is missing (a `Conflict` once translated).
     """
-    connection.execute(
-        f"INSERT INTO archival_entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.id,
-            row.agent_id,
-            row.content,
-            row.created_at,
-            None if row.metadata is None else to_json(row.metadata),
-            row.chunk_index,
-            row.parent_entry_id,
-            to_json(list(row.tags)) if row.tags else None,
-            row.workspace,
-            row.valid_from,
-            row.valid_to,
-            row.superseded_by,
-            None if row.source is None else to_json(row.source),
-            row.content_hash,
-        ),
-    )
+    _ENTRIES.insert(connection, [replace(row, tags=row.tags or None)])
 
 
 def get(connection: Connection, entry_id: str) -> ArchivalRow:
@@ -81,10 +60,7 @@ def get(connection: Connection, entry_id: str) -> ArchivalRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE id = ?", (entry_id,))
-    if not found:
-        raise NotFound(f"there is no archival entry {entry_id}")
-    return found[0]
+    return _ENTRIES.one(connection, "WHERE id = ?", (entry_id,), f"archival entry {entry_id}")
 
 
 def contents(connection: Connection, entry_ids: Sequence[str]) -> dict[str, list[str]]:
@@ -115,7 +91,7 @@ def list_for_agent(
     `before` leaves only those older than an entry, named by its `created_at` and id (it may have been deleted since).
     `tag` narrows them to those that bear it, `valid_at` to those that are not superseded or ended at that time.
     """
-    return _select(
+    return _ENTRIES.select(
         connection,
         "WHERE agent_id = ?1 AND parent_entry_id IS NULL AND (?2 IS NULL OR (created_at, row) < (?6, coalesce((SELECT"
         " row FROM archival_entries WHERE id = ?2), 9223372036854775807)))"
@@ -143,12 +119,11 @@ def count_rows(connection: Connection, agent_id: str) -> int:
 
 def same(connection: Connection, agent_id: str, content_hash: bytes, now: str) -> ArchivalRow | None:
     """The agent's valid entry whose whole text has this hash; None if there is none."""
-    found = _select(
+    return _ENTRIES.first(
         connection,
         "WHERE agent_id = ? AND content_hash = ? AND (valid_to IS NULL OR valid_to > ?) ORDER BY row LIMIT 1",
         (agent_id, content_hash, now),
     )
-    return found[0] if found else None
 
 
 def candidates(
@@ -193,7 +168,7 @@ def supersede(connection: Connection, entry_id: str, *, by: str, valid_to: str) 
 
 def versions(connection: Connection, entry_id: str, limit: int) -> list[ArchivalRow]:
     """The entry with all that it superseded and that superseded it, oldest first; at most `limit`."""
-    return _select(
+    return _ENTRIES.select(
         connection,
         "WHERE id IN (WITH RECURSIVE chain (id) AS (VALUES (?1) UNION SELECT e.superseded_by FROM chain"
         " JOIN archival_entries AS e ON e.id = chain.id WHERE e.superseded_by IS NOT NULL UNION SELECT e.id FROM chain"
@@ -238,25 +213,3 @@ def delete(connection: Connection, entry_id: str) -> None:
         raise NotFound(f"there is no archival entry {entry_id}")
     for (removed,) in rows:
         embeddings.delete(connection, SearchKind.ARCHIVAL, removed)
-
-
-def _select(connection: Connection, where: str, values: tuple[str | int | bytes | None, ...]) -> list[ArchivalRow]:
-    return [
-        ArchivalRow(
-            id=row[0],
-            agent_id=row[1],
-            content=row[2],
-            created_at=row[3],
-            metadata=from_json(row[4]),
-            chunk_index=row[5],
-            parent_entry_id=row[6],
-            tags=from_json(row[7]),
-            workspace=row[8],
-            valid_from=row[9],
-            valid_to=row[10],
-            superseded_by=row[11],
-            source=from_json(row[12]),
-            content_hash=row[13],
-        )
-        for row in connection.execute(f"SELECT {_COLUMNS} FROM archival_entries {where}", values)
-    ]

@@ -7,17 +7,16 @@ could not be read; they are kept, since other tools may make more of them. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pattern_db.columns import Json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import DamagedPart, Encoding
 from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables.block_versions import Update, get_updates_since
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A stored snapshot that holds everything up to the update `up_to_seq`.
 
@@ -34,7 +33,7 @@ class Checkpoint:
     created_at: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CheckpointStamp:
     """A checkpoint without its bytes."""
 
@@ -43,7 +42,7 @@ class CheckpointStamp:
     created_at: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """The operations of the updates `first_seq` to `last_seq`; with 0 those from the document's beginning on."""
 
@@ -55,7 +54,7 @@ class Segment:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DamagedBytes:
     """One part of a block's document, as it was stored. `seq` is the newest update that it held."""
 
@@ -69,7 +68,10 @@ class DamagedBytes:
 
 
 LARGE_SNAPSHOT_BYTES = 64 * 1024  # from here on a snapshot is kept only in its checkpoint
-_CHECKPOINT_COLUMNS = "id, block_id, snapshot, encoding, frontier, up_to_seq, updates_consolidated, created_at"
+_CHECKPOINTS = Table("memory_block_checkpoints", Checkpoint, types={"encoding": Encoding})
+_STAMPS = Table("memory_block_checkpoints", CheckpointStamp)
+_SEGMENTS = Table("memory_block_segments", Segment, types={"encoding": Encoding})
+_DAMAGED = Table("memory_block_damaged", DamagedBytes, types={"part": DamagedPart, "encoding": Encoding})
 _PARTS = {
     DamagedPart.CREATED: (
         "SELECT id AS block_id, 0 AS seq, snapshot_encoding AS encoding, loro_snapshot AS data FROM memory_blocks"
@@ -120,11 +122,17 @@ def consolidate_checkpoint(
         raise Conflict(f"block {block_id} was consolidated by somebody else meanwhile; load it again")
     connection.execute("DELETE FROM memory_block_updates WHERE block_id = ? AND seq <= ?", (block_id, up_to_seq))
     merged = connection.changes()
-    connection.execute(
-        "INSERT INTO memory_block_checkpoints (block_id, snapshot, encoding, frontier, up_to_seq,"
-        " updates_consolidated, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (block_id, new_snapshot, encoding, new_frontier, up_to_seq, merged, created_at),
+    made = Checkpoint(
+        id=None,
+        block_id=block_id,
+        snapshot=new_snapshot,
+        encoding=encoding,
+        frontier=new_frontier,
+        up_to_seq=up_to_seq,
+        updates_consolidated=merged,
+        created_at=created_at,
     )
+    _CHECKPOINTS.insert(connection, [made])
     is_large = len(new_snapshot) > LARGE_SNAPSHOT_BYTES
     connection.execute(
         "UPDATE memory_blocks SET loro_snapshot = ?, large_blob_id = ?, snapshot_encoding = ? WHERE id = ?",
@@ -140,19 +148,12 @@ def consolidate_checkpoint(
 
 def list_checkpoints(connection: Connection, block_id: str) -> list[Checkpoint]:
     """The stored checkpoints, newest first."""
-    rows = connection.execute(
-        f"SELECT {_CHECKPOINT_COLUMNS} FROM memory_block_checkpoints WHERE block_id = ? ORDER BY id DESC", (block_id,)
-    )
-    return [_checkpoint(row) for row in rows]
+    return _CHECKPOINTS.select(connection, "WHERE block_id = ? ORDER BY id DESC", (block_id,))
 
 
 def list_stamps(connection: Connection, block_id: str) -> list[CheckpointStamp]:
     """What checkpoints there are, newest first."""
-    rows = connection.execute(
-        "SELECT id, up_to_seq, created_at FROM memory_block_checkpoints WHERE block_id = ? ORDER BY id DESC",
-        (block_id,),
-    )
-    return [CheckpointStamp(id=row[0], up_to_seq=row[1], created_at=row[2]) for row in rows]
+    return _STAMPS.select(connection, "WHERE block_id = ? ORDER BY id DESC", (block_id,))
 
 
 def snapshot_of(connection: Connection, checkpoint_id: int) -> tuple[bytes, Encoding]:
@@ -191,38 +192,12 @@ def add_segment(connection: Connection, segment: Segment) -> None:
     connection.execute(
         "DELETE FROM memory_block_segments WHERE block_id = ? AND last_seq >= ?", (segment.block_id, segment.first_seq)
     )
-    connection.execute(
-        "INSERT INTO memory_block_segments (block_id, first_seq, last_seq, created_at, encoding, data)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            segment.block_id,
-            segment.first_seq,
-            segment.last_seq,
-            segment.created_at,
-            segment.encoding,
-            segment.data,
-        ),
-    )
+    _SEGMENTS.insert(connection, [segment])
 
 
 def segments_of(connection: Connection, block_id: str) -> list[Segment]:
     """The block's segments, oldest first."""
-    rows = connection.execute(
-        "SELECT block_id, first_seq, last_seq, created_at, encoding, data FROM memory_block_segments"
-        " WHERE block_id = ? ORDER BY first_seq",
-        (block_id,),
-    )
-    return [
-        Segment(
-            block_id=row[0],
-            first_seq=row[1],
-            last_seq=row[2],
-            created_at=row[3],
-            encoding=Encoding(row[4]),
-            data=row[5],
-        )
-        for row in rows
-    ]
+    return _SEGMENTS.select(connection, "WHERE block_id = ? ORDER BY first_seq", (block_id,))
 
 
 def put_aside(connection: Connection, block_id: str, after: int, found_at: str, reason: str) -> int:
@@ -253,32 +228,13 @@ def put_aside(connection: Connection, block_id: str, after: int, found_at: str, 
 
 def damaged_of(connection: Connection, block_id: str) -> list[DamagedBytes]:
     """What was put aside of the block, oldest first."""
-    rows = connection.execute(
-        "SELECT block_id, part, seq, found_at, reason, encoding, data FROM memory_block_damaged"
-        " WHERE block_id = ? ORDER BY id",
-        (block_id,),
-    )
-    return [
-        DamagedBytes(
-            block_id=row[0],
-            part=DamagedPart(row[1]),
-            seq=row[2],
-            found_at=row[3],
-            reason=row[4],
-            encoding=Encoding(row[5]),
-            data=row[6],
-        )
-        for row in rows
-    ]
+    return _DAMAGED.select(connection, "WHERE block_id = ? ORDER BY id", (block_id,))
 
 
 def _newest_checkpoint(connection: Connection, block_id: str) -> Checkpoint | None:
-    row = connection.execute(
-        f"SELECT {_CHECKPOINT_COLUMNS} FROM memory_block_checkpoints WHERE block_id = ? ORDER BY id DESC LIMIT 1",
-        (block_id,),
-    ).fetchone()
-    if row is not None:
-        return _checkpoint(row)
+    newest = _CHECKPOINTS.first(connection, "WHERE block_id = ? ORDER BY id DESC LIMIT 1", (block_id,))
+    if newest is not None:
+        return newest
     # `frontier` is the newest version, not the snapshot's, as soon as there are updates.
     created = connection.execute(
         "SELECT NULL, id, loro_snapshot, snapshot_encoding, CASE last_seq WHEN 0 THEN frontier END, 0, 0, created_at"
@@ -287,17 +243,4 @@ def _newest_checkpoint(connection: Connection, block_id: str) -> Checkpoint | No
     ).fetchone()
     if created is None:
         raise NotFound(f"there is no memory block {block_id}")
-    return _checkpoint(created) if created[2] else None
-
-
-def _checkpoint(row: Sequence[Json]) -> Checkpoint:
-    return Checkpoint(
-        id=row[0],
-        block_id=row[1],
-        snapshot=row[2],
-        encoding=Encoding(row[3]),
-        frontier=row[4],
-        up_to_seq=row[5],
-        updates_consolidated=row[6],
-        created_at=row[7],
-    )
+    return _CHECKPOINTS.make(created) if created[2] else None

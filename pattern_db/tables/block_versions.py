@@ -6,17 +6,18 @@ outlive the updates that they describe; what `change` holds is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pattern_db.columns import Json, from_json, to_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, Table
 from pattern_db.enums import HistoryKind, UpdateSource
 from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables.memory_blocks import Attribution
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Update:
     """One stored change. `author` is 'agent:{id}', 'user:{id}' or 'system'; `cause` a JSON object with what led to
     it: "message", "turn", "call". `frontier` is the version after it.
@@ -33,7 +34,7 @@ class Update:
     cause: Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UpdateStats:
     """What waits for consolidation: how many updates, their bytes, and their first and last numbers and first time
     (None without any).
@@ -46,7 +47,7 @@ class UpdateStats:
     oldest_at: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HistoryRow:
     """One version. `frontiers` is a JSON value, `cause` a JSON object; `seq` the update that made it, 0 for the
     block as it was created.
@@ -70,10 +71,13 @@ class HistoryRow:
     change: bytes | None = None
 
 
-_UPDATE_COLUMNS = "id, block_id, seq, update_blob, source, created_at, frontier, author, cause"
-_LINE_COLUMNS = (
-    "block_id, seq, version_frontiers, change_summary, changed_by, cause, timestamp, kind, stack, reverts, is_undone,"
-    " change"
+_UPDATES = Table("memory_block_updates", Update, json=("cause",), types={"source": UpdateSource})
+_LINES = Table(
+    "memory_block_history",
+    HistoryRow,
+    columns={"frontiers": "version_frontiers"},
+    json=("cause",),
+    types={"frontiers": from_json, "kind": HistoryKind, "is_undone": bool},
 )
 
 
@@ -130,43 +134,23 @@ def get_updates_since(connection: Connection, block_id: str, after_seq: int) -> 
 
     Those that a checkpoint has taken in are gone: a reader that is behind the newest checkpoint starts over.
     """
-    rows = connection.execute(
-        f"SELECT {_UPDATE_COLUMNS} FROM memory_block_updates WHERE block_id = ? AND seq > ? ORDER BY seq",
-        (block_id, after_seq),
-    )
-    return [
-        Update(
-            id=row[0],
-            block_id=row[1],
-            seq=row[2],
-            update_blob=row[3],
-            source=None if row[4] is None else UpdateSource(row[4]),
-            created_at=row[5],
-            frontier=row[6],
-            author=row[7],
-            cause=from_json(row[8]),
-        )
-        for row in rows
-    ]
+    return _UPDATES.select(connection, "WHERE block_id = ? AND seq > ? ORDER BY seq", (block_id, after_seq))
 
 
 def has_updates_since(connection: Connection, block_id: str, after_seq: int) -> bool:
-    """True if an update with a number greater than `after_seq` is stored."""
-    row = connection.execute(
-        "SELECT 1 FROM memory_block_updates WHERE block_id = ? AND seq > ? LIMIT 1", (block_id, after_seq)
-    ).fetchone()
-    return row is not None
+    """Return whether an update with a number greater than `after_seq` is stored."""
+    query = "SELECT 1 FROM memory_block_updates WHERE block_id = ? AND seq > ? LIMIT 1"
+    return connection.execute(query, (block_id, after_seq)).fetchone() is not None
 
 
 def get_pending_update_stats(connection: Connection, block_id: str) -> UpdateStats:
-    """How much waits to be consolidated; all zero or None if nothing does."""
-    row = fetch_all(
-        connection,
+    """Return how much waits to be consolidated; all zero or None if nothing does."""
+    query = (
         "SELECT count(*), coalesce(sum(byte_size), 0), min(seq), max(seq), min(created_at)"
-        " FROM memory_block_updates WHERE block_id = ?",
-        (block_id,),
-    )[0]
-    return UpdateStats(count=row[0], total_bytes=row[1], first_seq=row[2], last_seq=row[3], oldest_at=row[4])
+        " FROM memory_block_updates WHERE block_id = ?"
+    )
+    row: Any = connection.execute(query, (block_id,)).fetchone()
+    return UpdateStats(*row)
 
 
 def list_pending(connection: Connection) -> list[tuple[str, UpdateStats]]:
@@ -188,23 +172,8 @@ def append(connection: Connection, row: HistoryRow) -> None:
     Raises:
         apsw.ConstraintError: there is no such block, or it has that version already (a `Conflict` once translated).
     """
-    connection.execute(
-        f"INSERT INTO memory_block_history ({_LINE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.block_id,
-            row.seq,
-            to_json(row.frontiers),
-            row.change_summary,
-            row.changed_by,
-            None if row.cause is None else to_json(row.cause),
-            row.timestamp,
-            row.kind,
-            row.stack or row.changed_by,
-            row.reverts,
-            int(row.is_undone),
-            row.change,
-        ),
-    )
+    # A version without frontiers is stored as JSON's null: the column is never NULL.
+    _LINES.insert(connection, [replace(row, stack=row.stack or row.changed_by, frontiers=to_json(row.frontiers))])
     if row.reverts is None:
         return
     connection.execute(
@@ -220,7 +189,7 @@ def append(connection: Connection, row: HistoryRow) -> None:
 
 def recent(connection: Connection, block_id: str, limit: int, *, before: int | None = None) -> list[HistoryRow]:
     """The block's newest `limit` lines, newest first; with `before` those of versions less than that."""
-    return _select(
+    return _LINES.select(
         connection,
         "WHERE block_id = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3",
         (block_id, 2**62 if before is None else before, limit),
@@ -229,13 +198,12 @@ def recent(connection: Connection, block_id: str, limit: int, *, before: int | N
 
 def get(connection: Connection, block_id: str, seq: int) -> HistoryRow | None:
     """The line of the version `seq`, or None: there is no such version, or it is older than the history."""
-    found = _select(connection, "WHERE block_id = ? AND seq = ?", (block_id, seq))
-    return found[0] if found else None
+    return _LINES.first(connection, "WHERE block_id = ? AND seq = ?", (block_id, seq))
 
 
 def between(connection: Connection, block_id: str, after: int, last: int, *, limit: int) -> list[HistoryRow]:
     """The lines of the versions greater than `after` up to `last`, oldest first; at most the newest `limit` of them."""
-    found = _select(
+    found = _LINES.select(
         connection,
         "WHERE block_id = ? AND seq > ? AND seq <= ? ORDER BY seq DESC LIMIT ?",
         (block_id, after, last, limit),
@@ -257,23 +225,3 @@ def changes(
     )
     for row in cursor:
         yield row[0], row[1]
-
-
-def _select(connection: Connection, where: str, values: Sequence[str | int]) -> list[HistoryRow]:
-    return [
-        HistoryRow(
-            block_id=row[0],
-            seq=row[1],
-            frontiers=from_json(row[2]),
-            change_summary=row[3],
-            changed_by=row[4],
-            cause=from_json(row[5]),
-            timestamp=row[6],
-            kind=HistoryKind(row[7]),
-            stack=row[8],
-            reverts=row[9],
-            is_undone=bool(row[10]),
-            change=row[11],
-        )
-        for row in connection.execute(f"SELECT {_LINE_COLUMNS} FROM memory_block_history {where}", values)
-    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, Table
 from pattern_db.errors import NotFound
 
 
@@ -20,7 +20,7 @@ class ConstellationRow:
     last_accessed_at: str
 
 
-_COLUMNS = "id, owner_id, name, db_path, created_at, last_accessed_at"  # as in the dataclass
+_CONSTELLATIONS = Table("constellations", ConstellationRow)
 
 
 def create(connection: Connection, row: ConstellationRow) -> None:
@@ -29,11 +29,7 @@ def create(connection: Connection, row: ConstellationRow) -> None:
     Raises:
         apsw.ConstraintError: the owner has one of that name, or does not exist (a `Conflict` once translated).
     """
-    connection.execute(
-        "INSERT INTO constellations (id, owner_id, name, db_path, created_at, last_accessed_at)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (row.id, row.owner_id, row.name, row.db_path, row.created_at, row.last_accessed_at),
-    )
+    _CONSTELLATIONS.insert(connection, [row])
 
 
 def get(connection: Connection, constellation_id: str) -> ConstellationRow:
@@ -42,10 +38,7 @@ def get(connection: Connection, constellation_id: str) -> ConstellationRow:
     Raises:
         NotFound: there is none.
     """
-    row = connection.execute(f"SELECT {_COLUMNS} FROM constellations WHERE id = ?", (constellation_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"there is no constellation {constellation_id}")
-    return ConstellationRow(*row)
+    return _CONSTELLATIONS.one(connection, "WHERE id = ?", (constellation_id,), f"constellation {constellation_id}")
 
 
 def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None) -> ConstellationRow:
@@ -54,12 +47,11 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
     Raises:
         NotFound: there is none, or it is somebody else's, or (with no owner given) several have that name.
     """
-    rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM constellations WHERE (id = ?1 OR name = ?1) AND (?2 IS NULL OR owner_id = ?2)"
-        " ORDER BY id = ?1 DESC LIMIT 2",
+    found = _CONSTELLATIONS.select(
+        connection,
+        "WHERE (id = ?1 OR name = ?1) AND (?2 IS NULL OR owner_id = ?2) ORDER BY id = ?1 DESC LIMIT 2",
         (id_or_name, owner_id),
     )
-    found = [ConstellationRow(*row) for row in rows]
     if not found:
         raise NotFound(f"there is no constellation {id_or_name}")
     if len(found) > 1 and found[0].id != id_or_name:
@@ -69,10 +61,7 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
 
 def list_all(connection: Connection, *, owner_id: str | None = None) -> list[ConstellationRow]:
     """All constellations (of one owner), by name."""
-    rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM constellations WHERE ?1 IS NULL OR owner_id = ?1 ORDER BY name, id", (owner_id,)
-    )
-    return [ConstellationRow(*row) for row in rows]
+    return _CONSTELLATIONS.select(connection, "WHERE ?1 IS NULL OR owner_id = ?1 ORDER BY name, id", (owner_id,))
 
 
 def rename(connection: Connection, constellation_id: str, name: str) -> None:

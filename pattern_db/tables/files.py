@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FileRow:
     """A file without its content. `name` is its path within the folder, with slashes.
 
@@ -33,9 +33,15 @@ class FileRow:
     passage_count: int = 0
 
 
-_COLUMNS = (
-    "f.id, f.folder_id, f.name, f.uploaded_at, coalesce(i.status, 'unreadable'), f.content_type, f.size_bytes,"
-    " f.indexed_at, i.error, i.mtime_ns, i.content_hash, coalesce(i.line_count, 0), coalesce(i.passage_count, 0)"
+_FILES = Table(
+    "folder_files",
+    FileRow,
+    source="folder_files LEFT JOIN file_index ON file_id = id",
+    columns={
+        "status": "coalesce(status, 'unreadable')",
+        "line_count": "coalesce(line_count, 0)",
+        "passage_count": "coalesce(passage_count, 0)",
+    },
 )
 
 
@@ -45,7 +51,7 @@ def put(connection: Connection, row: FileRow, content: bytes | None = None) -> b
     Raises:
         apsw.ConstraintError: the folder is missing or another file has the name (a `Conflict` once translated).
     """
-    is_new = not _select(connection, "WHERE f.id = ?", (row.id,))
+    is_new = _FILES.first(connection, "WHERE id = ?", (row.id,)) is None
     connection.execute(
         "INSERT INTO folder_files (id, folder_id, name, content_type, size_bytes, uploaded_at, indexed_at, content)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET content_type = excluded.content_type,"
@@ -91,19 +97,21 @@ def find(connection: Connection, folder_id: str, name: str) -> FileRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE f.folder_id = ?1 AND (f.name = ?2 OR f.id = ?2)", (folder_id, name))
-    if not found:
-        raise NotFound(f"there is no file {name!r} in this folder")
-    return found[0]
+    return _FILES.one(
+        connection,
+        "WHERE folder_id = ?1 AND (name = ?2 OR id = ?2)",
+        (folder_id, name),
+        f"file {name!r} in this folder",
+    )
 
 
 def list_in(
     connection: Connection, folder_id: str, *, limit: int | None = None, after: str | None = None
 ) -> list[FileRow]:
     """The files of a folder by name: the first `limit`, only those whose name comes after `after`."""
-    return _select(
+    return _FILES.select(
         connection,
-        "WHERE f.folder_id = ?1 AND (?2 IS NULL OR f.name > ?2) ORDER BY f.name LIMIT coalesce(?3, -1)",
+        "WHERE folder_id = ?1 AND (?2 IS NULL OR name > ?2) ORDER BY name LIMIT coalesce(?3, -1)",
         (folder_id, after, limit),
     )
 
@@ -136,27 +144,3 @@ def delete(connection: Connection, file_id: str) -> None:
     connection.execute("DELETE FROM folder_files WHERE id = ?", (file_id,))
     if connection.changes() == 0:
         raise NotFound(f"there is no file {file_id}")
-
-
-def _select(connection: Connection, where: str, values: tuple[str | int | None, ...]) -> list[FileRow]:
-    rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM folder_files AS f LEFT JOIN file_index AS i ON i.file_id = f.id {where}", values
-    )
-    return [
-        FileRow(
-            id=row[0],
-            folder_id=row[1],
-            name=row[2],
-            uploaded_at=row[3],
-            status=row[4],
-            content_type=row[5],
-            size_bytes=row[6],
-            indexed_at=row[7],
-            error=row[8],
-            mtime_ns=row[9],
-            content_hash=row[10],
-            line_count=row[11],
-            passage_count=row[12],
-        )
-        for row in rows
-    ]

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, Table
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
 
-_COLUMNS = (
-    "f.id, f.name, f.description, f.path_type, f.path_value, f.embedding_model, f.created_at, f.status,"
-    " f.status_reason, f.indexed_at"
-)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FolderRow:
     """A folder. `path_value` is a local one's directory; `status` is "ready", or "unavailable" with its reason."""
 
@@ -31,7 +26,7 @@ class FolderRow:
     indexed_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FolderAttachment:
     """What one agent may do in one folder."""
 
@@ -49,17 +44,17 @@ class AttachedFolder:
     access: FolderAccess
 
 
+_FOLDERS = Table("folders", FolderRow, types={"path_type": PathType})
+_ATTACHMENTS = Table("folder_attachments", FolderAttachment, types={"access": FolderAccess})
+
+
 def create(connection: Connection, row: FolderRow) -> None:
     """Add a folder.
 
     Raises:
         apsw.ConstraintError: the name is taken (a `Conflict` once translated).
     """
-    connection.execute(
-        "INSERT INTO folders (id, name, description, path_type, path_value, embedding_model, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (row.id, row.name, row.description, row.path_type, row.path_value, row.embedding_model, row.created_at),
-    )
+    _FOLDERS.insert(connection, [row])
 
 
 def find(connection: Connection, id_or_name: str) -> FolderRow:
@@ -68,15 +63,17 @@ def find(connection: Connection, id_or_name: str) -> FolderRow:
     Raises:
         NotFound: there is neither.
     """
-    found = _select(connection, "WHERE f.id = ?1 OR f.name = ?1 ORDER BY f.id = ?1 DESC LIMIT 1", (id_or_name,))
-    if not found:
-        raise NotFound(f"there is no folder {id_or_name!r}")
-    return found[0]
+    return _FOLDERS.one(
+        connection,
+        "WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1",
+        (id_or_name,),
+        f"folder {id_or_name!r}",
+    )
 
 
 def list_all(connection: Connection) -> list[FolderRow]:
     """All folders, by name."""
-    return _select(connection, "ORDER BY f.name, f.id", ())
+    return _FOLDERS.select(connection, "ORDER BY name, id")
 
 
 def change(connection: Connection, folder_id: str, *, name: str, description: str | None) -> None:
@@ -122,11 +119,7 @@ def attach(connection: Connection, row: FolderAttachment) -> None:
     Raises:
         apsw.ConstraintError: the folder or the agent does not exist (a `Conflict` once translated).
     """
-    connection.execute(
-        "INSERT INTO folder_attachments (folder_id, agent_id, access, attached_at) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (folder_id, agent_id) DO UPDATE SET access = excluded.access",
-        (row.folder_id, row.agent_id, row.access, row.attached_at),
-    )
+    _ATTACHMENTS.insert(connection, [row], "ON CONFLICT (folder_id, agent_id) DO UPDATE SET access = excluded.access")
 
 
 def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
@@ -142,55 +135,23 @@ def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
 
 def attachments(connection: Connection, folder_id: str) -> list[FolderAttachment]:
     """Who may use a folder, by time."""
-    rows = connection.execute(
-        "SELECT folder_id, agent_id, access, attached_at FROM folder_attachments WHERE folder_id = ?"
-        " ORDER BY attached_at, agent_id",
-        (folder_id,),
-    )
-    return [
-        FolderAttachment(folder_id=row[0], agent_id=row[1], access=FolderAccess(row[2]), attached_at=row[3])
-        for row in rows
-    ]
+    return _ATTACHMENTS.select(connection, "WHERE folder_id = ? ORDER BY attached_at, agent_id", (folder_id,))
 
 
 def of_agent(connection: Connection, agent_id: str) -> list[AttachedFolder]:
     """The folders that an agent may use, by name."""
     rows = connection.execute(
-        f"SELECT {_COLUMNS}, a.access FROM folder_attachments AS a JOIN folders AS f ON f.id = a.folder_id"
-        " WHERE a.agent_id = ? ORDER BY f.name, f.id",
+        f"SELECT {_FOLDERS.columns}, access FROM folder_attachments JOIN folders ON id = folder_id"
+        " WHERE agent_id = ? ORDER BY name, id",
         (agent_id,),
     )
-    return [AttachedFolder(folder=_row(row), access=FolderAccess(row[-1])) for row in rows]
+    return [AttachedFolder(folder=_FOLDERS.make(row), access=FolderAccess(row[-1])) for row in rows]
 
 
 def attached_local(connection: Connection) -> list[FolderRow]:
     """The directories that at least one agent may use: those to keep in step, the longest unread first."""
-    return _select(
+    return _FOLDERS.select(
         connection,
-        "WHERE f.path_type = 'local' AND EXISTS (SELECT 1 FROM folder_attachments AS a WHERE a.folder_id = f.id)"
-        " ORDER BY f.indexed_at, f.id",
-        (),
+        "WHERE path_type = 'local' AND EXISTS (SELECT 1 FROM folder_attachments WHERE folder_id = folders.id)"
+        " ORDER BY indexed_at, id",
     )
-
-
-def _select(connection: Connection, where: str, values: tuple[str, ...]) -> list[FolderRow]:
-    return [_row(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM folders AS f {where}", values)]
-
-
-def _row(row: tuple[object, ...]) -> FolderRow:
-    return FolderRow(
-        id=str(row[0]),
-        name=str(row[1]),
-        description=_text(row[2]),
-        path_type=PathType(str(row[3])),
-        path_value=_text(row[4]),
-        embedding_model=str(row[5]),
-        created_at=str(row[6]),
-        status=str(row[7]),
-        status_reason=_text(row[8]),
-        indexed_at=_text(row[9]),
-    )
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -1,12 +1,17 @@
-"""The conversation of each agent, in the order of positions. Tombstones are never returned."""
+"""The conversation of each agent, in the order of positions, its imports, and the images that it shows.
+
+Tombstones are never returned. An image is stored once under its own digest, however many messages show it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import struct
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from pattern_db.columns import Json, from_json, to_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.columns import Json, to_json
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
@@ -46,12 +51,12 @@ class MessageRow(NamedTuple):
         return self.role is Role.ASSISTANT and self.tool_call_id is not None
 
 
-_COLUMNS = (
-    "id, agent_id, position, role, created_at, content, parts, batch_id, sequence_in_batch, batch_type,"
-    " tool_call_id, tool_name, tool_args, tool_result, source, source_metadata, session_id, workspace, is_archived"
+_MESSAGES = Table(
+    "messages",
+    MessageRow,
+    json=("parts", "tool_args", "tool_result", "source_metadata"),
+    types={"role": Role, "batch_type": BatchType, "is_archived": bool},
 )
-
-_ROLES = {role.value: role for role in Role}  # a call of the enumeration takes ten times as long
 
 
 def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
@@ -60,33 +65,7 @@ def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
     Raises:
         apsw.ConstraintError: a position is taken or the agent is missing (a `Conflict` once translated).
     """
-    connection.executemany(
-        f"INSERT INTO messages ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                row.id,
-                row.agent_id,
-                row.position,
-                row.role,
-                row.created_at,
-                row.content,
-                None if row.parts is None else to_json(row.parts),
-                row.batch_id,
-                row.sequence_in_batch,
-                row.batch_type,
-                row.tool_call_id,
-                row.tool_name,
-                None if row.tool_args is None else to_json(row.tool_args),
-                None if row.tool_result is None else to_json(row.tool_result),
-                row.source,
-                None if row.source_metadata is None else to_json(row.source_metadata),
-                row.session_id,
-                row.workspace,
-                int(row.is_archived),
-            )
-            for row in rows
-        ],
-    )
+    _MESSAGES.insert(connection, rows)
 
 
 def get(connection: Connection, message_id: str) -> MessageRow:
@@ -95,10 +74,7 @@ def get(connection: Connection, message_id: str) -> MessageRow:
     Raises:
         NotFound: there is none, or it was deleted.
     """
-    found = _select(connection, "WHERE id = ? AND is_deleted = 0", (message_id,))
-    if not found:
-        raise NotFound(f"there is no message {message_id}")
-    return found[0]
+    return _MESSAGES.one(connection, "WHERE id = ? AND is_deleted = 0", (message_id,), f"message {message_id}")
 
 
 def recent(
@@ -113,7 +89,7 @@ def recent(
 
     What the prompt shows leaves the archived ones out; a person's history includes them.
     """
-    return _select(
+    return _MESSAGES.select(
         connection,
         "WHERE agent_id = ? AND position < ? AND is_deleted = 0 AND is_archived <= ? ORDER BY position DESC LIMIT ?",
         (agent_id, before if before is not None else "~", include_archived, limit),  # '~' is beyond all digits
@@ -122,7 +98,7 @@ def recent(
 
 def after(connection: Connection, agent_id: str, position: str, limit: int) -> list[MessageRow]:
     """The agent's first `limit` messages beyond `position`, oldest first, archived or not."""
-    return _select(
+    return _MESSAGES.select(
         connection,
         "WHERE agent_id = ? AND position > ? AND is_deleted = 0 ORDER BY position LIMIT ?",
         (agent_id, position, limit),
@@ -135,7 +111,7 @@ def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[Messa
     An agent runs one turn at a time, so they lie between the batch's own position and the next batch; the range
     takes the place of an index. Only what a turn said after it waited for a person stands further back.
     """
-    together = _select(
+    together = _MESSAGES.select(
         connection,
         "WHERE agent_id = ?1 AND batch_id = ?2 AND is_deleted = 0 AND position >= ?2 AND position < coalesce("
         "(SELECT position FROM messages WHERE agent_id = ?1 AND position > ?2 AND batch_id <> ?2"
@@ -143,7 +119,7 @@ def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[Messa
         (agent_id, batch_id),
     )
     last = together[-1].position if together else batch_id
-    continued = _select(
+    continued = _MESSAGES.select(
         connection,
         "WHERE batch_id = ? AND position > ? AND agent_id = ? AND batch_type = 'continuation' AND is_deleted = 0"
         " ORDER BY position",
@@ -159,7 +135,7 @@ def discard_batch(connection: Connection, agent_id: str, batch_id: str) -> None:
 
 def by_session(connection: Connection, session_id: str, limit: int, *, before: str | None = None) -> list[MessageRow]:
     """The newest `limit` messages of a session, newest first, archived or not."""
-    return _select(
+    return _MESSAGES.select(
         connection,
         "WHERE session_id = ? AND position < ? AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
         (session_id, before if before is not None else "~", limit),
@@ -180,7 +156,7 @@ def shown(connection: Connection, agent_id: str, limit: int) -> list[MessageRow]
 
     However many are archived, only these are read.
     """
-    return _select(
+    return _MESSAGES.select(
         connection,
         "WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
         (agent_id, limit),
@@ -258,20 +234,8 @@ def replace(connection: Connection, row: MessageRow) -> None:
     Raises:
         NotFound: there is no such message.
     """
-    connection.execute(
-        "UPDATE messages SET content = ?, parts = ?, tool_call_id = ?, tool_name = ?, tool_args = ?, tool_result = ?"
-        " WHERE id = ? AND is_deleted = 0",
-        (
-            row.content,
-            None if row.parts is None else to_json(row.parts),
-            row.tool_call_id,
-            row.tool_name,
-            None if row.tool_args is None else to_json(row.tool_args),
-            None if row.tool_result is None else to_json(row.tool_result),
-            row.id,
-        ),
-    )
-    if connection.changes() == 0:
+    said = ("content", "parts", "tool_call_id", "tool_name", "tool_args", "tool_result")
+    if not _MESSAGES.update(connection, row, said, "AND is_deleted = 0"):
         raise NotFound(f"there is no message {row.id}")
 
 
@@ -287,28 +251,166 @@ def tombstone(connection: Connection, message_ids: Sequence[str]) -> int:
     return changed
 
 
-def _select(connection: Connection, where: str, values: tuple[str | int, ...]) -> list[MessageRow]:
-    return [
-        MessageRow(
-            id=row[0],
-            agent_id=row[1],
-            position=row[2],
-            role=_ROLES[row[3]],
-            created_at=row[4],
-            content=row[5],
-            parts=from_json(row[6]),
-            batch_id=row[7],
-            sequence_in_batch=row[8],
-            batch_type=None if row[9] is None else BatchType(row[9]),
-            tool_call_id=row[10],
-            tool_name=row[11],
-            tool_args=from_json(row[12]),
-            tool_result=from_json(row[13]),
-            source=row[14],
-            source_metadata=from_json(row[15]),
-            session_id=row[16],
-            workspace=row[17],
-            is_archived=bool(row[18]),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRow:
+    """One import. Both digests have 16 bytes; `positions` are those of its messages, in the order they were sent in."""
+
+    idempotency: bytes
+    fingerprint: bytes
+    agent_id: str
+    positions: Sequence[int]
+    created_at: str
+
+
+def note_import(connection: Connection, row: ImportRow) -> None:
+    """Note an import.
+
+    Raises:
+        apsw.ConstraintError: the key was used, or the agent is missing (a `Conflict` once translated).
+    """
+    connection.execute(
+        "INSERT INTO history_import (idempotency, fingerprint, agent_id, created_at, positions) VALUES (?, ?, ?, ?, ?)",
+        (
+            row.idempotency,
+            row.fingerprint,
+            row.agent_id,
+            row.created_at,
+            struct.pack(f"<{len(row.positions)}q", *row.positions),
+        ),
+    )
+
+
+def find_import(connection: Connection, idempotency: bytes) -> ImportRow | None:
+    """The import made under this digest of a key; None if there is none."""
+    row = connection.execute(
+        "SELECT idempotency, fingerprint, agent_id, created_at, positions FROM history_import WHERE idempotency = ?",
+        (idempotency,),
+    ).fetchone()
+    if row is None:
+        return None
+    return ImportRow(
+        idempotency=row[0],
+        fingerprint=row[1],
+        agent_id=row[2],
+        created_at=row[3],
+        positions=struct.unpack(f"<{len(row[4]) // 8}q", row[4]),
+    )
+
+
+def newest_between(connection: Connection, agent_id: str, first: str, last: str) -> str | None:
+    """The greatest position from `first` to `last` that is taken; None if none is.
+
+    A message's id is made of its position, so what any agent holds counts; of this agent's messages the position
+    itself counts too, for an id may have come from elsewhere.
+    """
+    row = connection.execute(
+        "SELECT max(taken) FROM (SELECT substr((SELECT max(id) FROM messages WHERE id BETWEEN 'msg_' || ?2 AND"
+        " 'msg_' || ?3), 5) AS taken UNION ALL"
+        " SELECT (SELECT max(position) FROM messages WHERE agent_id = ?1 AND position BETWEEN ?2 AND ?3))",
+        (agent_id, first, last),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+DIGEST_BYTES = 32  # BLAKE2b-256 of the content before compression
+
+Encoding = Literal["raw", "zstd"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRow:
+    """Some content. `data` is encoded as `encoding` says; `size` is its length in bytes before that."""
+
+    digest: bytes
+    size: int
+    data: bytes
+    created_at: str
+    encoding: Encoding = "raw"
+
+
+_BLOBS = Table("blob", BlobRow)
+
+
+def put_blob(connection: Connection, row: BlobRow) -> bool:
+    """Store the content; False if it was there already."""
+    _BLOBS.insert(connection, [row], "ON CONFLICT (digest) DO NOTHING")
+    return connection.changes() > 0
+
+
+def get_blob(connection: Connection, digest: bytes) -> BlobRow:
+    """The content with this digest.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return _BLOBS.one(connection, "WHERE digest = ?", (digest,), f"stored content {digest.hex()}")
+
+
+def blob_sizes(connection: Connection, digests: list[bytes]) -> dict[bytes, int]:
+    """The size of each content that is stored, in bytes before compression, without reading any."""
+    found: dict[bytes, int] = {}
+    for digest in digests:
+        for (size,) in fetch_all(connection, "SELECT size FROM blob WHERE digest = ?", (digest,)):
+            found[digest] = size
+    return found
+
+
+def blobs_older_than(
+    connection: Connection, created_before: str, limit: int, *, after: tuple[str, bytes] = ("", b"")
+) -> list[tuple[str, bytes, bytes]]:
+    """The oldest `limit` contents stored as they are and created before a time, oldest first: time, digest and their
+    first 16 bytes. Begin `after` nothing, and go on with the last one's time and digest.
+    """
+    return fetch_all(
+        connection,
+        "SELECT created_at, digest, substr(data, 1, 16) FROM blob WHERE created_at < ? AND encoding = 'raw'"
+        " AND (created_at, digest) > (?, ?) ORDER BY created_at, digest LIMIT ?",
+        (created_before, *after, limit),
+    )
+
+
+def blobs_shown_between(connection: Connection, after: int, to: int) -> set[str]:
+    """The digests (hex) of the images in messages with `after` < row <= `to`; what is deleted shows none."""
+    rows = fetch_all(
+        connection,
+        "SELECT DISTINCT part.value ->> '$.digest' FROM messages AS m, json_each(m.parts) AS part"
+        f" WHERE m.row > ? AND m.row <= ? AND {_SHOWS}",
+        (after, to),
+    )
+    return {digest for (digest,) in rows}
+
+
+def newest_message_row(connection: Connection) -> int:
+    """The greatest row of a message; 0 if there is none."""
+    return int(fetch_all(connection, "SELECT coalesce(max(row), 0) FROM messages")[0][0])
+
+
+def remove_unused_blobs(connection: Connection, digests: Collection[bytes], *, since: str) -> tuple[int, int]:
+    """Remove these contents but for those that messages at positions from `since` on show, or messages that wait for
+    their turn; return how many there were and their bytes. Who asks has looked through the older messages.
+    """
+    needed = {
+        digest
+        for (digest,) in fetch_all(
+            connection,
+            "SELECT DISTINCT part.value ->> '$.digest' FROM agents AS a CROSS JOIN messages AS m ON m.agent_id = a.id"
+            f" AND m.position >= ?1, json_each(m.parts) AS part WHERE {_SHOWS}"
+            " UNION SELECT part.value ->> '$.digest' FROM inbox AS i, json_each(i.payload, '$.parts') AS part"
+            " WHERE part.value ->> '$.type' = 'image'",
+            (since,),
         )
-        for row in connection.execute(f"SELECT {_COLUMNS} FROM messages {where}", values)
-    ]
+    }
+    names = [digest.hex() for digest in digests if digest.hex() not in needed]
+    gone = fetch_all(
+        connection,
+        "DELETE FROM blob WHERE digest IN (SELECT unhex(value) FROM json_each(?)) RETURNING size",
+        (to_json(names),),
+    )
+    return len(gone), sum(size for (size,) in gone)
+
+
+# `m` is a message that can be read, `part` one of its parts. The text is looked at first: most parts are tool calls.
+_SHOWS = (
+    "m.is_deleted = 0 AND m.parts IS NOT NULL AND instr(m.parts, '\"digest\"') > 0"
+    " AND part.value ->> '$.type' = 'image' AND part.value ->> '$.digest' IS NOT NULL"
+)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, fetch_all
-from pattern_db.errors import NotFound
+from pattern_db.connection import Connection, Table, fetch_all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SummaryRow:
     """A summary of `message_count` messages between two positions, said from `started_at` to `ended_at`.
 
@@ -50,10 +49,7 @@ class Chain:
     tail: Sequence[SummaryRow] = ()
 
 
-_COLUMNS = (
-    "id, agent_id, summary, start_position, end_position, message_count, strategy, started_at, ended_at, created_at,"
-    " previous_summary_id, depth, is_stub, model, tokens"
-)
+_SUMMARIES = Table("archive_summaries", SummaryRow, types={"is_stub": bool})
 
 
 def insert(connection: Connection, row: SummaryRow) -> None:
@@ -62,26 +58,7 @@ def insert(connection: Connection, row: SummaryRow) -> None:
     Raises:
         apsw.ConstraintError: the agent or the summary before it is missing (a `Conflict` once translated).
     """
-    connection.execute(
-        f"INSERT INTO archive_summaries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.id,
-            row.agent_id,
-            row.summary,
-            row.start_position,
-            row.end_position,
-            row.message_count,
-            row.strategy,
-            row.started_at,
-            row.ended_at,
-            row.created_at,
-            row.previous_summary_id,
-            row.depth,
-            int(row.is_stub),
-            row.model,
-            row.tokens,
-        ),
-    )
+    _SUMMARIES.insert(connection, [row])
 
 
 def get(connection: Connection, summary_id: str) -> SummaryRow:
@@ -90,10 +67,7 @@ def get(connection: Connection, summary_id: str) -> SummaryRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE id = ?", (summary_id,))
-    if not found:
-        raise NotFound(f"there is no summary {summary_id}")
-    return found[0]
+    return _SUMMARIES.one(connection, "WHERE id = ?", (summary_id,), f"summary {summary_id}")
 
 
 def newest(connection: Connection, agent_id: str) -> SummaryRow | None:
@@ -104,7 +78,7 @@ def newest(connection: Connection, agent_id: str) -> SummaryRow | None:
 
 def recent(connection: Connection, agent_id: str, limit: int, *, before: str | None = None) -> list[SummaryRow]:
     """The agent's newest `limit` summaries, newest first; only those made before the summary `before`, if given."""
-    return _select(
+    return _SUMMARIES.select(
         connection,
         "WHERE agent_id = ?1 AND row < coalesce((SELECT row FROM archive_summaries WHERE id = ?2), 9223372036854775807)"
         " ORDER BY row DESC LIMIT ?3",
@@ -119,8 +93,12 @@ def chain(connection: Connection, agent_id: str, *, head: int, tail: int) -> Cha
         "SELECT coalesce(max(row), 0) FROM archive_summaries WHERE agent_id = ? AND depth > 0",
         (agent_id,),
     )[0][0]
-    first = _select(connection, "WHERE agent_id = ? AND row >= ? ORDER BY row LIMIT ?", (agent_id, begin, head))
-    last = _select(connection, "WHERE agent_id = ? AND row >= ? ORDER BY row DESC LIMIT ?", (agent_id, begin, tail))
+    first = _SUMMARIES.select(
+        connection, "WHERE agent_id = ? AND row >= ? ORDER BY row LIMIT ?", (agent_id, begin, head)
+    )
+    last = _SUMMARIES.select(
+        connection, "WHERE agent_id = ? AND row >= ? ORDER BY row DESC LIMIT ?", (agent_id, begin, tail)
+    )
     total, messages = fetch_all(
         connection,
         "SELECT count(*), coalesce(sum(message_count), 0) FROM archive_summaries WHERE agent_id = ? AND row >= ?",
@@ -135,26 +113,3 @@ def chain(connection: Connection, agent_id: str, *, head: int, tail: int) -> Cha
         left_out_messages=messages - shown,
         tail=tuple(newer),
     )
-
-
-def _select(connection: Connection, where: str, values: tuple[str | int | None, ...]) -> list[SummaryRow]:
-    return [
-        SummaryRow(
-            id=row[0],
-            agent_id=row[1],
-            summary=row[2],
-            start_position=row[3],
-            end_position=row[4],
-            message_count=row[5],
-            strategy=row[6],
-            started_at=row[7],
-            ended_at=row[8],
-            created_at=row[9],
-            previous_summary_id=row[10],
-            depth=row[11],
-            is_stub=bool(row[12]),
-            model=row[13],
-            tokens=row[14],
-        )
-        for row in connection.execute(f"SELECT {_COLUMNS} FROM archive_summaries {where}", values)
-    ]

@@ -1,9 +1,14 @@
-"""Named values that a tool keeps for one agent, such as the variables of the calculator."""
+"""What tools keep for one agent: named values, such as the calculator's variables, and results too long to show whole.
+
+Of the results the newest are kept.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pattern_db.columns import Json, from_json, to_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.errors import Conflict
 
 
@@ -37,3 +42,50 @@ def put(connection: Connection, agent_id: str, tool: str, name: str, value: Json
 def clear(connection: Connection, agent_id: str, tool: str) -> None:
     """Forget all that the tool keeps for the agent."""
     connection.execute("DELETE FROM tool_state WHERE agent_id = ? AND tool = ?", (agent_id, tool))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultRow:
+    """One result; `chars` are the code points of its text, `data` is the text as UTF-8 in one zstd frame."""
+
+    id: str
+    agent_id: str
+    tool: str
+    call_id: str
+    chars: int
+    created_at: str
+    data: bytes
+
+
+_RESULTS = Table("tool_results", ToolResultRow)
+
+
+def add_result(connection: Connection, row: ToolResultRow, *, count_max: int, bytes_max: int) -> None:
+    """Store a result and remove the agent's oldest ones beyond `count_max` or `bytes_max` of compressed bytes.
+
+    The new one stays, whatever its size.
+
+    Raises:
+        apsw.ConstraintError: the id is taken or the agent is missing (a `Conflict` once translated).
+    """
+    _RESULTS.insert(connection, [row])
+    connection.execute(
+        "DELETE FROM tool_results WHERE row IN (SELECT row FROM (SELECT row,"
+        " row_number() OVER newest AS place, sum(length(data)) OVER newest AS total FROM tool_results"
+        " WHERE agent_id = ?1 WINDOW newest AS (ORDER BY row DESC)) WHERE place > 1 AND (place > ?2 OR total > ?3))",
+        (row.agent_id, count_max, bytes_max),
+    )
+
+
+def get_result(connection: Connection, agent_id: str, result_id: str) -> ToolResultRow:
+    """The agent's result with this id.
+
+    Raises:
+        NotFound: the agent has none, or has it no more.
+    """
+    return _RESULTS.one(
+        connection,
+        "WHERE id = ? AND agent_id = ?",
+        (result_id, agent_id),
+        f"stored result {result_id}: only the newest are kept; call the tool again if it is gone",
+    )

@@ -1,14 +1,19 @@
-"""Users of the server, in the global database."""
+"""Users of the server and their API tokens, in the global database.
+
+The secret of a token is never stored, only its SHA-256.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection
+from pattern_db.columns import from_json
+from pattern_db.connection import Connection, Table
 from pattern_db.errors import NotFound
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UserRow:
     """One user. `password_hash` is None for those who only use tokens; `disabled_at` is None while they may come in."""
 
@@ -22,26 +27,16 @@ class UserRow:
     disabled_at: str | None = None
 
 
+_USERS = Table("users", UserRow, types={"is_admin": bool})
+
+
 def create(connection: Connection, row: UserRow) -> None:
     """Add a user.
 
     Raises:
         apsw.ConstraintError: the name (in any case) or address is taken (a `Conflict` once translated).
     """
-    connection.execute(
-        "INSERT INTO users (id, username, email, password_hash, is_admin, disabled_at, created_at, updated_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.id,
-            row.username,
-            row.email,
-            row.password_hash,
-            int(row.is_admin),
-            row.disabled_at,
-            row.created_at,
-            row.updated_at,
-        ),
-    )
+    _USERS.insert(connection, [row])
 
 
 def get(connection: Connection, user_id: str) -> UserRow:
@@ -50,10 +45,7 @@ def get(connection: Connection, user_id: str) -> UserRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE id = ?", (user_id,))
-    if not found:
-        raise NotFound(f"there is no user {user_id}")
-    return found[0]
+    return _USERS.one(connection, "WHERE id = ?", (user_id,), f"user {user_id}")
 
 
 def find(connection: Connection, id_or_name: str) -> UserRow:
@@ -62,37 +54,17 @@ def find(connection: Connection, id_or_name: str) -> UserRow:
     Raises:
         NotFound: there is none.
     """
-    found = _select(connection, "WHERE id = ?1 OR username = ?1 ORDER BY id = ?1 DESC LIMIT 1", (id_or_name,))
-    if not found:
-        raise NotFound(f"there is no user {id_or_name}")
-    return found[0]
+    return _USERS.one(
+        connection,
+        "WHERE id = ?1 OR username = ?1 ORDER BY id = ?1 DESC LIMIT 1",
+        (id_or_name,),
+        f"user {id_or_name}",
+    )
 
 
 def list_all(connection: Connection) -> list[UserRow]:
     """All users, by name."""
-    return _select(connection, "ORDER BY username", ())
-
-
-def set_password(connection: Connection, user_id: str, password_hash: str | None, updated_at: str) -> None:
-    """Store another hash, or None: no sign-in by password.
-
-    Raises:
-        NotFound: there is no such user.
-    """
-    connection.execute(
-        "UPDATE users SET password_hash = ?, updated_at = ? WHERE id = ?", (password_hash, updated_at, user_id)
-    )
-    _require_change(connection, user_id)
-
-
-def set_admin(connection: Connection, user_id: str, is_admin: bool, updated_at: str) -> None:
-    """Give or take the right to administer the server.
-
-    Raises:
-        NotFound: there is no such user.
-    """
-    connection.execute("UPDATE users SET is_admin = ?, updated_at = ? WHERE id = ?", (is_admin, updated_at, user_id))
-    _require_change(connection, user_id)
+    return _USERS.select(connection, "ORDER BY username")
 
 
 def set_disabled(connection: Connection, user_id: str, disabled_at: str | None, updated_at: str) -> None:
@@ -104,29 +76,70 @@ def set_disabled(connection: Connection, user_id: str, disabled_at: str | None, 
     connection.execute(
         "UPDATE users SET disabled_at = ?, updated_at = ? WHERE id = ?", (disabled_at, updated_at, user_id)
     )
-    _require_change(connection, user_id)
-
-
-def _require_change(connection: Connection, user_id: str) -> None:
     if connection.changes() == 0:
         raise NotFound(f"there is no user {user_id}")
 
 
-def _select(connection: Connection, where: str, values: tuple[str, ...]) -> list[UserRow]:
-    rows = connection.execute(
-        f"SELECT id, username, email, password_hash, is_admin, disabled_at, created_at, updated_at FROM users {where}",
-        values,
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One token. `constellation_id` is None for all that its user may see; `expires_at` None for never."""
+
+    id: str
+    user_id: str
+    name: str
+    scopes: Sequence[str]
+    created_at: str
+    constellation_id: str | None = None
+    expires_at: str | None = None
+    last_used_at: str | None = None
+    revoked_at: str | None = None
+
+
+_TOKENS = Table("tokens", TokenRow, json=("scopes",), types={"scopes": lambda text: tuple(from_json(text))})
+
+
+def create_token(connection: Connection, row: TokenRow, token_hash: bytes) -> None:
+    """Add a token by the SHA-256 (32 bytes) of its secret.
+
+    Raises:
+        apsw.ConstraintError: the hash is taken, or user or constellation are missing (`Conflict` once translated).
+    """
+    connection.execute(
+        f"INSERT INTO tokens ({_TOKENS.columns}, token_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*_TOKENS.values(row), token_hash),
     )
-    return [
-        UserRow(
-            id=row[0],
-            username=row[1],
-            email=row[2],
-            password_hash=row[3],
-            is_admin=bool(row[4]),
-            disabled_at=row[5],
-            created_at=row[6],
-            updated_at=row[7],
-        )
-        for row in rows
-    ]
+
+
+def find_token(connection: Connection, token_hash: bytes) -> TokenRow | None:
+    """The token with this hash, whatever its state: revoked, expired, of a disabled user; or None."""
+    return _TOKENS.first(connection, "WHERE token_hash = ?", (token_hash,))
+
+
+def get_token(connection: Connection, token_id: str) -> TokenRow:
+    """The token with this id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return _TOKENS.one(connection, "WHERE id = ?", (token_id,), f"token {token_id}")
+
+
+def list_tokens(connection: Connection, *, user_id: str | None = None) -> list[TokenRow]:
+    """All tokens (of one user), oldest first, revoked ones included."""
+    return _TOKENS.select(connection, "WHERE ?1 IS NULL OR user_id = ?1 ORDER BY created_at, id", (user_id,))
+
+
+def revoke_token(connection: Connection, token_id: str, revoked_at: str) -> None:
+    """End the token's validity; again it changes nothing.
+
+    Raises:
+        NotFound: there is none.
+    """
+    connection.execute("UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (revoked_at, token_id))
+    if connection.changes() == 0:
+        raise NotFound(f"there is no token {token_id}")
+
+
+def touch_token(connection: Connection, token_id: str, last_used_at: str) -> None:
+    """Remember when the token was last used; nothing happens if it is gone."""
+    connection.execute("UPDATE tokens SET last_used_at = ? WHERE id = ?", (last_used_at, token_id))

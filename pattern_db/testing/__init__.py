@@ -1,1 +1,1 @@
-"""Stand-ins for disks: ones that fail on demand and ones that lose their power; part of the product, tested too."""
+"""Stand-ins for tests."""

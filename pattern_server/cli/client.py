@@ -22,7 +22,7 @@ import trio
 
 from pattern_core.errors import PatternError
 from pattern_db.errors import OwnedElsewhere
-from pattern_db.ownership import holder_of
+from pattern_db.files import holder_of
 from pattern_server.config import Config
 
 API = "/api/v1"

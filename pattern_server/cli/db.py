@@ -21,8 +21,8 @@ from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.errors import BackupInvalid, DatabaseError, NotFound, OwnedElsewhere, StorageFailed, translated
+from pattern_db.files import DataDirLock, holder_of
 from pattern_db.migrate import Kind, Migrations, migrations_of
-from pattern_db.ownership import DataDirLock, holder_of
 from pattern_db.tables import agents, constellations
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output

@@ -27,8 +27,8 @@ from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
 from pattern_db.connection import open_connection, open_in_memory
 from pattern_db.errors import DatabaseError, translated
+from pattern_db.files import holder_of
 from pattern_db.migrate import migrations_of
-from pattern_db.ownership import holder_of
 from pattern_server.cli.agents import trouble
 from pattern_server.cli.client import RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local

@@ -19,7 +19,7 @@ from typing import TypeVar
 from pattern_core.events import TERMINAL, Event
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.testing.watched import Call, Op, WatchedDisk
+from pattern_db.testing.disks import Call, Op, WatchedDisk
 from tests.crash.outside import Log
 
 T = TypeVar("T")

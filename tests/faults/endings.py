@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import trio
 
 from pattern_db.errors import DatabaseError, DiskFull, IOFailed, StorageFailed
-from pattern_db.testing.faults import FaultyDisk, Trouble
-from pattern_db.testing.power_loss import Left, PowerLossDisk
-from pattern_db.testing.watched import Op, WatchedDisk
+from pattern_db.testing.disks import FaultyDisk, Left, Op, PowerLossDisk, Trouble, WatchedDisk
 from tests.crash.life import Life, Scene, Settings
 from tests.crash.moments import Trigger
 from tests.crash.outside import World

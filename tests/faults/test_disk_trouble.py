@@ -22,8 +22,7 @@ from pattern_db.enums import UpdateSource
 from pattern_db.errors import DiskFull, IOFailed, StorageFailed
 from pattern_db.maintenance import check
 from pattern_db.tables import block_versions, memory_blocks
-from pattern_db.testing.faults import FaultyDisk
-from pattern_db.testing.watched import Call, Op, WatchedDisk
+from pattern_db.testing.disks import Call, FaultyDisk, Op, WatchedDisk
 from tests.faults.endings import leaves
 from tests.faults.runs import run
 from tests.sources import ROOT

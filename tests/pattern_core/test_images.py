@@ -32,8 +32,8 @@ from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import blobs
-from pattern_db.tables.blobs import BlobRow
+from pattern_db.tables import messages
+from pattern_db.tables.messages import BlobRow
 
 START = "2026-01-01T00:00:00.000Z"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -124,7 +124,7 @@ def test_an_image_is_stored_once_and_read_by_its_digest(db: Connection) -> None:
     assert fetch_all(db, "SELECT count(*) FROM blob", ()) == [(1,)]
     assert image.digest is not None
     assert images.read(db, image.digest) == image
-    blobs.put(db, BlobRow(digest=b"\x01" * 32, size=4, data=b"text", created_at=START))
+    messages.put_blob(db, BlobRow(digest=b"\x01" * 32, size=4, data=b"text", created_at=START))
     for digest in ("00" * 32, "no hex", "01" * 32):
         with pytest.raises(NotFound, match="no image"):
             images.read(db, digest)

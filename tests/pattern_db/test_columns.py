@@ -131,11 +131,7 @@ COLUMNS = {
     ("effect", "status"): enums.EffectStatus,
     ("approval", "kind"): enums.ApprovalKind,
     ("approval", "status"): enums.ApprovalStatus,
-    ("outbox", "status"): enums.OutboxStatus,
     ("blob", "encoding"): enums.Encoding,
-    ("tasks", "status"): enums.TaskStatus,
-    ("coordination_tasks", "status"): enums.TaskStatus,
-    ("event_occurrences", "status"): enums.OccurrenceStatus,
     ("folders", "path_type"): enums.PathType,
     ("folder_attachments", "access"): enums.FolderAccess,
     ("embedding_indexes", "state"): enums.IndexState,
@@ -158,11 +154,6 @@ def listed(db: Connection, table: str, column: str) -> set[str]:
     found = re.search(rf"CHECK \({column} IN \(([^)]*)\)\)", sql)
     assert found is not None, sql
     return set(re.findall(r"'([^']*)'", found[1]))
-
-
-def test_ranks_are_in_order() -> None:
-    assert enums.Priority.LOW < enums.Priority.MEDIUM < enums.Priority.HIGH < enums.Priority.URGENT
-    assert enums.Importance.LOW < enums.Importance.MEDIUM < enums.Importance.HIGH < enums.Importance.CRITICAL
 
 
 def raised(db: Connection, sql: str) -> BaseException:

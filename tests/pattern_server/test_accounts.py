@@ -13,7 +13,7 @@ from pattern_core.ids import seeded_randomness
 from pattern_core.runtime import Runtime
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.database import DatabaseThreads
-from pattern_db.tables import tokens, users
+from pattern_db.tables import users
 from pattern_server.accounts import TOUCH_AFTER_MS, Accounts, Principal, Unauthorized
 from pattern_server.global_database import GlobalDatabase, open_global
 
@@ -51,8 +51,8 @@ async def test_first_start_makes_admin_and_one_token(place: Place) -> None:
     principal = await place.accounts.authenticate(secret)
     assert (principal.username, principal.is_admin, principal.reaches_all) == ("admin", True, True)
     assert await place.accounts.bootstrap() is None
-    assert len(await place.database.read(tokens.list_all)) == 1
-    assert secret not in repr(await place.database.read(tokens.list_all))
+    assert len(await place.database.read(users.list_tokens)) == 1
+    assert secret not in repr(await place.database.read(users.list_tokens))
 
 
 async def test_a_given_token_is_used_and_not_repeated(place: Place) -> None:
@@ -141,7 +141,7 @@ async def test_use_is_remembered_seldom(place: Place) -> None:
     for step in (0, 1_000, TOUCH_AFTER_MS):
         place.clock.advance(step)
         await place.accounts.authenticate(secret)
-        used.append((await place.database.read(tokens.list_all))[0].last_used_at)
+        used.append((await place.database.read(users.list_tokens))[0].last_used_at)
     assert used[0] == used[1]
     assert str(used[2]) > str(used[1])
 
@@ -231,4 +231,4 @@ async def test_a_disk_that_cannot_be_written_keeps_nobody_out(place: Place) -> N
     secret = await place.accounts.create_token(user, name="t", scopes=["read"])
     await place.database.read(lambda connection: connection.execute("PRAGMA query_only = 1").fetchall())
     assert (await place.accounts.authenticate(secret)).username == "ann"
-    assert (await place.database.read(tokens.list_all))[0].last_used_at is None
+    assert (await place.database.read(users.list_tokens))[0].last_used_at is None

@@ -12,7 +12,7 @@ from pattern_db import backup
 from pattern_db.connection import open_connection
 from pattern_db.database import DatabaseThreads
 from pattern_db.errors import BackupInvalid, Conflict, MigrationEdited, NotFound, OwnedElsewhere
-from pattern_db.ownership import DataDirLock
+from pattern_db.files import DataDirLock
 from pattern_db.tables import meta
 from pattern_server.files import UNFINISHED_NAME, ConstellationFiles
 

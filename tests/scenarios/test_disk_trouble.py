@@ -17,8 +17,7 @@ from pattern_core.testing.wire import Entry, Play, document, events, serve_wire
 from pattern_core.testing.wire_openai import chunk, refuses, replies, serve_openai
 from pattern_db.connection import open_connection
 from pattern_db.maintenance import check
-from pattern_db.testing.faults import FaultyDisk, Trouble
-from pattern_db.testing.watched import Op
+from pattern_db.testing.disks import FaultyDisk, Op, Trouble
 from pattern_server.config import Config
 from tests.pattern_server.place import Place, config_for, serving
 

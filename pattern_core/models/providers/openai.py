@@ -91,7 +91,7 @@ class OpenAIProvider(HttpProvider):
     """A provider of kind "openai"; with an address of another server the key may be missing.
 
     `api` is the format in which it asks; OpenAI's own server is asked in responses, whatever that says, where it takes
-    a model's questions in no other.
+    a model's questions in no other. `account` are headers that tell it, and no other server, whose account it is.
     """
 
     OWN_URL = "https://api.openai.com/v1"
@@ -104,20 +104,24 @@ class OpenAIProvider(HttpProvider):
         *,
         omit: Sequence[str] = (),
         api: OpenAIFormat = "chat",
+        account: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(name, api_key, base_url, omit=omit, clock=clock)
         self._api = api
         self._server = Server.at(name, self.base_url)
+        self._account = account if account and self._server.is_own else {}
 
     @classmethod
     def from_settings(cls, name: str, settings: ProviderSettings) -> OpenAIProvider:
         """Return the provider that `settings` describe."""
-        return cls(name, settings.api_key, settings.base_url, omit=settings.omit, api=settings.api)
+        return cls(
+            name, settings.api_key, settings.base_url, omit=settings.omit, api=settings.api, account=settings.account
+        )
 
     def headers(self, key: str) -> dict[str, str]:
         """Return the headers."""
-        return {"authorization": f"Bearer {key}"}
+        return {"authorization": f"Bearer {key}", **self._account}
 
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path, body and decoder, in the format that the server takes."""

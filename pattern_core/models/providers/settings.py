@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 OpenAIFormat = Literal["chat", "responses"]
@@ -40,7 +40,8 @@ class ProviderSettings:
 
     `omit` names fields of the request's body that a compatible server does not accept, such as `seed`. `api` tells
     which of OpenAI's formats is spoken, where the kind is "openai": chat completions, which every compatible server
-    knows, or responses, which keep the reasoning of OpenAI's own models from step to step.
+    knows, or responses, which keep the reasoning of OpenAI's own models from step to step. `account` are headers that
+    tell OpenAI, and no other server, whose account it is.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class ProviderSettings:
     api_key: Secret | None = None
     omit: Sequence[str] = ()
     api: OpenAIFormat = "chat"
+    account: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import trio
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.block import check_label
 from pattern_db.errors import OwnedElsewhere
-from pattern_db.ownership import DataDirLock
+from pattern_db.files import DataDirLock
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.mirror.content import Form, distinct_names, file_name, like, merged, plain_name
 from pattern_server.cli.mirror.disk import OWN, Disk, Signature, States, claim, form_at

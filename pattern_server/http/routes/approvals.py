@@ -10,7 +10,7 @@ from pydantic import Field
 
 from pattern_core.approvals import Approval, ApprovalAnswer, Scope
 from pattern_db.enums import ApprovalStatus
-from pattern_db.tables.consent_grants import GrantRow
+from pattern_db.journal.approvals import GrantRow
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 

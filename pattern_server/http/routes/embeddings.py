@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from pattern_core.embeddings.embedding_queue import EmbeddingQueue, Progress
-from pattern_db.tables.embedding_indexes import IndexRow
+from pattern_core.embeddings.embedding_queue import EmbeddingQueue, Progress, VectorIndex
 from pattern_server.http.bodies import answer_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/embeddings", tags=["embeddings"])
 
-_INDEX = answer_of(IndexRow, "provider model dimension fingerprint created_at completed_at")
+_INDEX = answer_of(VectorIndex, "provider model dimension fingerprint created_at completed_at")
 # Search answers from `active`; `building` takes its place.
 PROGRESS = answer_of(
     Progress,

@@ -16,23 +16,21 @@ from fastapi import Query, Request, Response
 
 from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
-from pattern_core.files.folders import IndexReport
+from pattern_core.files.folders import Borrower, Folder, FolderFile, IndexReport
 from pattern_db.enums import FolderAccess, PathType
-from pattern_db.tables.files import FileRow
-from pattern_db.tables.folders import FolderAttachment, FolderRow
 from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/folders", tags=["folders"])
 
 FOLDER = answer_of(
-    FolderRow,
+    Folder,
     "id name description path_type path_value embedding_model status status_reason indexed_at created_at",
 )
 FILE = answer_of(
-    FileRow, "id name content_type size_bytes status error line_count passage_count uploaded_at indexed_at"
+    FolderFile, "id name content_type size_bytes status error line_count passage_count uploaded_at indexed_at"
 )
-ATTACHMENT = answer_of(FolderAttachment, "agent agent_id access attached_at", agent=str)
+ATTACHMENT = answer_of(Borrower, "agent agent_id access attached_at", agent=str)
 
 
 class FolderRequest(RequestModel):

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from pattern_core.agent_settings import MessagePolicy
-from pattern_core.compaction.compaction import Made, list_summaries
+from pattern_core.compaction.compaction import Made, Summary, list_summaries
 from pattern_core.conversation.imports import Imported, PastMessage
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.images import image_of_bytes, image_of_url, read
@@ -24,7 +24,6 @@ from pattern_core.messages import Image, Text
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db.enums import Role
-from pattern_db.tables.summaries import SummaryRow
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
 from pattern_server.http.routes.turns import MESSAGE, TURN, told
 from pattern_server.http.routing import Access, Router, ToChat, ToRead, ToWrite
@@ -33,7 +32,7 @@ from pattern_server.http.sse import MEDIA_TYPE, EventStream
 router = Router(prefix="/constellations/{c}", tags=["messages"])
 
 SUMMARY = answer_of(
-    SummaryRow,
+    Summary,
     "id summary is_stub start_position end_position started_at ended_at message_count previous_summary_id depth"
     " strategy model tokens created_at",
 )

@@ -10,9 +10,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from pattern_core.prompts.explain import TurnExplained, explain
-from pattern_core.views import TurnView
+from pattern_core.views import StoredMessage, TurnView
 from pattern_db.journal.usage import UsageSum
-from pattern_db.tables.messages import MessageRow
 from pattern_server.http.bodies import answer_of
 from pattern_server.http.routing import Access, Router, ToChat, ToRead
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
@@ -24,7 +23,7 @@ LastEventId = Annotated[str | None, Header(description="the last event seen; win
 
 # An image in `parts` has a `digest`, by which `GET /constellations/{c}/images/{digest}` gives its bytes, or a `url`.
 MESSAGE = answer_of(
-    MessageRow,
+    StoredMessage,
     "id agent_id position role content parts tool_call_id tool_name tool_args tool_result source source_metadata"
     " batch_id sequence_in_batch session_id workspace is_archived created_at",
 )

@@ -22,7 +22,7 @@ from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.models.tokens import message_tokens
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, says
 from pattern_db.connection import Connection
-from pattern_db.journal import inbox, turns
+from pattern_db.journal import turns
 from pattern_db.journal.turns import Started
 from tests.pattern_core.compaction.rig import ADA, START, Stage, loose_ends, stage
 
@@ -299,7 +299,7 @@ async def test_imported_words_of_tools_leave_with_the_others() -> None:
 
 
 def _wait(connection: Connection, batch_id: str) -> None:
-    inbox.take_first(connection, ADA.id, 1)
+    turns.take_first_message(connection, ADA.id, 1)
     turns.start(connection, 1, Started(batch_id=batch_id, epoch=1, started_at=START, deadline_at=START))
     turns.wait(connection, 1, time_left_ms=1_000)
 

@@ -14,7 +14,7 @@ from pattern_core.errors import Conflict
 from pattern_core.messages import Text
 from pattern_core.models.tokens import message_tokens
 from pattern_db.connection import Connection
-from pattern_db.journal import inbox, turns
+from pattern_db.journal import turns
 from pattern_db.journal.turns import Started
 from pattern_db.tables import messages
 from pattern_db.tables.summaries import Chain
@@ -110,7 +110,7 @@ async def leave_one_more(world: Stage) -> str:
 
 
 def _start(connection: Connection) -> None:
-    inbox.take_first(connection, ADA.id, 1)
+    turns.take_first_message(connection, ADA.id, 1)
     turns.start(connection, 1, Started(batch_id="0" * 19, epoch=1, started_at=START, deadline_at=START))
 
 

@@ -18,8 +18,7 @@ from pattern_core.prompts.activity import (
 )
 from pattern_core.prompts.parts import Kind, Part
 from pattern_db.columns import unix_ms
-from pattern_db.tables.activity import NotedActivity, TurnActivity
-from pattern_db.tables.tasks import OpenTask
+from pattern_db.tables.activity import NotedActivity, OpenTask, TurnActivity
 from tests.pattern_core.turns.rig import ADA
 
 SETTINGS = ContextSettings()

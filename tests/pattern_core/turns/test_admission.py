@@ -19,7 +19,7 @@ from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage, Tic
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import AgentStatus
-from pattern_db.journal import inbox, turns
+from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
 from pattern_db.tables.agents import AgentRow
@@ -62,7 +62,7 @@ def test_an_accepted_message_is_a_turn_an_inbox_row_and_an_event(db: Connection)
     row = turns.by_id(db, "turn_1")
     assert accepted == Accepted(ticket=Ticket(turn_id="turn_1"), key=row.key)
     assert (row.status, row.agent_id, row.sender, row.seed, row.depth) == ("queued", "agent_ada", USER, 7, 2)
-    waiting = inbox.first(db, "agent_ada")
+    waiting = turns.first_message(db, "agent_ada")
     assert waiting is not None
     assert waiting.turn == row.key
     assert json.loads(waiting.payload) == admission.payload_of(incoming)
@@ -81,7 +81,7 @@ def test_images_are_stored_with_their_message_and_kept_by_digest(db: Connection)
     incoming = replace(HELLO, parts=(Text(text="hello"), image))
     accept(db, incoming)
     assert fetch_all(db, "SELECT data FROM blob", ()) == [(image.data,)]
-    waiting = inbox.first(db, "agent_ada")
+    waiting = turns.first_message(db, "agent_ada")
     assert waiting is not None
     assert "PNG" not in waiting.payload
     assert admission.parts_of(json.loads(waiting.payload)) == (Text(text="hello"), replace(image, data=None))
@@ -99,7 +99,7 @@ def test_a_repeated_request_finds_its_turn_and_adds_nothing(db: Connection) -> N
     incoming = replace(HELLO, idempotency_key="key-1")
     accept(db, incoming)
     assert accept(db, incoming, "turn_2") == (Accepted(ticket=Ticket(turn_id="turn_1", is_replay=True)), [])
-    inbox.take(db, 1)
+    turns.take_message(db, 1)
     turns.end(db, 1, status="completed", ended_at=START)
     again, events = accept(db, incoming, "turn_3")  # also after it has ended
     assert (again.ticket, again.key, events) == (Ticket(turn_id="turn_1", is_replay=True), None, [])
@@ -140,7 +140,7 @@ def test_an_inbox_is_bounded_per_agent(db: Connection) -> None:
     assert refused.value.details["retry_after_s"] == admission.RETRY_AFTER_S
     assert accept(db, first, "turn_9")[0].ticket.is_replay  # a replay needs no room
     accept(db, replace(HELLO, agent_id="agent_bob"), "turn_8")
-    inbox.take(db, 1)
+    turns.take_message(db, 1)
     accept(db, HELLO, "turn_7")
     assert fetch_all(db, "SELECT count(*) FROM turn") == [(5,)]
 

@@ -25,7 +25,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
 from pattern_db.errors import Conflict, StorageFailed
-from pattern_db.journal import inbox, steps, turns
+from pattern_db.journal import steps, turns
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.steps import EffectRow
@@ -473,9 +473,9 @@ async def test_messages_join_the_turn_together_or_not_at_all() -> None:
         await rig.decided(MAIL)
         for number in (2, 3, 4):
             await rig.journal.commit(partial(steer, turn_id=f"turn_{number}"))
-        joining = await rig.database.read(inbox.steering, ADA.id)
+        joining = await rig.database.read(turns.steering_messages, ADA.id)
         # One of them is cancelled at this moment.
-        await rig.database.write(inbox.take, joining[2].turn)
+        await rig.database.write(turns.take_message, joining[2].turn)
         await rig.database.write(turns.end, joining[2].turn, status="cancelled", ended_at=START)
         before = rig.said
         with pytest.raises(Conflict):

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import apsw
 import pytest
 
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import Conflict, NotFound
 from pattern_db.journal import approvals
-from pattern_db.journal.approvals import ApprovalRow
+from pattern_db.journal.approvals import ApprovalRow, GrantRow
+from pattern_db.tables import agents
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn
 
 
@@ -105,3 +107,63 @@ def test_what_a_person_changed_is_known_as_it_was(db: Connection, make_turn: Mak
         decide(db, name, ApprovalStatus(status))
     assert approvals.arguments_before(db, key, 1) == {0: {"n": 1}}
     assert approvals.arguments_before(db, key, 2) == {}
+
+
+SAME, OTHER = b"a" * 16, b"b" * 16
+GRANT = GrantRow("cgr_1", "agt_ada", "tool:pay", SAME, "apr_1", "user:usr_1", LATER, NOW)
+
+
+def test_a_grant_covers_its_agent_subject_and_arguments(db: Connection) -> None:
+    approvals.insert_grant(db, GRANT)
+    assert approvals.is_granted(db, "agt_ada", "tool:pay", SAME, NOW)
+    assert not approvals.is_granted(db, "agt_ada", "tool:pay", OTHER, NOW)
+    assert not approvals.is_granted(db, "agt_ada", "tool:mail", SAME, NOW)
+    assert not approvals.is_granted(db, "agt_bob", "tool:pay", SAME, NOW)
+    approvals.insert_grant(db, replace(GRANT, id="cgr_2", args_hash=None))
+    assert approvals.is_granted(db, "agt_ada", "tool:pay", OTHER, NOW)
+
+
+def test_a_grant_holds_until_before_its_end_or_for_good(db: Connection) -> None:
+    approvals.insert_grant(db, GRANT)
+    assert not approvals.is_granted(db, "agt_ada", "tool:pay", SAME, LATER)
+    assert approvals.standing_grants(db, LATER, limit=9) == []
+    approvals.insert_grant(db, replace(GRANT, id="cgr_2", expires_at=None))
+    assert approvals.is_granted(db, "agt_ada", "tool:pay", SAME, "9" * 24)
+
+
+def test_the_newest_stand_first_and_in_pages(db: Connection) -> None:
+    made = [replace(GRANT, id=f"cgr_{number}") for number in range(3)]
+    for row in made:
+        approvals.insert_grant(db, row)
+    assert approvals.standing_grants(db, NOW, limit=9) == made[::-1]
+    assert approvals.standing_grants(db, NOW, limit=1) == [made[2]]
+    assert approvals.standing_grants(db, NOW, limit=9, before="cgr_2") == [made[1], made[0]]
+
+
+def test_a_grant_is_deleted_once_and_with_its_agent(db: Connection) -> None:
+    approvals.insert_grant(db, GRANT)
+    approvals.insert_grant(db, replace(GRANT, id="cgr_2"))
+    approvals.delete_grant(db, "cgr_1")
+    with pytest.raises(NotFound, match="no consent cgr_1"):
+        approvals.delete_grant(db, "cgr_1")
+    agents.delete(db, "agt_ada")
+    assert approvals.standing_grants(db, NOW, limit=9) == []
+
+
+def test_only_what_no_longer_holds_is_cleared(db: Connection) -> None:
+    for name, until in (("cgr_1", NOW), ("cgr_2", LATER), ("cgr_3", None)):
+        approvals.insert_grant(db, replace(GRANT, id=name, expires_at=until))
+    approvals.delete_expired_grants(db, NOW)
+    assert fetch_all(db, "SELECT id FROM consent_grant ORDER BY id") == [("cgr_2",), ("cgr_3",)]
+
+
+def test_what_no_grant_may_be(db: Connection) -> None:
+    approvals.insert_grant(db, GRANT)
+    for bad in (GRANT, replace(GRANT, id="cgr_2", agent_id="agt_x"), replace(GRANT, id="cgr_2", subject="")):
+        with pytest.raises(apsw.ConstraintError):
+            approvals.insert_grant(db, bad)
+
+
+def test_a_grant_is_found_by_an_index(db: Connection) -> None:
+    plan = fetch_all(db, "EXPLAIN QUERY PLAN SELECT 1 FROM consent_grant WHERE agent_id = '' AND subject = ''")
+    assert "consent_grant_agent" in str(plan)

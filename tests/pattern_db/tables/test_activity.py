@@ -5,7 +5,7 @@ from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, Started
-from pattern_db.tables import activity, messages, tasks
+from pattern_db.tables import activity, messages
 from pattern_db.tables.activity import TURNS_REACH, WORDS_CHARS
 from pattern_db.tables.messages import MessageRow
 
@@ -98,13 +98,13 @@ def test_open_tasks_are_the_agents_and_everybodys_the_most_urgent_first(db: Conn
     add(db, "sooner", due_at="2027-01-01", status="in_progress")
     add(db, "undated")
     add(db, "urgent", priority=3, agent=None)
-    found = tasks.open_of(db, "agt_ada", 10)
+    found = activity.open_tasks(db, "agt_ada", 10)
     assert [task.id for task in found] == ["urgent", "sooner", "later", "undated", "low"]
     assert (found[0].agent_id, found[1].status, found[1].due_at) == (None, "in_progress", "2027-01-01")
-    assert [task.id for task in tasks.open_of(db, "agt_ada", 2)] == ["urgent", "sooner"]
+    assert [task.id for task in activity.open_tasks(db, "agt_ada", 2)] == ["urgent", "sooner"]
 
 
 def test_a_title_is_found_as_long_as_there_is_the_task(db: Connection) -> None:
     add(db, "one", status="completed")
-    assert tasks.title_of(db, "one") == "title of one"
-    assert tasks.title_of(db, "other") is None
+    assert activity.title_of_task(db, "one") == "title of one"
+    assert activity.title_of_task(db, "other") is None

@@ -12,9 +12,8 @@ from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import NotFound
 from pattern_db.search import Filters, Row
 from pattern_db.search_terms import parse
-from pattern_db.tables import agents, history_imports, messages, summaries
-from pattern_db.tables.history_imports import ImportRow
-from pattern_db.tables.messages import MessageRow
+from pattern_db.tables import agents, messages, summaries
+from pattern_db.tables.messages import ImportRow, MessageRow
 from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_db import vector_rows
 from tests.pattern_db.vector_rows import VectorRow
@@ -340,23 +339,23 @@ def row(now: str, **fields: object) -> ImportRow:
 
 
 def test_an_import_is_found_by_its_key(db: Connection, now: str) -> None:
-    history_imports.insert(db, row(now))
-    assert history_imports.find(db, KEY) == row(now)
-    assert history_imports.find(db, PRINT) is None
+    messages.note_import(db, row(now))
+    assert messages.find_import(db, KEY) == row(now)
+    assert messages.find_import(db, PRINT) is None
     with pytest.raises(apsw.ConstraintError):
-        history_imports.insert(db, row(now, positions=()))
+        messages.note_import(db, row(now, positions=()))
     agents.delete(db, "agt_ada")
-    assert history_imports.find(db, KEY) is None
+    assert messages.find_import(db, KEY) is None
 
 
 def test_an_import_belongs_to_an_agent(db: Connection, now: str) -> None:
     with pytest.raises(apsw.ConstraintError):
-        history_imports.insert(db, row(now, agent_id="agt_nobody"))
+        messages.note_import(db, row(now, agent_id="agt_nobody"))
 
 
 def test_the_newest_position_that_is_taken(db: Connection, say: Callable[..., MessageRow]) -> None:
     def newest(first: int, last: int, agent: str = "agt_ada") -> str | None:
-        return history_imports.newest_between(db, agent, f"{first:019d}", f"{last:019d}")
+        return messages.newest_between(db, agent, f"{first:019d}", f"{last:019d}")
 
     assert newest(0, 9) is None
     say(3)

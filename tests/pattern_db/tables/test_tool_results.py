@@ -7,10 +7,9 @@ import pytest
 
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, NotFound
-from pattern_db.tables import agents, blobs, messages, tool_results, tool_state
-from pattern_db.tables.blobs import BlobRow
-from pattern_db.tables.messages import MessageRow
-from pattern_db.tables.tool_results import ToolResultRow
+from pattern_db.tables import agents, messages, tool_state
+from pattern_db.tables.messages import BlobRow, MessageRow
+from pattern_db.tables.tool_state import ToolResultRow
 
 
 def add(db: Connection, number: int, *, agent: str = "agt_ada", size: int = 10) -> ToolResultRow:
@@ -23,7 +22,7 @@ def add(db: Connection, number: int, *, agent: str = "agt_ada", size: int = 10) 
         created_at="2026-11-21T22:24:40.123Z",
         data=b"z" * size,
     )
-    tool_results.add(db, row, count_max=3, bytes_max=100)
+    tool_state.add_result(db, row, count_max=3, bytes_max=100)
     return row
 
 
@@ -33,9 +32,9 @@ def kept(db: Connection, agent: str = "agt_ada") -> list[str]:
 
 def test_a_result_is_found_by_its_agent_only(db: Connection) -> None:
     row = add(db, 1)
-    assert tool_results.get(db, "agt_ada", "res_1") == row
+    assert tool_state.get_result(db, "agt_ada", "res_1") == row
     with pytest.raises(NotFound, match="call the tool again"):
-        tool_results.get(db, "agt_bob", "res_1")
+        tool_state.get_result(db, "agt_bob", "res_1")
 
 
 def test_the_oldest_beyond_the_count_go(db: Connection) -> None:
@@ -108,31 +107,33 @@ def test_state_goes_with_its_agent(db: Connection) -> None:
 
 def test_content_is_stored_once_under_its_digest(db: Connection, now: str) -> None:
     row = BlobRow(digest=b"\x01" * 32, size=3, data=b"abc", created_at=now)
-    assert blobs.put(db, row)
-    assert not blobs.put(db, BlobRow(digest=row.digest, size=3, data=b"xyz", created_at="2030-01-01T00:00:00.000Z"))
-    assert blobs.get(db, row.digest) == row
+    assert messages.put_blob(db, row)
+    assert not messages.put_blob(
+        db, BlobRow(digest=row.digest, size=3, data=b"xyz", created_at="2030-01-01T00:00:00.000Z")
+    )
+    assert messages.get_blob(db, row.digest) == row
 
 
 def test_sizes_are_those_of_what_is_there(db: Connection, now: str) -> None:
-    blobs.put(db, BlobRow(digest=b"\x01" * 32, size=9, data=b"abc", created_at=now, encoding="zstd"))
-    assert blobs.sizes(db, [b"\x01" * 32, b"\x02" * 32]) == {b"\x01" * 32: 9}
-    assert blobs.sizes(db, []) == {}
+    messages.put_blob(db, BlobRow(digest=b"\x01" * 32, size=9, data=b"abc", created_at=now, encoding="zstd"))
+    assert messages.blob_sizes(db, [b"\x01" * 32, b"\x02" * 32]) == {b"\x01" * 32: 9}
+    assert messages.blob_sizes(db, []) == {}
 
 
 def test_what_is_not_there(db: Connection) -> None:
     with pytest.raises(NotFound, match="0202"):
-        blobs.get(db, b"\x02" * 32)
+        messages.get_blob(db, b"\x02" * 32)
 
 
 def test_old_ones_by_age_without_their_bytes(db: Connection, now: str) -> None:
     for number, day in enumerate(("01", "02", "02", "03")):
         created_at = f"2026-01-{day}T00:00:00.000Z"
-        blobs.put(db, BlobRow(digest=bytes([number]) * 32, size=40, data=b"x" * 40, created_at=created_at))
-    blobs.put(db, BlobRow(digest=b"\x09" * 32, size=9, data=b"abc", created_at="2026-01-01", encoding="zstd"))
+        messages.put_blob(db, BlobRow(digest=bytes([number]) * 32, size=40, data=b"x" * 40, created_at=created_at))
+    messages.put_blob(db, BlobRow(digest=b"\x09" * 32, size=9, data=b"abc", created_at="2026-01-01", encoding="zstd"))
     border = "2026-01-03T00:00:00.000Z"
-    found = blobs.older_than(db, border, 2)
+    found = messages.blobs_older_than(db, border, 2)
     assert [(digest[0], head) for _, digest, head in found] == [(0, b"x" * 16), (1, b"x" * 16)]
-    assert [digest[0] for _, digest, _ in blobs.older_than(db, border, 9, after=found[-1][:2])] == [2]
+    assert [digest[0] for _, digest, _ in messages.blobs_older_than(db, border, 9, after=found[-1][:2])] == [2]
     plan = fetch_all(db, "EXPLAIN QUERY PLAN SELECT digest FROM blob WHERE created_at < '' ORDER BY created_at, digest")
     assert "COVERING INDEX blob_created" in str(plan)
 
@@ -140,13 +141,13 @@ def test_old_ones_by_age_without_their_bytes(db: Connection, now: str) -> None:
 def test_what_messages_show_is_found_by_rows_and_is_not_removed(db: Connection, say: Callable[..., MessageRow]) -> None:
     digests = [bytes([number]) * 32 for number in range(4)]
     for number, digest in enumerate(digests):
-        blobs.put(db, BlobRow(digest=digest, size=3, data=b"abc", created_at="2026-01-01T00:00:00.000Z"))
+        messages.put_blob(db, BlobRow(digest=digest, size=3, data=b"abc", created_at="2026-01-01T00:00:00.000Z"))
         if number < 3:
             say(number, "see", parts=[{"type": "image", "media_type": "", "digest": digest.hex()}])
     say(7, "a call", parts=[{"type": "tool_call", "call_id": "c", "tool": "t", "arguments": {"digest": "x"}}])
     messages.tombstone(db, ["msg_" + f"{2:019d}"])
-    assert blobs.newest_message_row(db) == 4
-    assert blobs.shown_between(db, 0, 9) == {digest.hex() for digest in digests[:2]}
-    assert blobs.shown_between(db, 1, 2) == {digests[1].hex()}
-    assert blobs.remove_unused(db, digests, since=f"{1:019d}") == (3, 9)  # who asks has seen what is older
-    assert blobs.sizes(db, digests) == {digests[1]: 3}
+    assert messages.newest_message_row(db) == 4
+    assert messages.blobs_shown_between(db, 0, 9) == {digest.hex() for digest in digests[:2]}
+    assert messages.blobs_shown_between(db, 1, 2) == {digests[1].hex()}
+    assert messages.remove_unused_blobs(db, digests, since=f"{1:019d}") == (3, 9)  # who asks has seen what is older
+    assert messages.blob_sizes(db, digests) == {digests[1]: 3}

@@ -7,9 +7,8 @@ import pytest
 
 from pattern_db.connection import Connection
 from pattern_db.errors import NotFound
-from pattern_db.tables import constellations, tokens, users
-from pattern_db.tables.tokens import TokenRow
-from pattern_db.tables.users import UserRow
+from pattern_db.tables import constellations, users
+from pattern_db.tables.users import TokenRow, UserRow
 
 ADA = UserRow(
     id="usr_ann",
@@ -37,12 +36,8 @@ def test_names_are_unique_in_any_case(global_db: Connection) -> None:
 
 def test_changes(global_db: Connection) -> None:
     users.create(global_db, ADA)
-    users.set_password(global_db, ADA.id, None, LATER)
-    users.set_admin(global_db, ADA.id, False, LATER)
     users.set_disabled(global_db, ADA.id, LATER, LATER)
-    assert users.get(global_db, ADA.id) == replace(
-        ADA, password_hash=None, is_admin=False, disabled_at=LATER, updated_at=LATER
-    )
+    assert users.get(global_db, ADA.id) == replace(ADA, disabled_at=LATER, updated_at=LATER)
     users.set_disabled(global_db, ADA.id, None, LATER)
     assert users.get(global_db, ADA.id).disabled_at is None
 
@@ -51,8 +46,6 @@ def test_what_is_not_there(global_db: Connection) -> None:
     for act in (
         lambda: users.get(global_db, "x"),
         lambda: users.find(global_db, "x"),
-        lambda: users.set_password(global_db, "x", None, LATER),
-        lambda: users.set_admin(global_db, "x", True, LATER),
         lambda: users.set_disabled(global_db, "x", None, LATER),
     ):
         with pytest.raises(NotFound):
@@ -72,13 +65,13 @@ HASH = b"\x07" * 32
 
 
 def test_a_token_is_found_by_its_hash(global_db: Connection) -> None:
-    tokens.create(global_db, TOKEN, HASH)
-    assert tokens.find_by_hash(global_db, HASH) == tokens.get(global_db, "tok_1") == TOKEN
-    assert tokens.find_by_hash(global_db, b"\x08" * 32) is None
+    users.create_token(global_db, TOKEN, HASH)
+    assert users.find_token(global_db, HASH) == users.get_token(global_db, "tok_1") == TOKEN
+    assert users.find_token(global_db, b"\x08" * 32) is None
 
 
 def test_hash_and_user_must_be_right(global_db: Connection) -> None:
-    tokens.create(global_db, TOKEN, HASH)
+    users.create_token(global_db, TOKEN, HASH)
     for row, digest in (
         (replace(TOKEN, id="tok_2"), HASH),
         (replace(TOKEN, id="tok_2"), b"short"),
@@ -86,33 +79,36 @@ def test_hash_and_user_must_be_right(global_db: Connection) -> None:
         (replace(TOKEN, id="tok_2", constellation_id="cst_none"), b"\x08" * 32),
     ):
         with pytest.raises(apsw.ConstraintError):
-            tokens.create(global_db, row, digest)
+            users.create_token(global_db, row, digest)
 
 
 def test_revoking_is_for_good_and_remembers_the_first_time(global_db: Connection) -> None:
-    tokens.create(global_db, TOKEN, HASH)
-    tokens.touch(global_db, "tok_1", LATER)
-    tokens.revoke(global_db, "tok_1", LATER)
-    tokens.revoke(global_db, "tok_1", "2028-01-01T00:00:00.000Z")
-    assert tokens.find_by_hash(global_db, HASH) == replace(TOKEN, last_used_at=LATER, revoked_at=LATER)
-    tokens.touch(global_db, "tok_none", LATER)
-    for act in (lambda: tokens.revoke(global_db, "tok_none", LATER), lambda: tokens.get(global_db, "tok_none")):
+    users.create_token(global_db, TOKEN, HASH)
+    users.touch_token(global_db, "tok_1", LATER)
+    users.revoke_token(global_db, "tok_1", LATER)
+    users.revoke_token(global_db, "tok_1", "2028-01-01T00:00:00.000Z")
+    assert users.find_token(global_db, HASH) == replace(TOKEN, last_used_at=LATER, revoked_at=LATER)
+    users.touch_token(global_db, "tok_none", LATER)
+    for act in (
+        lambda: users.revoke_token(global_db, "tok_none", LATER),
+        lambda: users.get_token(global_db, "tok_none"),
+    ):
         with pytest.raises(NotFound):
             act()
 
 
 def test_list_by_user(global_db: Connection) -> None:
-    tokens.create(global_db, TOKEN, HASH)
+    users.create_token(global_db, TOKEN, HASH)
     other = replace(TOKEN, id="tok_2", user_id="usr_eve", constellation_id=None, created_at=LATER)
-    tokens.create(global_db, other, b"\x08" * 32)
-    assert tokens.list_all(global_db) == [TOKEN, other]
-    assert tokens.list_all(global_db, user_id="usr_eve") == [other]
+    users.create_token(global_db, other, b"\x08" * 32)
+    assert users.list_tokens(global_db) == [TOKEN, other]
+    assert users.list_tokens(global_db, user_id="usr_eve") == [other]
 
 
 def test_a_constellations_tokens_go_with_it(global_db: Connection) -> None:
-    tokens.create(global_db, TOKEN, HASH)
+    users.create_token(global_db, TOKEN, HASH)
     constellations.delete(global_db, "cst_home")
-    assert tokens.list_all(global_db) == []
+    assert users.list_tokens(global_db) == []
 
 
 def test_found_by_id_and_name_and_only_by_the_owner(global_db: Connection) -> None:

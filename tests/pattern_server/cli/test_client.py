@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from pattern_db.errors import OwnedElsewhere
-from pattern_db.ownership import DataDirLock
+from pattern_db.files import DataDirLock
 from pattern_server.cli import client
 from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, open_api, path, running_server
 from pattern_server.config import Config, load

@@ -11,8 +11,8 @@ import pytest
 
 from pattern_db import template
 from pattern_db.connection import open_connection
+from pattern_db.files import DataDirLock
 from pattern_db.migrate import Migrations, migrations_of
-from pattern_db.ownership import DataDirLock
 from tests.pattern_server.cli.conftest import Pattern
 
 NOW = "2026-11-21T22:24:40.123Z"

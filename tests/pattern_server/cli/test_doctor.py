@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pattern_db.ownership import DataDirLock
+from pattern_db.files import DataDirLock
 from pattern_server.cli.doctor import examine
 from pattern_server.config import load
 from tests.pattern_server.cli.conftest import Pattern

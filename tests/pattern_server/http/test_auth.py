@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from pattern_db.tables import tokens
+from pattern_db.tables import users
 from pattern_server.http.app import api_routes
 from tests.pattern_server.place import API, Place
 
@@ -201,6 +201,6 @@ async def test_an_admin_scope_without_an_administrator_is_not_enough(place: Plac
 async def test_revoked_tokens_are_out_at_once(place: Place) -> None:
     ann = await place.client("ann", "read")
     assert (await ann.get("/me")).json()["scopes"] == ["read"]
-    for token in await place.parts.state.accounts.database.read(tokens.list_all):
+    for token in await place.parts.state.accounts.database.read(users.list_tokens):
         await place.parts.state.accounts.revoke_token(token.id)
     assert (await ann.get("/me")).status_code == 401

@@ -10,12 +10,12 @@ import pytest
 
 from pattern_db import files
 from pattern_db.errors import IOFailed, OwnedElsewhere
-from pattern_db.ownership import DataDirLock, Holder, holder_of
+from pattern_db.files import DataDirLock, Holder, holder_of
 
 CHILD = """
 import sys
 from pathlib import Path
-from pattern_db.ownership import DataDirLock
+from pattern_db.files import DataDirLock
 lock = DataDirLock.acquire(Path(sys.argv[1]), url="http://127.0.0.1:8470")
 print("held", flush=True)
 sys.stdin.read()

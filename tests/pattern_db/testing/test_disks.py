@@ -13,9 +13,7 @@ import pytest
 
 from pattern_db.connection import Connection, open_connection
 from pattern_db.errors import IOFailed
-from pattern_db.testing.faults import FaultyDisk, Trouble
-from pattern_db.testing.power_loss import Left, PowerLossDisk
-from pattern_db.testing.watched import Call, Op, WatchedDisk
+from pattern_db.testing.disks import Call, FaultyDisk, Left, Op, PowerLossDisk, Trouble, WatchedDisk
 
 
 @pytest.fixture
