@@ -225,7 +225,7 @@ class Table(Generic[Row]):
         Raises:
             apsw.ConstraintError: a row exists, or one that it names does not (a `Conflict` once translated).
         """
-        connection.executemany(f"{self._insert} {rest}", [self.values(row) for row in rows])
+        connection.executemany(f"{self._insert} {rest}", map(self.values, rows))
 
     def update(self, connection: Connection, row: Row, fields: Collection[str], rest: str = "") -> bool:
         """Store these fields of the row with this id, if it is one that `rest` ("AND …") leaves; False if it is not."""

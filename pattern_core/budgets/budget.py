@@ -157,11 +157,14 @@ class TurnBudget:
 
     def over(self, limits: TurnLimits) -> TurnBudget:
         """Return these bounds, and the server's `limits` where they say nothing."""
-        return replace(
-            self,
+        return TurnBudget(
             steps=limits.steps_max if self.steps is None else self.steps,
             tool_calls=limits.tool_calls_max if self.tool_calls is None else self.tool_calls,
             wall_s=limits.turn_timeout_s if self.wall_s is None else self.wall_s,
+            tokens=self.tokens,
+            microdollars=self.microdollars,
+            children=self.children,
+            output_chars=self.output_chars,
         )
 
     def check(

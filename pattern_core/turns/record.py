@@ -370,9 +370,9 @@ class Record:
         )
         rows.store(messages.append, [self._message_row(message)])
         rows.store(reservations.settle if self.may_hold else usage.add, spent)
-        if message.text:
+        if text := message.text:
             told = {"message_id": message.id, "role": message.role}
-            rows.drafts.append(Draft("message", told, {"content": message.text}))
+            rows.drafts.append(Draft("message", told, {"content": text}))
         if planned:
             rows.store(steps.plan_calls, planned)
             rows.drafts.extend(map(called, planned))
