@@ -83,6 +83,7 @@ def test_what_fits(form: str, value: Any, read: Any) -> None:
         ("texts", [1]),
         ("args", [1]),
         ("child_args", [3]),
+        ("child_args", [{"name": "b", "args": 3}]),
         ("outputs", {}),
         ("groups", ["ab"]),
         ("count", "x"),

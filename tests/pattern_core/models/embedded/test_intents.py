@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -148,8 +149,12 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=300)
 @given(st.text(alphabet=st.characters(codec=None)) | st.lists(WORDS, max_size=15).map(" ".join))
-def test_any_text_means_something_and_always_the_same(text: str) -> None:
-    assert parse(text) == parse(text)
+def test_any_text_means_something_and_adds_nothing(text: str) -> None:
+    intent = parse(text)
+    assert type(intent) in get_args(Intent)
+    known = set(text.upper()) | {" "}
+    for said in (getattr(intent, name, "") or "" for name in ("fact", "topic", "old", "new", "content", "target")):
+        assert set(said.upper()) <= known, said
 
 
 @pytest.mark.parametrize(
