@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -108,3 +110,18 @@ def test_syncing_what_is_missing_is_an_error(tmp_path: Path) -> None:
         files.sync_file(tmp_path / "none")
     with pytest.raises(FileNotFoundError):
         files.sync_directory(tmp_path / "none")
+
+
+def test_what_cannot_be_locked_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def refuse(descriptor: int, _operation: int) -> None:
+        tried.append(descriptor)
+        raise OSError(errno.ENOLCK, "the file system has no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(IOFailed):
+        DataDirLock.acquire(tmp_path)
+    [descriptor] = tried
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(descriptor)

@@ -29,6 +29,7 @@ def words(text: str) -> list[str]:
         ("AND NOT NEAR", ["near"]),
         ("***", []),
         ('tea "--"', ["tea"]),
+        ("tea _ __", ["tea"]),
         ('"3-4 cups?"', ["3 4 cups"]),
         ("", []),
     ],

@@ -91,6 +91,7 @@ def test_what_fits(rule: dict[str, Any], name: str, value: Any, stored: Any) -> 
         ({**A, "type": "allowed_operations"}, "operations", [1]),
         ({**A, "type": "start_constraint"}, "args", [1]),
         (CHILD, "args", [3]),
+        (CHILD, "args", [{"name": "b", "args": 3}]),
         ({**A, "type": "conditional"}, "outputs", {}),
         ({**A, "type": "conditional", "outputs": {"x": "b"}}, "strict", 1),
         ({"type": "exclusive_groups"}, "groups", ["ab"]),

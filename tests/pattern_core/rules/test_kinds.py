@@ -241,6 +241,8 @@ def test_a_cooldown_reaches_across_turns() -> None:
     rested = after(now_ms=100_000, last_ms={"a": 75_000, "b": 99_000})
     assert verdict(given, rested, "a") == ("refuse", "it rests after each use; call it again in 35 seconds.")
     assert verdict(given, rested, "b")[0] == "run"
+    almost = after(now_ms=134_999, last_ms={"a": 75_000})
+    assert verdict(given, almost, "a") == ("refuse", "it rests after each use; call it again in 1 second.")
     assert verdict(given, after(now_ms=135_000, last_ms={"a": 75_000}), "a")[0] == "run"
     assert verdict(given, after(ran("a", at_ms=30_000), now_ms=100_000), "a")[0] == "run"
     assert verdict(given, after(ran("a", at_ms=90_000), now_ms=100_000), "a")[0] == "refuse"

@@ -12,7 +12,7 @@ import trio.testing
 
 from pattern_core.limits import TurnLimits
 from pattern_core.memory.block import NewBlock
-from pattern_core.messages import Message, ToolResult
+from pattern_core.messages import Message, Text, ToolResult
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelServerError
 from pattern_core.models.model import ModelFacts, Usage
@@ -52,9 +52,12 @@ def last_results(one: Running) -> list[str]:
     return [part.content for message in messages for part in message.parts if isinstance(part, ToolResult)]
 
 
-@pytest.mark.parametrize(("words", "status"), [("", "limit"), ("Still looking.", "completed")])
-async def test_who_says_something_beside_its_calls_makes_progress(words: str, status: str) -> None:
-    look = calls("shout", {"text": "x"}, text=words)
+@pytest.mark.parametrize(
+    ("words", "status"), [([], "limit"), ([""], "limit"), (["Still looking."], "completed"), (["", "Hm."], "completed")]
+)
+async def test_who_says_something_beside_its_calls_makes_progress(words: list[str], status: str) -> None:
+    look = calls("shout", {"text": "x"})
+    look = replace(look, parts=(*(Text(text=one) for one in words), *look.parts))
     detectors = {"identical": None, "ping_pong": None, "no_progress": 2}
     async with running([*[look] * 6, says("over")], tools=[shout]) as one:
         await one.agent()
@@ -169,6 +172,21 @@ async def test_who_answers_the_second_attempt_is_paid() -> None:
         paid = "SELECT provider, model, cost_microdollars FROM usage WHERE attempt = 2"
         assert await world.database.read(rows, paid) == [("scripted", "script-1", 1_100)]
         assert meters.steps == ["scripted/script-1"]
+
+
+async def test_who_answers_in_the_place_of_another_is_named_and_paid() -> None:
+    down = ModelServerError("out of order", provider="scripted")
+    spare = ScriptedProvider([says("here", usage=Usage(input_tokens=1, output_tokens=1))], name="spare")
+    meters = Counting()
+    async with running([down], others=[spare], meters=meters) as world:
+        await world.agent()
+        config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
+        await world.constellation.roster.update("ada", {"config": config})
+        assert [message.content for message in (await world.say("hi")).messages] == ["hi", "here"]
+        for table in ("step", "usage"):
+            named = await world.database.read(rows, f"SELECT provider, model FROM {table}")
+            assert named == [("spare", "m")]
+        assert meters.steps == ["spare/m"]
 
 
 async def test_a_turn_that_kills_the_process_before_its_first_step_is_given_up() -> None:

@@ -130,6 +130,10 @@ def test_names_are_unique_for_one_owner_only(global_db: Connection) -> None:
     with pytest.raises(NotFound, match="give its id"):
         constellations.find(global_db, "home")
     assert constellations.find(global_db, "cst_eve") == eves
+    for other in ("cst_a", "cst_z"):  # named like the other one's id, and before or behind it
+        constellations.create(global_db, replace(home, id=other, name="cst_eve"))
+        assert constellations.find(global_db, "cst_eve") == eves
+        constellations.delete(global_db, other)
     assert constellations.list_all(global_db) == [eves, home]
     assert constellations.list_all(global_db, owner_id="usr_eve") == [eves]
 
