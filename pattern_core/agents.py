@@ -81,7 +81,7 @@ class AgentChanged(Conflict):
 
 
 def version_of(agent: Agent) -> str:
-    """What tells an agent from the same agent changed: a digest of all that can be changed, in hex."""
+    """Return what tells an agent from the same agent changed: a digest of all that can be changed, in hex."""
     told = [getattr(agent, name) for name in sorted(CHANGEABLE - {"enabled_tools"})]
     text = json.dumps([told, list(agent.enabled_tools)], sort_keys=True, default=dict)
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
@@ -117,7 +117,7 @@ class Roster:
         self._changing = trio.Lock()  # a change starts from what the one before it left
 
     async def get(self, id_or_name: str) -> Agent:
-        """The agent with this id or name.
+        """Return the agent with this id or name.
 
         Raises:
             NotFound: there is none.
@@ -138,7 +138,7 @@ class Roster:
         return agent
 
     async def all(self) -> list[Agent]:
-        """All agents, by name."""
+        """Return all agents, by name."""
         return await self._database.read(agents.list_all)
 
     async def create(self, spec: AgentSpec, *, author: str) -> Agent:

@@ -169,7 +169,7 @@ class Approvals:
             raise Overloaded(f"{count} questions to people are open already; they must answer some of them first")
 
     def row(self, question: ApprovalQuestion) -> ApprovalRow:
-        """The question as it will be stored, pending."""
+        """Return the question as it will be stored, pending."""
         now_ms = self._clock.now_ms()
         return ApprovalRow(
             id=self._ids.new("apr"),
@@ -184,12 +184,12 @@ class Approvals:
     async def list(
         self, limit: int, *, status: ApprovalStatus | None = ApprovalStatus.PENDING, before: str | None = None
     ) -> Sequence[Approval]:
-        """The newest questions (of one status), newest first; those whose time is over are closed first."""
+        """Return the newest questions (of one status), newest first; those whose time is over are closed first."""
         await self._expire()
         return await self._database.read(approvals.recent, limit, status=status, before=before)
 
     async def get(self, approval_id: str) -> Approval:
-        """The question with this id.
+        """Return the question with this id.
 
         Raises:
             NotFound: there is none.
@@ -350,7 +350,7 @@ def _check(approval: Approval, answer: ApprovalAnswer) -> None:
 
 
 def requested(row: ApprovalRow) -> dict[str, object]:
-    """What the event `approval.requested` tells of a question."""
+    """Return what the event `approval.requested` tells of a question."""
     return {
         "approval_id": row.id,
         "kind": row.kind.value,
@@ -361,7 +361,7 @@ def requested(row: ApprovalRow) -> dict[str, object]:
 
 
 def _decision(answer: ApprovalAnswer, note: str) -> dict[str, Json]:
-    """What is stored of an answer: `{note, scope?, seconds?, arguments?, reason?}`."""
+    """Return what is stored of an answer: `{note, scope?, seconds?, arguments?, reason?}`."""
     said = {
         "scope": answer.scope if answer.approve and answer.scope != "once" else None,
         "seconds": answer.seconds,
@@ -372,7 +372,7 @@ def _decision(answer: ApprovalAnswer, note: str) -> dict[str, Json]:
 
 
 def _open(connection: Connection, args_hash: bytes, now: str) -> tuple[str | None, int]:
-    """The open question for the same thing, and how many questions are open."""
+    """Return the open question for the same thing, and how many questions are open."""
     known = approvals.find_pending(connection, args_hash)
     is_over = known is not None and known.expires_at is not None and known.expires_at <= now
     return (None if known is None or is_over else known.id), approvals.count_pending(connection)

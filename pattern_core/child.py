@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 def first_match(data: bytes) -> bytes:
-    """The first match of `{"pattern", "template", "text"}` as JSON: `[start, end, replacement]`, or null.
+    """Return the first match of `{"pattern", "template", "text"}` as JSON: `[start, end, replacement]`, or null.
 
     Raises:
         InvalidInput: the pattern or the template is malformed.
@@ -68,7 +68,8 @@ def first_match(data: bytes) -> bytes:
 
 
 def matching_lines(data: bytes) -> bytes:
-    """The lines that match `{"pattern", "texts", "limit", "ignore_case"}` as JSON: `[text, line, words]` for each.
+    """Return the lines that match `{"pattern", "texts", "limit", "ignore_case"}` as JSON: `[text, line, words]` for
+    each.
 
     A text is given as its passages: the number of their first line and their words.
 

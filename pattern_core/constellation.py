@@ -335,7 +335,7 @@ class Constellation:
         return arrival.turn.id
 
     def transaction(self) -> AbstractAsyncContextManager[UnitOfWork]:
-        """A unit of work for several changes: committed together at the end of the block, or not at all.
+        """Return a unit of work for several changes: committed together at the end of the block, or not at all.
 
         Raises:
             Conflict: another writer was first.
@@ -344,7 +344,7 @@ class Constellation:
         return given_or_alone(None, self._journal.commit_work)
 
     async def turn(self, turn_id: str) -> TurnView:
-        """The turn as it is now.
+        """Return the turn as it is now.
 
         Raises:
             NotFound: there is no such turn.
@@ -355,7 +355,7 @@ class Constellation:
             raise NotFound(f"there is no turn {turn_id!r} in this constellation") from None
 
     async def wait(self, turn_id: str) -> TurnView:
-        """The turn once it has ended, or waits for a person.
+        """Return the turn once it has ended, or waits for a person.
 
         Raises:
             NotFound: there is no such turn.
@@ -410,7 +410,7 @@ class Constellation:
             self._actors.release(agent.id)
 
     async def messages(self, agent: str, *, limit: int, before: str | None = None) -> list[MessageRow]:
-        """The agent's newest messages, newest first; only those before the position `before`, if given.
+        """Return the agent's newest messages, newest first; only those before the position `before`, if given.
 
         Raises:
             NotFound: there is no such agent.
@@ -447,7 +447,7 @@ class Constellation:
 
 
 def _toolbox(runtime: Runtime, database: Database, ids: Ids, commit: Commit, halt: HaltRow | None) -> Toolbox:
-    """What this constellation's tools reach, as the operator allows it."""
+    """Return what this constellation's tools reach, as the operator allows it."""
     settings, clock = runtime.tools, runtime.clock
     return Toolbox(
         results=Results(database=database, clock=clock, ids=ids),

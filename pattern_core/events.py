@@ -78,7 +78,7 @@ def append(
 
 
 def read(connection: Connection, after: int, *, limit: int = READ_MAX, turn_id: str | None = None) -> list[Event]:
-    """At most `limit` stored events after `after`, oldest first and complete; of one turn if given.
+    """Return at most `limit` stored events after `after`, oldest first and complete; of one turn if given.
 
     Raises:
         pattern_db.errors.NotFound: there is no such turn.
@@ -98,7 +98,7 @@ class _Reader:
         self._asked_for: dict[tuple[int, int], dict[int, Json]] = {}
 
     def complete(self, row: events.EventRow) -> Event:
-        """The event as it was told when it was stored."""
+        """Return the event as it was told when it was stored."""
         data: dict[str, object] = json.loads(row.data)
         turn = None if row.turn is None else self._turn(row.turn)
         if turn is not None:
@@ -132,7 +132,7 @@ class _Reader:
         return {}
 
     def _called(self, turn: int, step: int, call: int) -> dict[str, object]:
-        """The call as the model decided on it, whatever a person made of it later."""
+        """Return the call as the model decided on it, whatever a person made of it later."""
         effect = self._effect(turn, step, call)
         if effect is None:
             return {}
@@ -220,7 +220,7 @@ class EventLog:
             await self._ends.setdefault(turn_id, trio.Event()).wait()
 
     def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
-        """A stream of the events after `after`; of one turn, up to its end, if given.
+        """Return a stream of the events after `after`; of one turn, up to its end, if given.
 
         A number from the future, as after a backup was restored, means from now on.
         """

@@ -38,7 +38,7 @@ class SystemClock:
 
 
 def now_text(clock: Clock) -> str:
-    """The clock's time as stored: `YYYY-MM-DDTHH:MM:SS.mmmZ`."""
+    """Return the clock's time as stored: `YYYY-MM-DDTHH:MM:SS.mmmZ`."""
     return iso(clock.now_ms())
 
 
@@ -46,7 +46,7 @@ class Randomness(Protocol):
     """Where random bits come from: `system_randomness()` in the server, `seeded_randomness(seed)` in tests."""
 
     def getrandbits(self, k: int, /) -> int:
-        """An integer of `k` random bits."""
+        """Return an integer of `k` random bits."""
         ...
 
 
@@ -75,7 +75,7 @@ def ulid(now_ms: int, entropy: int) -> str:
 
 
 def earliest_position(now_ms: int) -> str:
-    """The first position of that millisecond: what is said later has a greater one."""
+    """Return the first position of that millisecond: what is said later has a greater one."""
     return f"{max(now_ms - SNOWFLAKE_EPOCH_MS, 0) << SEQUENCE_BITS:0{POSITION_DIGITS}d}"
 
 
@@ -91,7 +91,7 @@ class Ids:
         self._last = int(last) if last else 0
 
     def new(self, prefix: str) -> str:
-        """A fresh id such as `turn_01j…`."""
+        """Return a fresh id such as `turn_01j…`."""
         return f"{prefix}_{ulid(self._clock.now_ms(), self._randomness.getrandbits(80))}"
 
     def position(self, now_ms: int | None = None) -> str:
@@ -110,10 +110,10 @@ class Ids:
         return before
 
     def seed(self) -> int:
-        """A 63-bit seed that a turn stores, so that what it draws is drawn again after a crash."""
+        """Return a 63-bit seed that a turn stores, so that what it draws is drawn again after a crash."""
         return self._randomness.getrandbits(63)
 
 
 def message_id(position: str) -> str:
-    """The id of the message at `position`."""
+    """Return the id of the message at `position`."""
     return f"msg_{position}"

@@ -63,7 +63,7 @@ Commit = Callable[[Callable[[Connection], tuple["Swept", list[Event]]]], Awaitab
 
 
 def media_type_of(data: bytes) -> str | None:
-    """The kind of image that the first bytes show: PNG, JPEG, GIF or WebP; None for anything else."""
+    """Return the kind of image that the first bytes show: PNG, JPEG, GIF or WebP; None for anything else."""
     if data.startswith(_PNG):
         return "image/png"
     if data.startswith(_JPEG):
@@ -100,7 +100,7 @@ def _webp(kind: bytes, head: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """The sides in the first frame's header, which stands behind any number of other segments."""
+    """Return the sides in the first frame's header, which stands behind any number of other segments."""
     at = 2  # behind the marker that begins the file
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -118,7 +118,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def image_of_bytes(data: bytes, media_type: str | None = None) -> Image:
-    """The image that these bytes are, with its digest; `media_type` is what its sender says that it is.
+    """Return the image that these bytes are, with its digest; `media_type` is what its sender says that it is.
 
     Raises:
         InvalidInput: it is none of the known kinds, another one than said, or larger than fits.
@@ -139,7 +139,7 @@ def image_of_bytes(data: bytes, media_type: str | None = None) -> Image:
 
 
 def image_of_url(url: str, media_type: str | None = None) -> Image:
-    """The image at an address, which the model's vendor fetches itself.
+    """Return the image at an address, which the model's vendor fetches itself.
 
     Raises:
         InvalidInput: it is no address of the web, or too long.
@@ -169,7 +169,7 @@ def store(connection: Connection, images: Iterable[Image], now: str) -> None:
 
 
 def read(connection: Connection, digest: str) -> Image:
-    """The stored image of a digest (64 hex digits), with its bytes.
+    """Return the stored image of a digest (64 hex digits), with its bytes.
 
     Raises:
         NotFound: there is none.
@@ -185,12 +185,12 @@ def read(connection: Connection, digest: str) -> Image:
 
 
 def has_images(messages: Sequence[Message]) -> bool:
-    """Whether any message shows one."""
+    """Return whether any message shows one."""
     return any(message.images for message in messages)
 
 
 async def shown_to(database: Database, request: ModelRequest, *, takes_images: bool) -> ModelRequest:
-    """The request as a model is sent it: with the bytes of its images, or with words for them if it takes none.
+    """Return the request as a model is sent it: with the bytes of its images, or with words for them if it takes none.
 
     Raises:
         DatabaseError: storage refused.
@@ -203,7 +203,7 @@ async def shown_to(database: Database, request: ModelRequest, *, takes_images: b
 
 
 def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Message]:
-    """The messages with the bytes of their newest images in place, for the request that is about to be sent.
+    """Return the messages with the bytes of their newest images in place, for the request that is about to be sent.
 
     At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words stand for the older ones, of which no
     byte is read.
@@ -225,7 +225,7 @@ def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Messag
 
 
 def _newest(connection: Connection, messages: Sequence[Message]) -> int:
-    """How many images, counted from the newest, one request has room for."""
+    """Return how many images, counted from the newest, one request has room for."""
     newest = [image for message in reversed(messages) for image in reversed(message.images)][:IMAGES_SHOWN_MAX]
     stored = message_table.blob_sizes(connection, [bytes.fromhex(image.digest) for image in newest if image.digest])
     room = IMAGES_SHOWN_BYTES_MAX
@@ -237,7 +237,7 @@ def _newest(connection: Connection, messages: Sequence[Message]) -> int:
 
 
 def without_images(messages: Sequence[Message]) -> list[Message]:
-    """The messages for a model that takes no images: words stand where they were."""
+    """Return the messages for a model that takes no images: words stand where they were."""
     left_out = Text(text=LEFT_OUT)
     return [
         replace(message, parts=tuple(left_out if isinstance(part, Image) else part for part in message.parts))
@@ -248,7 +248,7 @@ def without_images(messages: Sequence[Message]) -> list[Message]:
 
 
 def _read(connection: Connection, image: Image) -> Image:
-    """The image with its bytes, if they are stored."""
+    """Return the image with its bytes, if they are stored."""
     if image.data is not None or image.digest is None:
         return image
     try:
@@ -306,7 +306,7 @@ class ImageSweep:
         return Swept(images, size)
 
     async def _unused(self, candidates: Sequence[bytes]) -> list[bytes]:
-        """Those that no message shows, as far as can be told without stopping everybody else."""
+        """Return those that no message shows, as far as can be told without stopping everybody else."""
         left = {digest.hex() for digest in candidates}
         newest = await self._database.read_aside(message_table.newest_message_row) if left else 0
         for row in range(0, newest, ROWS_AT_ONCE):

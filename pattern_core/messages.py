@@ -123,12 +123,12 @@ def check_text(text: str) -> str:
 
 
 def user(text: str) -> Message:
-    """A user's message of plain words."""
+    """Return a user's message of plain words."""
     return Message(role="user", parts=(Text(text=text),))
 
 
 def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
-    """The parts as JSON objects with a `type`: text, image, reasoning, tool_call or tool_result.
+    """Return the parts as JSON objects with a `type`: text, image, reasoning, tool_call or tool_result.
 
     Of an image only its digest or address is kept.
 
@@ -175,7 +175,7 @@ def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
 
 
 def parts_from_json(data: list[dict[str, object]]) -> tuple[Part, ...]:
-    """The inverse of `parts_to_json`.
+    """Return the inverse of `parts_to_json`.
 
     Raises:
         ValueError: a part has an unknown type; the row was written by a newer version or damaged.

@@ -31,7 +31,8 @@ class Match:
 
 
 async def first_match(pattern: str, template: str, text: str) -> Match | None:
-    r"""The first match of `pattern` (syntax of Python's `re`) in `text`, with `template` expanded (`\1`, `\g<name>`).
+    r"""Return the first match of `pattern` (syntax of Python's `re`) in `text`, with `template` expanded (`\1`,
+    `\g<name>`).
 
     None if nothing matches.
 
@@ -46,7 +47,7 @@ async def first_match(pattern: str, template: str, text: str) -> Match | None:
 async def matching_lines(
     pattern: str, texts: Sequence[Sequence[tuple[int, str]]], *, limit: int, ignore_case: bool
 ) -> list[tuple[int, int, str]]:
-    """The first `limit` lines that match, in order: the index of their text, their number and their words.
+    """Return the first `limit` lines that match, in order: the index of their text, their number and their words.
 
     A text is given as its passages: the number of their first line and their words.
 

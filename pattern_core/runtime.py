@@ -29,16 +29,16 @@ class Meters:
         self.working = 0
 
     def turn_ended(self, status: str, seconds: float) -> None:
-        """A turn ended with a terminal `TurnStatus` value, `seconds` after it was started."""
+        """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started."""
 
     def step_done(self, provider: str, model: str, seconds: float) -> None:
-        """A model's decision is recorded, `seconds` after it was asked."""
+        """Count a model's decision that is recorded, `seconds` after it was asked."""
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
-        """A model call, be it for a summary, took this; None where the price is not known."""
+        """Count what a model call took, be it for a summary; None where the price is not known."""
 
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
-        """A tool call ended with a terminal `EffectStatus` value."""
+        """Count a tool call that ended with a terminal `EffectStatus` value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,17 +52,18 @@ _NAMED_SECRETS = re.compile(
 
 
 def escaped(text: str) -> str:
-    """The text with no tag of ours in it."""
+    """Return the text with no tag of ours in it."""
     return _TAGS.sub("&lt;", text)
 
 
 def marked(text: str, source: str) -> str:
-    """The text as data from `source`, such as `tool web`."""
+    """Return the text as data from `source`, such as `tool web`."""
     return f'<data from="{source.translate(_IN_ATTRIBUTE)}">\n{escaped(text)}\n</data>'
 
 
 def marked_import(message: Message) -> Message:
-    """An imported message as a prompt shows it: still who said what to whom, and nothing that it says is a request.
+    """Return an imported message as a prompt shows it: still who said what to whom, and nothing that it says is a
+    request.
 
     People import what they said elsewhere so that the agent goes on from there; so the exchange stays an exchange, with
     its roles. But an export may hold whatever somebody once pasted. What people said is marked as data, which models
@@ -77,7 +78,7 @@ def marked_import(message: Message) -> Message:
 
 
 def _reworded(message: Message, role: Role, change: Callable[[str], str]) -> Message:
-    """The message in other words, said by `role`; itself if nothing differs."""
+    """Return the message in other words, said by `role`; itself if nothing differs."""
     parts = tuple(
         Text(text=change(part.text), signature=part.signature) if isinstance(part, Text) else part
         for part in message.parts
@@ -95,14 +96,16 @@ def _reworded(message: Message, role: Role, change: Callable[[str], str]) -> Mes
 
 
 def masked(text: str) -> str:
-    """The text without what has the shape of a key, a token or a password; for what was not written for this prompt."""
+    """Return the text without what has the shape of a key, a token or a password; for what was not written for this
+    prompt.
+    """
     for pattern in (_SECRETS, _CREDENTIALS, _NAMED_SECRETS):
         text = pattern.sub(lambda found: f"{found[found.lastindex] if found.lastindex else ''}{MASK}", text)
     return text
 
 
 def marked_result(message: Message) -> Message:
-    """A tool's message with its result marked as that tool's data."""
+    """Return a tool's message with its result marked as that tool's data."""
     result = message.parts[0]
     if not isinstance(result, ToolResult):
         return message

@@ -120,7 +120,7 @@ def restore(file: Path, target_directory: Path) -> Report:
 
 
 def check_integrity(connection: Connection) -> list[str]:
-    """What SQLite finds wrong with the file and its references; empty if it is sound."""
+    """Return what SQLite finds wrong with the file and its references; empty if it is sound."""
     found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
     problems = [] if found == ["ok"] else found
     for table, row, parent, _number in connection.execute("PRAGMA foreign_key_check").fetchall():
@@ -129,7 +129,7 @@ def check_integrity(connection: Connection) -> list[str]:
 
 
 def ordinary_tables(connection: Connection) -> list[str]:
-    """Names of the tables that hold what was stored: neither derived for search nor SQLite's own."""
+    """Return names of the tables that hold what was stored: neither derived for search nor SQLite's own."""
     listed = fetch_all(connection, "PRAGMA main.table_list")
     derived = tuple(f"{name}_" for _schema, name, kind, *_rest in listed if kind == "virtual")
     return sorted(

@@ -33,7 +33,7 @@ def to_json(value: Json) -> str:
 
 
 def from_json(text: str | None) -> Json:
-    """The value of a JSON column; NULL is None."""
+    """Return the value of a JSON column; NULL is None."""
     return None if text is None else json.loads(text)
 
 
@@ -59,7 +59,7 @@ def _second(unix_s: int) -> str:
 
 
 def iso(unix_ms: int) -> str:
-    """The column text of `unix_ms` (unix milliseconds).
+    """Return the column text of `unix_ms` (unix milliseconds).
 
     Raises:
         OverflowError: outside the years 1 to 9999.
@@ -80,7 +80,7 @@ def unix_ms(text: str) -> int:
 
 
 def canonical(text: str) -> str:
-    """The column text of any RFC 3339 time with an offset.
+    """Return the column text of any RFC 3339 time with an offset.
 
     Raises:
         ValueError: as `unix_ms`, also for moments outside the years 1 to 9999.

@@ -49,7 +49,7 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
 
 
 def open_in_memory() -> Connection:
-    """An empty database in memory with the same settings; see `template.in_memory` for one with the schema."""
+    """Return an empty database in memory with the same settings; see `template.in_memory` for one with the schema."""
     return _prepared(apsw.Connection(":memory:"), readonly=False, in_file=False)
 
 
@@ -88,7 +88,7 @@ def transaction(connection: Connection) -> Iterator[None]:
 def fetch_all(
     connection: Connection, sql: str, values: Sequence[str | int | float | bytes | None] = ()
 ) -> list[tuple[Any, ...]]:
-    """All rows of one statement. The types of the columns are the statement's business, hence Any."""
+    """Return all rows of one statement. The types of the columns are the statement's business, hence Any."""
     return connection.execute(sql, values).fetchall()
 
 
@@ -135,7 +135,9 @@ def _load_vec(connection: Connection) -> None:
 
 @cache
 def _vec_path() -> str:
-    """Where the package sqlite_vec has its library: found, not imported, because its import takes numpy along."""
+    """Return where the package sqlite_vec has its library: found, not imported, because its import takes numpy
+    along.
+    """
     spec = find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("the package sqlite-vec is missing; install Pattern again")
@@ -190,18 +192,18 @@ class Table(Generic[Row]):
         return self._row(*made)
 
     def select(self, connection: Connection, rest: str = "", values: Values = ()) -> list[Row]:
-        """The rows that `rest` (WHERE, ORDER BY, LIMIT) leaves."""
+        """Return the rows that `rest` (WHERE, ORDER BY, LIMIT) leaves."""
         return [
             self.make(row) for row in connection.execute(f"SELECT {self.columns} FROM {self.source} {rest}", values)
         ]
 
     def first(self, connection: Connection, rest: str, values: Values = ()) -> Row | None:
-        """The first of the rows that `rest` leaves, or None."""
+        """Return the first of the rows that `rest` leaves, or None."""
         row = connection.execute(f"SELECT {self.columns} FROM {self.source} {rest}", values).fetchone()
         return None if row is None else self.make(row)
 
     def one(self, connection: Connection, rest: str, values: Values, missing: str) -> Row:
-        """The first of the rows that `rest` leaves.
+        """Return the first of the rows that `rest` leaves.
 
         Raises:
             NotFound: there is none; `missing` names it.
@@ -212,7 +214,7 @@ class Table(Generic[Row]):
         return found
 
     def values(self, row: Row) -> Values:
-        """What is stored of a row, in the order of `columns`."""
+        """Return what is stored of a row, in the order of `columns`."""
         values = list(self._fields_of(row))
         for at in self._json:
             if values[at] is not None:

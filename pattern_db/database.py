@@ -58,7 +58,7 @@ class DatabaseThreads:
             thread.join()
 
     def lane(self, connection: Connection, reopen: Callable[[], Connection], *, reader: bool = False) -> Lane:
-        """A new lane for `connection`; `reopen` makes another one after a rest."""
+        """Return a new lane for `connection`; `reopen` makes another one after a rest."""
         return Lane(connection, reopen, self._readers if reader else self._writers, self._token)
 
 
@@ -112,7 +112,7 @@ class Database:
 
     @classmethod
     def in_memory(cls, connection: Connection | None = None) -> Database:
-        """A database whose work runs inline in the calling task.
+        """Return a database whose work runs inline in the calling task.
 
         For tests of time: while a query runs on a thread trio sees every task blocked, and an autojump clock leaps.
         """

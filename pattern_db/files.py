@@ -95,7 +95,7 @@ class DataDirLock:
 
 
 def holder_of(directory: Path) -> Holder | None:
-    """Who holds the folder's lock now; None if nobody does."""
+    """Return who holds the folder's lock now; None if nobody does."""
     path = directory / LOCK_NAME
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -159,7 +159,8 @@ def replace(source: Path, target: Path) -> None:
 
 @contextmanager
 def temporary(target: Path) -> Iterator[Path]:
-    """A name beside `target` to write to first. Nothing is left of it (nor of SQLite's files beside it) afterwards.
+    """Yield a name beside `target` to write to first. Nothing is left of it (nor of SQLite's files beside it)
+    afterwards.
 
     Raises:
         OSError: the disk failed.

@@ -32,7 +32,7 @@ class Status:
 
 
 def status(connection: Connection, migrations: Migrations) -> Status:
-    """How the file is; reads little.
+    """Return how the file is; reads little.
 
     Raises:
         SchemaTooNew: as `Migrations.plan`.
@@ -57,7 +57,7 @@ def status(connection: Connection, migrations: Migrations) -> Status:
 
 
 def check(connection: Connection) -> list[str]:
-    """Everything that is wrong, in words; empty if the file is sound. Reads the whole file; run it in a write.
+    """Return everything that is wrong, in words; empty if the file is sound. Reads the whole file; run it in a write.
 
     Damage of the derived search tables is named with what mends it: `vacuum` makes them anew.
     """

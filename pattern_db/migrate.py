@@ -113,7 +113,7 @@ class Migrations:
             )
 
     def plan(self, connection: Connection) -> tuple[Migration, ...]:
-        """The migrations that are pending, in order; empty if there are none.
+        """Return the migrations that are pending, in order; empty if there are none.
 
         Raises:
             SchemaTooNew: the database comes from a newer server.
@@ -204,7 +204,7 @@ def ledger(connection: Connection) -> dict[int, str]:
 
 
 def migrations_folder(kind: Kind) -> Path:
-    """Where the migrations are: inside the installed package, else in the checkout that it runs from.
+    """Return where the migrations are: inside the installed package, else in the checkout that it runs from.
 
     Raises:
         FileNotFoundError: neither is there; the installation is incomplete.
@@ -218,7 +218,7 @@ def migrations_folder(kind: Kind) -> Path:
 
 @lru_cache(maxsize=2)
 def migrations_of(kind: Kind) -> Migrations:
-    """The migrations of this release, read once.
+    """Return the migrations of this release, read once.
 
     Raises:
         FileNotFoundError: as `migrations_folder`.

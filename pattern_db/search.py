@@ -217,7 +217,7 @@ def size(connection: Connection, kind: SearchKind) -> int:
 
 
 def spread(connection: Connection, kind: SearchKind, term: Term, limit: int) -> int:
-    """How many rows hold the term, whatever the filters; not counted beyond `limit`."""
+    """Return how many rows hold the term, whatever the filters; not counted beyond `limit`."""
     source, values = _source(kind, term)
     if not source:
         return 0
@@ -230,14 +230,16 @@ def spread(connection: Connection, kind: SearchKind, term: Term, limit: int) -> 
 def rows_of(
     connection: Connection, kind: SearchKind, term: Term, limit: int, *, filters: Filters | None = None
 ) -> list[int]:
-    """The newest `limit` rows that hold the term and fit the filters, newest first. Tombstones may be among them
+    """Return the newest `limit` rows that hold the term and fit the filters, newest first. Tombstones may be among them
     unless there are filters: `rows` leaves them out.
     """
     return list(json.loads(posted(connection, kind, term, limit, filters=filters)))
 
 
 def posted(connection: Connection, kind: SearchKind, term: Term, limit: int, *, filters: Filters | None = None) -> str:
-    """What `rows_of` gives, as a JSON array: one text with all numbers is several times faster than a row for each."""
+    """Return what `rows_of` gives, as a JSON array: one text with all numbers is several times faster than a row for
+    each.
+    """
     source, values = _source(kind, term)
     if not source:
         return "[]"
@@ -274,19 +276,19 @@ def newest(connection: Connection, kind: SearchKind, terms: Sequence[Term], limi
 
 
 def count_posted(posted: str) -> int:
-    """How many rows a text of `posted` names."""
+    """Return how many rows a text of `posted` names."""
     return posted.count(",") + 1 if len(posted) > 2 else 0
 
 
 def newest_posted(posted: str, limit: int) -> str:
-    """The first `limit` rows of a text of `posted`."""
+    """Return the first `limit` rows of a text of `posted`."""
     return posted if count_posted(posted) <= limit else f"[{','.join(posted[1:-1].split(',', limit)[:limit])}]"
 
 
 def best(
     connection: Connection, kind: SearchKind, terms: Sequence[Term], limit: int, filters: Filters
 ) -> list[tuple[int, float]]:
-    """The `limit` rows that hold some of the terms and fit, by bm25: (row, goodness above 0), best first.
+    """Return the `limit` rows that hold some of the terms and fit, by bm25: (row, goodness above 0), best first.
 
     Terms that need a look at the text itself do not count here.
     """
@@ -305,14 +307,14 @@ def best(
 
 
 def rows(connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters) -> dict[int, Row]:
-    """Those of the rows that fit the filters, by number. Tombstones and inactive blocks never do."""
+    """Return those of the rows that fit the filters, by number. Tombstones and inactive blocks never do."""
     return _rows(connection, kind, f"{_PLACES[kind].row} IN (SELECT value FROM json_each(:among))", numbers, filters)
 
 
 def first_rows(
     connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters, limit: int
 ) -> dict[int, Row]:
-    """The first `limit` of the rows that fit the filters; those after them are not looked at."""
+    """Return the first `limit` of the rows that fit the filters; those after them are not looked at."""
     # A cross join goes through the numbers in their order. To ask for that order would have all of them sorted first.
     place = _PLACES[kind]
     allowed, values = _allowed(kind, filters)
@@ -326,19 +328,19 @@ def first_rows(
 
 
 def rows_of_refs(connection: Connection, kind: SearchKind, refs: Sequence[str], filters: Filters) -> dict[int, Row]:
-    """Those of the rows with these refs that fit the filters, by number."""
+    """Return those of the rows with these refs that fit the filters, by number."""
     return _rows(connection, kind, f"{_PLACES[kind].ref} IN (SELECT value FROM json_each(:among))", refs, filters)
 
 
 def sample(connection: Connection, count: int) -> list[Row]:
-    """Up to `count` messages that were spoken, evenly over all there are; at once, whatever their number."""
+    """Return up to `count` messages that were spoken, evenly over all there are; at once, whatever their number."""
     last = size(connection, SearchKind.MESSAGE)
     numbers = [1 + at * last // count for at in range(count)] if last > count else list(range(1, last + 1))
     return list(rows(connection, SearchKind.MESSAGE, numbers, Filters(roles=(Role.USER, Role.ASSISTANT))).values())
 
 
 def surroundings(connection: Connection, numbers: Sequence[int], reach: int) -> dict[int, Surroundings]:
-    """For each message up to `reach` spoken ones of its session on each side, in the order of positions."""
+    """Return for each message up to `reach` spoken ones of its session on each side, in the order of positions."""
     # The session is compared only afterwards: at a session's border the search for one more would go on to the end.
     side = (
         "json((SELECT json_group_array(row) FROM (SELECT n.row, n.session_id FROM messages AS n"
@@ -357,7 +359,7 @@ def surroundings(connection: Connection, numbers: Sequence[int], reach: int) -> 
 
 
 def condition(kind: SearchKind, filters: Filters) -> SqlCondition:
-    """The filters for a search among vectors."""
+    """Return the filters for a search among vectors."""
     place = _PLACES[kind]
     allowed, values = _allowed(kind, filters)
     return SqlCondition(
@@ -366,7 +368,7 @@ def condition(kind: SearchKind, filters: Filters) -> SqlCondition:
 
 
 def is_narrow(filters: Filters) -> bool:
-    """True if the filters may leave out most of what there is."""
+    """Return true if the filters may leave out most of what there is."""
     return any(
         value is not None
         for value in (filters.agents, filters.since, filters.until, filters.tags, filters.workspace, filters.sessions)
@@ -386,12 +388,12 @@ def optimize(connection: Connection) -> None:
 
 
 def indexes() -> list[str]:
-    """Names of the full-text tables."""
+    """Return names of the full-text tables."""
     return [*(place.index for place in _PLACES.values()), _CJK_INDEX]
 
 
 def _source(kind: SearchKind, term: Term) -> tuple[str, dict[str, Json]]:
-    """A table expression with the column `found`: the rows that hold the term."""
+    """Return a table expression with the column `found`: the rows that hold the term."""
     place = _PLACES[kind]
     if term.cjk is not None and place.number is None:
         return (
@@ -410,7 +412,7 @@ def _source(kind: SearchKind, term: Term) -> tuple[str, dict[str, Json]]:
 
 
 def _allowed(kind: SearchKind, filters: Filters) -> tuple[str, dict[str, Json]]:
-    """The condition for the filters on the place's tables, and its values."""
+    """Return the condition for the filters on the place's tables, and its values."""
     conditions = _PLACES[kind].conditions
     values: dict[str, Json] = {
         "agents": _array(filters.agents),

@@ -100,7 +100,7 @@ def _phrase(text: str, *, starred: bool) -> list[Term]:
 
 
 def _words(text: str) -> list[Term]:
-    """The terms of what stands between two blanks: `foo-bar` are two words, `don't` is one."""
+    """Return the terms of what stands between two blanks: `foo-bar` are two words, `don't` is one."""
     if text.isascii() and text.isalnum():
         low = text.lower()
         return [Term(match=f'"{text}"', words=(low,), is_filler=low in _FREQUENT)]
@@ -121,7 +121,7 @@ def _words(text: str) -> list[Term]:
 
 
 def _cjk_terms(text: str) -> list[Term]:
-    """Each two neighbouring characters: there are no blanks that would tell where words begin."""
+    """Return each two neighbouring characters: there are no blanks that would tell where words begin."""
     terms: list[Term] = []
     for run in _CJK.findall(_CJK_PUNCTUATION.sub(" ", text)):
         pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
@@ -130,7 +130,7 @@ def _cjk_terms(text: str) -> list[Term]:
 
 
 def _quoted(words: str, *, starred: bool) -> str | None:
-    """A term as an FTS5 string; None if the tokenizer would find no word in it, for that would match nothing."""
+    """Return a term as an FTS5 string; None if the tokenizer would find no word in it, for that would match nothing."""
     words = words.rstrip("*")
     if not any(unicodedata.category(character)[0] in "LN" for character in words):
         return None

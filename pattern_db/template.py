@@ -42,7 +42,7 @@ def create(path: Path, migrations: Migrations, *, now: str) -> None:
 
 
 def in_memory(migrations: Migrations, *, now: str) -> Connection:
-    """The same database in memory, for tests: the settings of a file, the schema, and nothing on the disk."""
+    """Return the same database in memory, for tests: the settings of a file, the schema, and nothing on the disk."""
     connection = open_in_memory()
     connection.deserialize("main", _copy(migrations, now))
     return connection

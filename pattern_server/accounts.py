@@ -201,7 +201,7 @@ class Accounts:
         self._known.clear()
 
     async def authenticate(self, secret: str) -> Principal:
-        """Who holds this token.
+        """Return who holds this token.
 
         Raises:
             Unauthorized: it is unknown, revoked or expired, or its user is disabled.
@@ -241,7 +241,7 @@ class Accounts:
                 await self.database.write(users.touch_token, known.principal.token_id, now_text(self._clock))
 
     async def constellation_for(self, principal: Principal, id_or_name: str) -> Constellation:
-        """The constellation that this id or name means for the caller: an own one first, for administrators then
+        """Return the constellation that this id or name means for the caller: an own one first, for administrators then
         anybody's by id or by a name that only one user has.
 
         Raises:
@@ -261,7 +261,7 @@ class Accounts:
             return None
 
     async def constellations_of(self, principal: Principal) -> list[Constellation]:
-        """All constellations that the caller reaches, by name, then id."""
+        """Return all constellations that the caller reaches, by name, then id."""
         owner_id = None if principal.reaches_all else principal.user_id
         rows = await self.database.read(constellations.list_all, owner_id=owner_id)
         return [row for row in rows if principal.constellation_id in (None, row.id)]

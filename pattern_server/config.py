@@ -78,7 +78,7 @@ class Config(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, then `PATTERN_*`, then the file. Called by pydantic-settings."""
+        """Return the sources: flags, then `PATTERN_*`, then the file. Called by pydantic-settings."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
     @field_validator("limits", mode="before")
@@ -163,14 +163,14 @@ def unknown_variables() -> list[str]:
 
 
 def _anchored(config: Config, path: Path) -> Config:
-    """A relative `data_dir` of the file means: beside the file, wherever the server was started."""
+    """Return a relative `data_dir` of the file means: beside the file, wherever the server was started."""
     if os.environ.get("PATTERN_DATA_DIR") or config.data_dir.is_absolute() or not path.is_file():
         return config
     return config.model_copy(update={"data_dir": path.parent / config.data_dir})
 
 
 def _with_vendors(configured: object) -> object:
-    """The providers of the file, completed by the vendors' own environment variables and the embedded one."""
+    """Return the providers of the file, completed by the vendors' own environment variables and the embedded one."""
     if not isinstance(configured, dict):
         return configured  # the field's own type says what is wrong
     providers = {name: dict(value) if isinstance(value, dict) else value for name, value in configured.items()}
@@ -195,7 +195,7 @@ def _with_vendors(configured: object) -> object:
 
 
 def _with_key(section: object) -> object:
-    """The section with the keys from the environment variables that it and `former` or `search` in it name."""
+    """Return the section with the keys from the environment variables that it and `former` or `search` in it name."""
     if not isinstance(section, dict):
         return section
     inner = {name: _with_key(section[name]) for name in ("former", "search") if name in section}
@@ -248,7 +248,7 @@ _MISFITS = {  # pydantic's type of a misfit → what we say of it
 
 
 def _misfits(error: ValidationError, path: Path) -> str:
-    """All misfits in a sentence each, by the names that the operator wrote. No values: they may be secret."""
+    """Return all misfits in a sentence each, by the names that the operator wrote. No values: they may be secret."""
     lines = []
     for misfit in error.errors(include_url=False, include_input=False, include_context=False):
         name = ".".join(str(part) for part in misfit["loc"]) or "configuration"

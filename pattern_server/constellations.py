@@ -61,7 +61,7 @@ class Constellations:
         self._reached: dict[tuple[Principal, str], str] = {}
 
     async def find(self, principal: Principal, id_or_name: str) -> Registered:
-        """The caller's constellation.
+        """Return the caller's constellation.
 
         Raises:
             NotFound: there is none, or it is somebody else's.
@@ -69,12 +69,12 @@ class Constellations:
         return await self._accounts.constellation_for(principal, id_or_name)
 
     async def all(self, principal: Principal) -> list[Registered]:
-        """All that the caller reaches, by name, then id."""
+        """Return all that the caller reaches, by name, then id."""
         return await self._accounts.constellations_of(principal)
 
     @asynccontextmanager
     async def use(self, principal: Principal, id_or_name: str) -> AsyncIterator[Constellation]:
-        """The caller's constellation, awake within the block.
+        """Yield the caller's constellation, awake within the block.
 
         Raises:
             NotFound: there is none, or it is somebody else's.

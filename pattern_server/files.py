@@ -35,15 +35,15 @@ class ConstellationFiles:
         self._ids = Ids(runtime.clock, runtime.randomness)
 
     def new_id(self) -> str:
-        """An id for a constellation to be made."""
+        """Return an id for a constellation to be made."""
         return self._ids.new("con")
 
     def folder(self, constellation_id: str) -> Path:
-        """The constellation's folder."""
+        """Return the constellation's folder."""
         return self._data_dir / "constellations" / constellation_id
 
     def relative_path(self, constellation_id: str) -> str:
-        """The database's path as the registry holds it, relative to the data directory."""
+        """Return the database's path as the registry holds it, relative to the data directory."""
         return f"constellations/{constellation_id}/{DATABASE_NAME}"
 
     async def create(self, constellation_id: str) -> None:
@@ -76,7 +76,7 @@ class ConstellationFiles:
 
     @asynccontextmanager
     async def open(self, constellation_id: str, threads: DatabaseThreads) -> AsyncIterator[Database]:
-        """The constellation's database, ours alone within the block.
+        """Yield the constellation's database, ours alone within the block.
 
         Raises:
             NotFound: the file is missing.
@@ -116,7 +116,9 @@ class ConstellationFiles:
                 mark.unlink(missing_ok=True)
 
     async def unfinished(self, constellation_ids: Sequence[str]) -> list[str]:
-        """Those that were closed while turns were open, or never closed: a closed database leaves no log behind."""
+        """Return those that were closed while turns were open, or never closed: a closed database leaves no log
+        behind.
+        """
         return await trio.to_thread.run_sync(lambda: [name for name in constellation_ids if self._is_unfinished(name)])
 
     def _is_unfinished(self, constellation_id: str) -> bool:

@@ -108,7 +108,7 @@ class GlobalDatabase:
 
 @asynccontextmanager
 async def open_global(path: Path, threads: DatabaseThreads, *, now: str) -> AsyncIterator[GlobalDatabase]:
-    """The global database at `path`, made if there is none; closed at the end of the block.
+    """Yield the global database at `path`, made if there is none; closed at the end of the block.
 
     Raises:
         SchemaOutdated: it needs `pattern db migrate`.

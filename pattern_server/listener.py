@@ -102,7 +102,7 @@ async def _open(host: str, port: int) -> list[trio.SocketListener]:
 
 
 def _url(listener: trio.SocketListener) -> str:
-    """An address at which this machine reaches the listener."""
+    """Return an address at which this machine reaches the listener."""
     host, port = listener.socket.getsockname()[:2]
     host = _WILDCARDS.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -170,7 +170,7 @@ class _Connection:
         return True
 
     async def _receive(self) -> Message:
-        """The next piece of the request's body, or the client's leaving. Called by the application."""
+        """Return the next piece of the request's body, or the client's leaving. Called by the application."""
         if self._parser.their_state is h11.SEND_BODY:
             if self._parser.they_are_waiting_for_100_continue:
                 await self._write(self._parser.send(h11.InformationalResponse(status_code=100, headers=[])))
@@ -182,7 +182,7 @@ class _Connection:
         return {"type": "http.disconnect"}
 
     async def _next_event(self) -> Any:
-        """What the client sent next; None if it closed, or broke the protocol and was refused."""
+        """Return what the client sent next; None if it closed, or broke the protocol and was refused."""
         try:
             while (event := self._parser.next_event()) is h11.NEED_DATA:
                 self._parser.receive_data(await self._received.receive())

@@ -102,17 +102,17 @@ class Metrics(Meters):
         self._gates = gates
 
     def turn_ended(self, status: str, seconds: float) -> None:
-        """A turn ended with a terminal `TurnStatus` value, `seconds` after it was started."""
+        """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started."""
         self._turns[status] += 1
         self._turn_seconds.observe(seconds)
 
     def step_done(self, provider: str, model: str, seconds: float) -> None:
-        """A model's decision is stored, `seconds` after it was asked."""
+        """Count a model's decision that is stored, `seconds` after it was asked."""
         self._steps[self._models[provider], self._models[model]] += 1
         self._step_seconds.observe(seconds)
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
-        """What one model call took; money is None where the price is not known."""
+        """Count what one model call took; money is None where the price is not known."""
         labels = (self._models[provider], self._models[model])
         parts = {
             "input": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
@@ -129,7 +129,7 @@ class Metrics(Meters):
             self._money[labels] += microdollars
 
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
-        """A tool call ended with a terminal `EffectStatus` value."""
+        """Count a tool call that ended with a terminal `EffectStatus` value."""
         self._calls[self._tools[tool], status] += 1
         self._call_seconds.observe(seconds)
 
@@ -141,7 +141,9 @@ class Metrics(Meters):
             self._lag.observe(max(0.0, trio.current_time() - due))
 
     def text(self, now: Now) -> bytes:
-        """All counts as Prometheus reads them. The first call loads the library, which takes a tenth of a second."""
+        """Return all counts as Prometheus reads them. The first call loads the library, which takes a tenth of a
+        second.
+        """
         from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
         if self._registry is None:
@@ -152,13 +154,13 @@ class Metrics(Meters):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The families with their samples. Called by the library."""
+        """Yield the families with their samples. Called by the library."""
         yield from self._counts()
         yield from self._gauges()
         yield from self._durations()
 
     def describe(self) -> list[Metric]:
-        """Nothing beforehand. Called by the library."""
+        """Return nothing beforehand. Called by the library."""
         return []
 
     def _counts(self) -> Iterator[Metric]:

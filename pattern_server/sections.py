@@ -106,7 +106,7 @@ class EmbeddingsConfig(EmbedderConfig):
 
 
 def descriptors_max() -> int:
-    """How many files this process may have open once it asks for all that it may."""
+    """Return how many files this process may have open once it asks for all that it may."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
 
@@ -119,7 +119,7 @@ def raise_descriptor_limit() -> None:
 
 
 def _max_open() -> int:
-    """One awake constellation may hold seven descriptors: its lock and two connections with their logs."""
+    """Return one awake constellation may hold seven descriptors: its lock and two connections with their logs."""
     return max(8, min(4096, descriptors_max() // 8))
 
 

@@ -144,7 +144,7 @@ async def serve(
 
 @asynccontextmanager
 async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
-    """The application without a listener, and a token with all rights for it; for commands while no server runs.
+    """Yield the application without a listener, and a token with all rights for it; for commands while no server runs.
 
     Leaving waits for turns that were begun, for as long as a server's drain would.
 
@@ -163,7 +163,7 @@ async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
 
 @asynccontextmanager
 async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncIterator[Assembled]:
-    """Everything but a listener, and the end of everything in the opposite order.
+    """Yield everything but a listener, and the end of everything in the opposite order.
 
     Raises:
         OwnedElsewhere: another server works on the data directory; the message names its process.
@@ -232,7 +232,7 @@ def _private_files() -> Iterator[None]:
 
 @asynccontextmanager
 async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider]) -> AsyncIterator[ModelClient]:
-    """The configured providers behind one client; those that cannot be made are logged and left out."""
+    """Yield the configured providers behind one client; those that cannot be made are logged and left out."""
     made: dict[str, Provider] = {}
     for name, entry in config.providers.items():
         try:
@@ -256,7 +256,7 @@ async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider
 
 @asynccontextmanager
 async def _given_back(embedders: EmbedderShelf) -> AsyncIterator[None]:
-    """The embedders' processes and connections end with the block."""
+    """Yield the embedders' processes and connections end with the block."""
     try:
         yield
     finally:
@@ -357,7 +357,7 @@ async def _go_on(parts: Assembled) -> None:
 
 
 def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:
-    """An event that the first signal sets; the second cancels the nursery."""
+    """Return an event that the first signal sets; the second cancels the nursery."""
     shutdown = trio.Event()
 
     async def obey() -> None:
@@ -401,7 +401,7 @@ class _Lines(logging.Formatter):
         self._is_text = is_text
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line. Called by the handler."""
+        """Return the line. Called by the handler."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         fields: dict[str, Any] = dict(record.args) if isinstance(record.args, Mapping) else {}
         if not record.name.startswith(f"{OURS}."):
@@ -429,4 +429,4 @@ class _StandardError(logging.StreamHandler[TextIO]):
         return sys.stderr
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the base's name
-        """Called by the base; there is nowhere left to complain."""
+        """Ignore what the base reports: there is nowhere left to complain."""

@@ -50,7 +50,7 @@ def _secret(value: SecretStr | None) -> Secret | None:
 
 
 def default_model_of(config: Config, provider: str) -> str:
-    """The model of an agent that names this provider and no model; empty if there is no default for it."""
+    """Return the model of an agent that names this provider and no model; empty if there is no default for it."""
     if provider == config.default_provider:
         return config.default_model
     kind = config.providers[provider].kind if provider in config.providers else provider
@@ -58,7 +58,7 @@ def default_model_of(config: Config, provider: str) -> str:
 
 
 def provider_settings(entry: ProviderConfig) -> ProviderSettings:
-    """What a section of `[providers]` says of the provider itself."""
+    """Return what a section of `[providers]` says of the provider itself."""
     return ProviderSettings(
         kind=entry.kind,
         base_url=entry.base_url,
@@ -74,7 +74,7 @@ def _account() -> dict[str, str]:
 
 
 def catalogue_of(config: Config) -> Catalogue:
-    """The packaged catalogue with the operator's figures, for the configured providers.
+    """Return the packaged catalogue with the operator's figures, for the configured providers.
 
     Raises:
         FileNotFoundError: the catalogue is missing; the installation is incomplete.
@@ -103,7 +103,7 @@ def accounts_of(config: Config) -> dict[str, Account]:
 
 
 def _key(name: str, entry: ProviderConfig) -> str:
-    """A digest, so that the secret goes nowhere; without one, each section is an account of its own."""
+    """Return a digest, so that the secret goes nowhere; without one, each section is an account of its own."""
     secret = "" if entry.api_key is None else entry.api_key.get_secret_value()
     if not secret:
         return name
@@ -112,7 +112,7 @@ def _key(name: str, entry: ProviderConfig) -> str:
 
 
 def configured_budgets(config: BudgetsConfig) -> tuple[Budget, ...]:
-    """The operator's budgets, as `[budgets]` says them; none where nothing is configured."""
+    """Return the operator's budgets, as `[budgets]` says them; none where nothing is configured."""
     amounts = [(BudgetScope.TURN, Period.TOTAL, config.turn)]
     for scope, section in ((BudgetScope.AGENT, config.agent), (BudgetScope.CONSTELLATION, config.constellation)):
         amounts += [(scope, period, getattr(section, period.value)) for period in Period]
@@ -125,7 +125,7 @@ def configured_budgets(config: BudgetsConfig) -> tuple[Budget, ...]:
 
 
 def shell_settings(config: Config) -> ShellSettings | None:
-    """What `[shell]` says; None if it names no directory. The server's own data is kept out of every root."""
+    """Return what `[shell]` says; None if it names no directory. The server's own data is kept out of every root."""
     section = config.shell
     if not section.roots:
         return None
@@ -138,7 +138,7 @@ def shell_settings(config: Config) -> ShellSettings | None:
 
 
 def web_settings(section: WebConfig | None) -> WebSettings | None:
-    """What `[web]` says, for `pattern_core.web.web.Web`; None if there is no such section."""
+    """Return what `[web]` says, for `pattern_core.web.web.Web`; None if there is no such section."""
     if section is None:
         return None
     return WebSettings(
@@ -153,7 +153,7 @@ def web_settings(section: WebConfig | None) -> WebSettings | None:
 
 
 def configured_mcp(config: Config, environment: Mapping[str, str] = os.environ) -> dict[str, McpSettings]:
-    """What `[mcp.*]` says, with the values of the variables of this server's `environment` that are named there.
+    """Return what `[mcp.*]` says, with the values of the variables of this server's `environment` that are named there.
 
     A variable that is named and not set keeps that one server from being started.
     """
@@ -189,7 +189,9 @@ def _address(section: McpConfig, environment: Mapping[str, str]) -> Streamable:
 
 
 def embedder_settings(config: Config, former: EmbedderConfig | None = None) -> EmbedderSettings:
-    """What `[embeddings]` says (or `former`), with the address and key of the section of `[providers]` it names."""
+    """Return what `[embeddings]` says (or `former`), with the address and key of the section of `[providers]` it
+    names.
+    """
     section = former or config.embeddings
     named = config.providers.get(section.provider)
     is_ours = section.provider in EMBEDDERS
@@ -204,7 +206,7 @@ def embedder_settings(config: Config, former: EmbedderConfig | None = None) -> E
 
 
 def embedder_shelf(config: Config) -> EmbedderShelf:
-    """The configured embedder, and what can be made again of others. Nothing is loaded or opened yet."""
+    """Return the configured embedder, and what can be made again of others. Nothing is loaded or opened yet."""
 
     def remake(wanted: EmbedderInfo) -> Iterator[Embedder]:
         for settings in former_settings(config, wanted):
@@ -214,7 +216,7 @@ def embedder_shelf(config: Config) -> EmbedderShelf:
 
 
 def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """What may lead to the model that an index was made by, the likeliest first.
+    """Return what may lead to the model that an index was made by, the likeliest first.
 
     With embeddings switched off nothing does: then no text leaves this machine, questions neither.
     """
@@ -238,7 +240,7 @@ def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettin
 
 
 def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """What was there before is still there, or is gone: nothing is fetched for it.
+    """Return what was there before is still there, or is gone: nothing is fetched for it.
 
     Both ways to run a model, since their vectors differ; with the model's own prefixes or those that are configured.
     """
@@ -257,7 +259,7 @@ def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderS
 
 
 def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """Every address of this kind that is configured, each with its own key."""
+    """Return every address of this kind that is configured, each with its own key."""
     places: list[tuple[str | None, Secret | None]] = []
     for entry in config.providers.values():
         if entry.kind == kind:
@@ -283,7 +285,7 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
 
 
 def _is_name(model: str) -> bool:
-    """Whether it is the name of a model rather than a place in the file system, or rubbish."""
+    """Return whether it is the name of a model rather than a place in the file system, or rubbish."""
     return (
         0 < len(model) <= MODEL_NAME_CHARS_MAX and model.isprintable() and model[0] not in "/.~" and ".." not in model
     )

@@ -85,7 +85,7 @@ class _Slot(Generic[C]):
         self.scope.cancel()
 
     def fail(self, *, restart_at: float) -> None:
-        """This life is over: those who use it or wait for it are told, and the next one gets a scope of its own."""
+        """End this life: those who use it or wait for it are told, and the next one gets a scope of its own."""
         self.handle = None
         self.state = "restarting"
         self.restart_at = restart_at
@@ -132,7 +132,7 @@ class Supervisor(Generic[C]):
 
     @asynccontextmanager
     async def use(self, constellation_id: str) -> AsyncIterator[C]:
-        """The running constellation, woken if need be and not parked within the block.
+        """Yield the running constellation, woken if need be and not parked within the block.
 
         Raises:
             Unavailable: it is quarantined, starting fails, too many are awake, the server is stopping, or it stopped
@@ -180,11 +180,11 @@ class Supervisor(Generic[C]):
                 nursery.start_soon(self._drain_one, slot)
 
     def awake(self) -> int:
-        """How many constellations are not parked."""
+        """Return how many constellations are not parked."""
         return len(self._slots)
 
     def state_of(self, constellation_id: str) -> tuple[str, str | None]:
-        """Whether it is parked, starting, awake, restarting, parking or quarantined; and why, of the last."""
+        """Return whether it is parked, starting, awake, restarting, parking or quarantined; and why, of the last."""
         sickness = self._sick.get(constellation_id)
         if sickness is not None and sickness.until > trio.current_time():
             return "quarantined", sickness.reason
@@ -192,7 +192,7 @@ class Supervisor(Generic[C]):
         return "parked" if slot is None else slot.state, None
 
     def quarantined(self) -> list[Quarantine]:
-        """The constellations that are left alone now."""
+        """Return the constellations that are left alone now."""
         now = trio.current_time()
         return [
             Quarantine(constellation_id=constellation_id, reason=sickness.reason, retry_after_s=sickness.until - now)
@@ -275,7 +275,7 @@ class Supervisor(Generic[C]):
             slot.ended.set()
 
     async def _attempt(self, slot: _Slot[C]) -> bool:
-        """One life of the constellation; True if it shall be started again."""
+        """Return one life of the constellation; True if it shall be started again."""
         failures: list[BaseException] = []
         slot.scope = trio.CancelScope()
         with slot.scope:
@@ -317,7 +317,7 @@ class Supervisor(Generic[C]):
         return False
 
     def _storage_failed(self, slot: _Slot[C], error: StorageFailed) -> None:
-        """A caller met trouble with the file before the constellation's own tasks did."""
+        """Note that a caller met trouble with the file before the constellation's own tasks did."""
         if slot.state == "awake":
             self._refused(slot.id, self._sick.setdefault(slot.id, _Sickness()), error)
             slot.park()
@@ -362,7 +362,7 @@ def _quarantine(constellation_id: str, sickness: _Sickness, seconds: float, reas
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The single exceptions of a group, with their tracebacks."""
+    """Yield the single exceptions of a group, with their tracebacks."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _leaves(error)

@@ -304,7 +304,7 @@ def _insert(connection: Connection, owner: str, new: NewEntry, entry_id: str, no
 
 
 def _row(connection: Connection, owner: str, entry_id: str) -> ArchivalRow:
-    """The first chunk of the owner's entry."""
+    """Return the first chunk of the owner's entry."""
     row = archival.get(connection, entry_id.partition(".")[0])
     if row.agent_id != owner:
         raise NotFound(f"there is no archival entry {entry_id}")

@@ -52,7 +52,7 @@ def split(text: str, chars_max: int = CHUNK_CHARS_MAX) -> list[str]:
 
 
 def _border(text: str, start: int, end: int) -> int:
-    """Where the part that begins at `start` ends, at most at `end`."""
+    """Return where the part that begins at `start` ends, at most at `end`."""
     middle = start + (end - start) // 2
     for border in _BORDERS:
         last = 0
@@ -74,7 +74,7 @@ def content_hash(text: str) -> bytes:
 
 
 def is_near(one: str, other: str) -> bool:
-    """Whether both texts say the same, as far as their words tell.
+    """Return whether both texts say the same, as far as their words tell.
 
     Either their words are the same in the same order but for fillers such as "the", or both are long, nearly all runs
     of three words are common, and no word that differs could be a name, a number or a negation.
@@ -88,7 +88,7 @@ def is_near(one: str, other: str) -> bool:
 
 
 def telling_groups(text: str) -> list[list[str]]:
-    """Groups of words by which texts like `text` can be looked up: each has at least one group whole.
+    """Return groups of words by which texts like `text` can be looked up: each has at least one group whole.
 
     Up to 3 groups of the longest 4 words of as many stretches of the beginning, each word with a letter or digit.
     """
@@ -102,7 +102,9 @@ def telling_groups(text: str) -> list[list[str]]:
 
 
 def _words(text: str) -> list[str]:
-    """The words in order, in their own case, without fillers and the punctuation around them; `C++` and `-5` stay."""
+    """Return the words in order, in their own case, without fillers and the punctuation around them; `C++` and `-5`
+    stay.
+    """
     stripped = (word.lstrip(_BEFORE).rstrip(_AFTER) for word in unicodedata.normalize("NFC", text).split())
     return [word for word in stripped if word and word.casefold() not in _FILLERS]
 
@@ -123,5 +125,7 @@ def _differing(first: Sequence[str], second: Sequence[str]) -> list[str]:
 
 
 def _is_harmless(word: str) -> bool:
-    """Whether another fact cannot hang on this word: all in lower case, so no name, without digits, no negation."""
+    """Return whether another fact cannot hang on this word: all in lower case, so no name, without digits, no
+    negation.
+    """
     return word.islower() and word.isalpha() and word not in _DENIALS

@@ -36,7 +36,7 @@ class WorstCase:
 
 
 def worst_case(cost: Cost, *, prompt_tokens: int, output_tokens: int) -> WorstCase:
-    """What a call may take with a prompt of `prompt_tokens` and at most `output_tokens` of output.
+    """Return what a call may take with a prompt of `prompt_tokens` and at most `output_tokens` of output.
 
     The prompt counts as not cached, or as written to the vendor's cache if that costs more.
     """
@@ -74,7 +74,7 @@ def dollars(microdollars: int) -> str:
 
 
 def microdollars(text: str) -> int:
-    """The micro-dollars of a sum in dollars, such as `5`, `$0.25` or `1,000.5`.
+    """Return the micro-dollars of a sum in dollars, such as `5`, `$0.25` or `1,000.5`.
 
     Raises:
         InvalidInput: it is no sum of money, is negative or too large, or has parts smaller than a micro-dollar.

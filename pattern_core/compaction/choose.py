@@ -57,7 +57,7 @@ class Choice:
 
 
 def choose(choice: Choice, settings: CompactionSettings) -> list[int]:
-    """The places of the exchanges that leave, oldest first.
+    """Return the places of the exchanges that leave, oldest first.
 
     After it `remaining(choice, …) <= choice.target`, or all that may leave does.
     """
@@ -80,7 +80,7 @@ def drop_oldest(choice: Choice, chosen: Sequence[int] = ()) -> list[int]:
 
 
 def remaining(choice: Choice, gone: Sequence[int] | set[int]) -> int:
-    """The tokens of what does not leave."""
+    """Return the tokens of what does not leave."""
     away = set(gone)
     return sum(exchange.tokens for place, exchange in enumerate(choice.exchanges) if place not in away)
 
@@ -90,7 +90,7 @@ def _truncate(choice: Choice, settings: CompactionSettings) -> list[int]:
 
 
 def _importance_based(choice: Choice, settings: CompactionSettings) -> list[int]:
-    """All but the newest and the best; the best are taken in order of their worth as long as they fit."""
+    """Return all but the newest and the best; the best are taken in order of their worth as long as they fit."""
     old = _before_newest(choice, settings.keep_recent)
     count = len(choice.exchanges)
     worth = {place: importance(choice.exchanges[place].messages, place / count) for place in range(old)}
@@ -114,7 +114,7 @@ def _time_decay(choice: Choice, settings: CompactionSettings) -> list[int]:
 
 
 def _sliding_window(choice: Choice, settings: CompactionSettings) -> list[int]:
-    """The oldest share of the tokens; `choose` lets more go where that is not enough."""
+    """Return the oldest share of the tokens; `choose` lets more go where that is not enough."""
     share = settings.percentage * sum(exchange.tokens for exchange in choice.exchanges)
     total = 0
     gone: list[int] = []
@@ -127,7 +127,7 @@ def _sliding_window(choice: Choice, settings: CompactionSettings) -> list[int]:
 
 
 def _before_newest(choice: Choice, messages: int) -> int:
-    """How many exchanges stand before the newest ones that hold at least so many messages."""
+    """Return how many exchanges stand before the newest ones that hold at least so many messages."""
     kept = 0
     for place in range(len(choice.exchanges) - 1, -1, -1):
         kept += len(choice.exchanges[place].messages)
@@ -137,12 +137,12 @@ def _before_newest(choice: Choice, messages: int) -> int:
 
 
 def importance(messages: Sequence[Message], recency: float) -> float:
-    """What the best of the messages is worth; `recency` goes from 0 (the oldest exchange) to 1 (the newest)."""
+    """Return what the best of the messages is worth; `recency` goes from 0 (the oldest exchange) to 1 (the newest)."""
     return max((score(message, recency) for message in messages), default=0.0)
 
 
 def score(message: Message, recency: float) -> float:
-    """What one message is worth."""
+    """Return what one message is worth."""
     text = message.text
     return (
         ROLES[message.role]
@@ -164,7 +164,8 @@ _STRATEGIES: dict[Strategy, Callable[[Choice, CompactionSettings], list[int]]] =
 
 
 def shortened(messages: Sequence[Message], excess: int) -> list[Change]:
-    """Which messages of a turn to show shorter (or, with None, not at all) to save `excess` tokens, as far as it goes.
+    """Return which messages of a turn to show shorter (or, with None, not at all) to save `excess` tokens, as far as it
+    goes.
 
     `messages` are the turn's, oldest first, each call before its results.
     """
@@ -195,7 +196,7 @@ class _Work:
         self.missing = excess
 
     def tokens(self, place: int) -> int:
-        """What the message takes now."""
+        """Return what the message takes now."""
         message = self._shown[place]
         return 0 if message is None else message_tokens(message)
 
@@ -223,7 +224,7 @@ class _Work:
         self._put(place, replace(message, parts=parts))
 
     def changes(self) -> list[Change]:
-        """The messages that are shown otherwise than they were."""
+        """Return the messages that are shown otherwise than they were."""
         pairs = zip(self._originals, self._shown, strict=True)
         return [(original, shown) for original, shown in pairs if shown is not original]
 

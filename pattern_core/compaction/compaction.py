@@ -327,7 +327,7 @@ class Compaction:
 
 
 def _at_rest(connection: Connection, agent_id: str, limits: PromptLimits) -> History:
-    """The conversation of an agent that does nothing; asked before a model is, so that nobody pays for nothing.
+    """Return the conversation of an agent that does nothing; asked before a model is, so that nobody pays for nothing.
 
     Raises:
         Conflict: it is at work.
@@ -337,8 +337,8 @@ def _at_rest(connection: Connection, agent_id: str, limits: PromptLimits) -> His
 
 
 def _held(connection: Connection, agent_id: str, running: str | None = None) -> frozenset[str]:
-    """Positions of the messages of turns that wait for a person: they go on, and need what was said in them. So does
-    the batch `running`, which may have waited until now.
+    """Return positions of the messages of turns that wait for a person: they go on, and need what was said in them. So
+    does the batch `running`, which may have waited until now.
     """
     batches = turns.waiting_batches(connection, agent_id)
     if running is not None:
@@ -347,7 +347,9 @@ def _held(connection: Connection, agent_id: str, running: str | None = None) -> 
 
 
 def _may_try(history: History, batch_id: str) -> bool:
-    """Whether the strategy may work: not twice without a new message in between, nor again and again in one turn."""
+    """Return whether the strategy may work: not twice without a new message in between, nor again and again in one
+    turn.
+    """
     batch, count = history.compactions
     count = count + 1 if batch == batch_id else 1
     history.compactions = (batch_id, count)
@@ -355,12 +357,12 @@ def _may_try(history: History, batch_id: str) -> bool:
 
 
 def _grown(job: _Job, tokens: int) -> int:
-    """What the opening may take once it says `tokens` more."""
+    """Return what the opening may take once it says `tokens` more."""
     return min(job.history.opening_tokens + tokens + OPENING_TOKENS_MIN, job.opening_max)
 
 
 def _is_long(job: _Job, summary_tokens: int) -> bool:
-    """Whether the chain of summaries has become too long to be shown whole."""
+    """Return whether the chain of summaries has become too long to be shown whole."""
     chain = job.history.opening.chain
     rows = [*chain.head, *chain.tail]
     told = sum(row.tokens for row in rows if not row.is_stub)
@@ -377,7 +379,7 @@ def _bounded(rows: Sequence[SummaryRow], tokens_max: int) -> list[SummaryRow]:
 
 
 def _split(leaving: Sequence[MessageGroup], reach: int) -> tuple[list[MessageGroup], list[MessageGroup]]:
-    """What leaves unread because it is too much for a summary, and the newest exchanges that are not."""
+    """Return what leaves unread because it is too much for a summary, and the newest exchanges that are not."""
     tokens = 0
     for place in range(len(leaving) - 1, -1, -1):
         tokens += leaving[place].tokens

@@ -210,7 +210,9 @@ class Summariser:
         return text
 
     def _portions(self, lines: Sequence[str], room: int) -> list[list[str]]:
-        """Lines by question: `chunk_size` counts for the strategy that is made of chunks, as far as calls allow."""
+        """Return lines by question: `chunk_size` counts for the strategy that is made of chunks, as far as calls
+        allow.
+        """
         if self.settings.type == "recursive_summarization":
             portions = chunks(lines, room, self.settings.chunk_size)
             if len(portions) < CALLS_MAX:
@@ -256,7 +258,7 @@ class Summariser:
         return answer
 
     def _checked(self, answer: ModelReply) -> str:
-        """The answer's words, cut to what a summary may have; empty, with the trouble, if they are none."""
+        """Return the answer's words, cut to what a summary may have; empty, with the trouble, if they are none."""
         text = "".join(part.text for part in answer.parts if isinstance(part, Text)).strip()
         words = _WORD.findall(text.lower())
         if not words:
@@ -279,17 +281,21 @@ def _retold(summary: str) -> Message:
 
 
 def inside(text: str) -> str:
-    """The text with nothing in it that could pass for an end or a beginning of the record."""
+    """Return the text with nothing in it that could pass for an end or a beginning of the record."""
     return _MARKS.sub("&lt;", text)
 
 
 def lines_of(messages: Sequence[Message], tokens_max: int) -> list[str]:
-    """One line for each message, oldest first, each of at most about `tokens_max` tokens; no line ends the record."""
+    """Return one line for each message, oldest first, each of at most about `tokens_max` tokens; no line ends the
+    record.
+    """
     return [_line(message, tokens_max) for message in messages]
 
 
 def chunks(lines: Sequence[str], tokens_max: int, count_max: int | None = None) -> list[list[str]]:
-    """The lines in order, in portions of at most `tokens_max` tokens and `count_max` lines; at least one line each."""
+    """Return the lines in order, in portions of at most `tokens_max` tokens and `count_max` lines; at least one line
+    each.
+    """
     found: list[list[str]] = []
     tokens = 0
     for line in lines:
@@ -304,7 +310,7 @@ def chunks(lines: Sequence[str], tokens_max: int, count_max: int | None = None) 
 
 
 def stub_text(messages: Sequence[Message]) -> str:
-    """What can be said of messages without reading them: how many, when, and how they begin and end."""
+    """Return what can be said of messages without reading them: how many, when, and how they begin and end."""
     said = [message for message in messages if message.role in ("user", "assistant") and message.text.strip()]
     times = [message.created_at for message in messages]
     text = count_text(len(messages), min(times), max(times))
@@ -315,7 +321,7 @@ def stub_text(messages: Sequence[Message]) -> str:
 
 
 def count_text(count: int, started_at: str, ended_at: str) -> str:
-    """The sentence that says how many messages of which time were archived."""
+    """Return the sentence that says how many messages of which time were archived."""
     what = "1 message" if count == 1 else f"{count} messages"
     first, last = _minute(started_at), _minute(ended_at)
     when = f"of {first}" if first == last else f"from {first} to {last}"

@@ -37,7 +37,7 @@ def to_row(
     source_metadata: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> MessageRow:
-    """The row of `message`; `arguments` are those of the call that a tool message answers."""
+    """Return the row of `message`; `arguments` are those of the call that a tool message answers."""
     parts = message.parts
     only = parts[0] if len(parts) == 1 else None
     result = only if message.role == "tool" and isinstance(only, ToolResult) else None
@@ -62,7 +62,7 @@ def to_row(
 
 
 def from_row(row: MessageRow) -> Message:
-    """The message of a row.
+    """Return the message of a row.
 
     Raises:
         ValueError: the row's parts are damaged or of a newer version.
@@ -93,7 +93,7 @@ def from_row(row: MessageRow) -> Message:
 
 
 def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) -> list[Message]:
-    """The conversation with every tool call answered and every answer asked for: vendors refuse anything else.
+    """Return the conversation with every tool call answered and every answer asked for: vendors refuse anything else.
 
     A missing result becomes an error result, which says so of those calls that wait for a person (by their call ids);
     a result without its call is left out. Idempotent.
@@ -238,7 +238,7 @@ class History:
         self._set([entry for entry in self._entries if entry.message is not message])
 
     def exchanges(self, running_from: str = "~", held: Collection[str] = ()) -> list[MessageGroup]:
-        """The messages in the pieces that stay or leave together, oldest first.
+        """Return the messages in the pieces that stay or leave together, oldest first.
 
         The turn under way begins with the message at `running_from`; it and all after it are one piece. `held` are
         positions of messages of turns that wait.
@@ -316,7 +316,7 @@ def _name(entry: _Entry) -> str:
 
 
 def _waiting_after(waiting: frozenset[str], message: Message) -> frozenset[str]:
-    """The calls without a result, after one more message."""
+    """Return the calls without a result, after one more message."""
     if message.role == "tool" and waiting:
         return waiting - {part.call_id for part in message.parts if isinstance(part, ToolResult)}
     calls = message.tool_calls
@@ -333,7 +333,7 @@ def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: b
 
 
 def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[MessageRow]:
-    """The rows, oldest first, with each turn's together at the place of its last one.
+    """Return the rows, oldest first, with each turn's together at the place of its last one.
 
     A vendor takes no word between a call and its result, and yet something may stand there: what was imported
     meanwhile, or other turns while one waited for a person. The turn with the batch `active` has no end yet.
@@ -346,7 +346,8 @@ def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[
 
 
 def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *, active: str | None) -> History:
-    """The agent's newest messages that are not archived, as the model is shown them, repaired; and what opens them.
+    """Return the agent's newest messages that are not archived, as the model is shown them, repaired; and what opens
+    them.
 
     What is beyond the bound is counted, and the opening says so. `active` is the batch of the turn under way, if there
     is one: it is read whole, however many turns overtook it while it waited, and the calls of its last decision are not
@@ -374,8 +375,8 @@ def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *,
 
 
 def _read(connection: Connection, agent_id: str, limit: int, active: str | None) -> tuple[list[MessageRow], str, int]:
-    """The newest `limit` messages without a turn that would be cut, and all of the turn under way, oldest first; where
-    the others begin; and how many were not read.
+    """Return the newest `limit` messages without a turn that would be cut, and all of the turn under way, oldest first;
+    where the others begin; and how many were not read.
     """
     newest = messages.shown(connection, agent_id, limit)[::-1]
     if len(newest) < limit:
@@ -391,7 +392,7 @@ def _read(connection: Connection, agent_id: str, limit: int, active: str | None)
 
 
 def _whole_from(rows: Sequence[MessageRow]) -> int:
-    """Where the first turn begins that was read whole; 0 if the first one is, or is the only one."""
+    """Return where the first turn begins that was read whole; 0 if the first one is, or is the only one."""
     batch = rows[0].batch_id if rows else None
     if batch is None or batch == rows[0].position:
         return 0
@@ -400,8 +401,8 @@ def _whole_from(rows: Sequence[MessageRow]) -> int:
 
 
 def _begins(rows: Sequence[MessageRow]) -> set[str]:
-    """Ids of the messages before which the conversation may be cut: where a turn begins, and in what was imported
-    where a person speaks, or after many messages in which nobody does.
+    """Return ids of the messages before which the conversation may be cut: where a turn begins, and in what was
+    imported where a person speaks, or after many messages in which nobody does.
     """
     begins: set[str] = set()
     batch: str | None = None

@@ -128,7 +128,7 @@ class HistoryImports:
         return imported
 
     async def _checked(self, agent_id: str, past: Sequence[PastMessage], now_ms: int) -> list[_Placed]:
-        """The messages as rows in the order of their times, without positions."""
+        """Return the messages as rows in the order of their times, without positions."""
         timed: list[tuple[datetime, int]] = []
         rows: list[MessageRow] = []
         now = _EPOCH + now_ms * _MS
@@ -172,7 +172,7 @@ def _check(message: PastMessage, limits: Limits) -> None:
 
 
 def _moment(text: str) -> datetime:
-    """The time as finely as it was given, so that messages of one millisecond keep their order."""
+    """Return the time as finely as it was given, so that messages of one millisecond keep their order."""
     try:
         moment = datetime.fromisoformat(text.upper())
         if moment.tzinfo is not None:
@@ -201,7 +201,7 @@ def _row(agent_id: str, message: PastMessage, created_at: str) -> MessageRow:
 
 
 def _digests(agent_id: str, author: str, key: str, past: Sequence[PastMessage]) -> tuple[bytes, bytes]:
-    """What a repeated import is found by, and what shows that it is the same one."""
+    """Return what a repeated import is found by, and what shows that it is the same one."""
     name = to_json([agent_id, author, key]).encode()
     said = blake2b(digest_size=DIGEST_BYTES)
     for one in past:
@@ -255,7 +255,7 @@ def _store(
 
 
 def _positions(connection: Connection, agent_id: str, placed: Sequence[_Placed], floor: int) -> list[int]:
-    """A free position for each message, rising; each in its own millisecond unless that is full.
+    """Return a free position for each message, rising; each in its own millisecond unless that is full.
 
     Positions up to `floor` may have been given out to messages that are not stored yet; those are in the lower half of
     their milliseconds, except in that of `floor` itself.
@@ -279,7 +279,9 @@ def _positions(connection: Connection, agent_id: str, placed: Sequence[_Placed],
 
 
 def _first_position(time_ms: int) -> int:
-    """Where imported messages of this millisecond begin; those from before the epoch of positions share its first."""
+    """Return where imported messages of this millisecond begin; those from before the epoch of positions share its
+    first.
+    """
     return (max(time_ms - SNOWFLAKE_EPOCH_MS, 0) << SEQUENCE_BITS) + _HALF
 
 

@@ -42,8 +42,8 @@ class Opening:
 
 
 def opening_message(opening: Opening, tokens_max: int | None = None) -> Message | None:
-    """The first message of a conversation, in at most `tokens_max` tokens if given; None for nothing to say, or no
-    room even for a sentence.
+    """Return the first message of a conversation, in at most `tokens_max` tokens if given; None for nothing to say, or
+    no room even for a sentence.
     """
     if opening.is_empty:
         return None
@@ -55,7 +55,7 @@ def opening_message(opening: Opening, tokens_max: int | None = None) -> Message 
 
 
 def beginning() -> Message:
-    """What stands before a conversation that an agent began: vendors want a person's message first."""
+    """Return what stands before a conversation that an agent began: vendors want a person's message first."""
     return Message(role="user", parts=(Text(text=BEGINNING),), id=OPENING_ID)
 
 
@@ -73,7 +73,9 @@ def _text(opening: Opening, tokens_max: int | None) -> str:
 
 
 def _fitted(lines: Sequence[tuple[str, int]], room: int) -> list[str]:
-    """The newest lines that fit into `room` tokens, after one that says how many messages the others stand for."""
+    """Return the newest lines that fit into `room` tokens, after one that says how many messages the others stand
+    for.
+    """
     room -= _LINE_TOKENS
     kept: list[str] = []
     missing = 0
@@ -95,7 +97,7 @@ def _fitted(lines: Sequence[tuple[str, int]], room: int) -> list[str]:
 
 
 def _lines(opening: Opening) -> list[tuple[str, int]]:
-    """What is said, oldest first, and how many messages each line stands for."""
+    """Return what is said, oldest first, and how many messages each line stands for."""
     chain = opening.chain
     if chain.left_out:
         between = (f"[…] Summaries of {chain.left_out_messages} messages are left out here.", 0)
@@ -108,7 +110,7 @@ def _lines(opening: Opening) -> list[tuple[str, int]]:
 
 
 def _retold(rows: Sequence[SummaryRow]) -> list[tuple[str, int]]:
-    """One line for each summary; stubs that follow one another share one."""
+    """Return one line for each summary; stubs that follow one another share one."""
     lines: list[tuple[str, int]] = []
     run: list[SummaryRow] = []
     for row in rows:

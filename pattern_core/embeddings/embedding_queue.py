@@ -131,7 +131,9 @@ class EmbeddingQueue:
         self._woken.set()
 
     async def query_vector(self, text: str) -> QueryVector:
-        """The vector of a question for `vectors.nearest`. Never raises for a model that is absent, slow or wrong."""
+        """Return the vector of a question for `vectors.nearest`. Never raises for a model that is absent, slow or
+        wrong.
+        """
         live = await self._database.read(indexes.live)
         active = next((index for index in live if index.state is IndexState.ACTIVE), None)
         if active is None:
@@ -145,7 +147,9 @@ class EmbeddingQueue:
         return QueryVector(vector=vector, notice=await self._notice(active), fingerprint=active.fingerprint)
 
     async def progress(self) -> Progress:
-        """How far it has got, and what it waits for. Asks a model that is not known yet for its name, within bounds."""
+        """Return how far it has got, and what it waits for. Asks a model that is not known yet for its name, within
+        bounds.
+        """
         if self._info is None:
             with trio.move_on_after(INFO_DEADLINE_S), suppress(EmbedderUnavailable):
                 self._info = await self._embedder.info()
@@ -270,7 +274,7 @@ class EmbeddingQueue:
         self._state, self._reason = state, reason
 
     def _target(self, live: Sequence[IndexRow]) -> IndexRow | None:
-        """The index that is worked on; None if none is of the configured model."""
+        """Return the index that is worked on; None if none is of the configured model."""
         info = self._info
         return None if info is None else next((one for one in reversed(live) if one.matches(info)), None)
 
@@ -281,7 +285,7 @@ class EmbeddingQueue:
         )
 
     def _left_behind(self, live: Sequence[IndexRow]) -> str | None:
-        """What to say about a switch that nobody goes on with."""
+        """Return what to say about a switch that nobody goes on with."""
         if self._info is None or live[-1].matches(self._info):
             return None
         return (
@@ -296,7 +300,7 @@ class EmbeddingQueue:
         return "`pattern embeddings switch` goes over to the configured model"
 
     async def _notice(self, active: IndexRow) -> str | None:
-        """What to say about a vector that is compared with only some of the texts."""
+        """Return what to say about a vector that is compared with only some of the texts."""
         is_left = self._info is not None and not active.matches(self._info)  # new texts are not for it
         if active.completed_at is not None and not is_left:
             return None
@@ -379,7 +383,7 @@ class Portions:
 
 
 def _name(before: EmbedderInfo, now: EmbedderInfo) -> str:
-    """The configured model, told apart from the one before even if their names are the same."""
+    """Return the configured model, told apart from the one before even if their names are the same."""
     if before.model != now.model:
         return now.model
     if before.dimension != now.dimension:

@@ -73,11 +73,11 @@ class AgentFiles:
         self._agent_id = agent_id
 
     async def folders(self) -> list[AttachedFolder]:
-        """The folders attached to the agent, by name."""
+        """Return the folders attached to the agent, by name."""
         return await self._database.read(folders.of_agent, self._agent_id)
 
     async def folder(self, name: str) -> AttachedFolder:
-        """One of them.
+        """Return one of them.
 
         Raises:
             NotFound: no folder of this name is attached.
@@ -90,7 +90,7 @@ class AgentFiles:
         raise NotFound(f"no folder {name!r} is attached to you; attached: {known}")
 
     async def locate(self, path: str) -> Located:
-        """The place that `folder/path` means; with a single folder attached its name may be left out.
+        """Return the place that `folder/path` means; with a single folder attached its name may be left out.
 
         Raises:
             NotFound: no such folder is attached.
@@ -107,7 +107,7 @@ class AgentFiles:
         raise NotFound(f"{path!r} begins with none of your folders ({known})")
 
     async def for_writing(self, path: str, wanted: PathType) -> Located:
-        """The place that `path` means, if the agent may write there.
+        """Return the place that `path` means, if the agent may write there.
 
         Raises:
             NotFound: no such folder is attached.
@@ -137,7 +137,7 @@ class AgentFiles:
         return found
 
     async def row(self, place: Located) -> FileRow:
-        """The row of the file at a place.
+        """Return the row of the file at a place.
 
         Raises:
             NotFound: there is no such file.
@@ -148,7 +148,7 @@ class AgentFiles:
             raise NotFound(f"there is no file {place.path!r}; list the folder to see what there is") from None
 
     async def stored(self, place: Located) -> bytes:
-        """The bytes of a file of a virtual folder; none if there is no such file yet."""
+        """Return the bytes of a file of a virtual folder; none if there is no such file yet."""
         try:
             row = await self._database.read(files.find, place.attached.folder.id, place.name)
             return await self._database.read(files.content, row.id)
@@ -156,7 +156,7 @@ class AgentFiles:
             return b""
 
     async def read(self, path: str, *, start_line: int, lines: int, chars_max: int) -> Window:
-        """A window of a file's text: at most `lines` lines and `chars_max` characters from `start_line` on.
+        """Return a window of a file's text: at most `lines` lines and `chars_max` characters from `start_line` on.
 
         Raises:
             NotFound: there is no such file, or it does not have so many lines.
@@ -181,7 +181,7 @@ class AgentFiles:
         return _window(place.path, start_line, total, wanted, chars_max)
 
     async def _changed_text(self, place: Located, row: FileRow) -> str | None:
-        """The text of a file on disk that changed since it was indexed; None if it did not, or is away."""
+        """Return the text of a file on disk that changed since it was indexed; None if it did not, or is away."""
         folder = place.attached.folder
         if folder.path_type is not PathType.LOCAL:
             return None
@@ -202,7 +202,7 @@ class AgentFiles:
     async def grep(
         self, pattern: str, *, path: str | None, files_like: str | None, limit: int, ignore_case: bool
     ) -> FoundLines:
-        """The first `limit` lines that match, in one file (`path`), or in all whose path fits `files_like`.
+        """Return the first `limit` lines that match, in one file (`path`), or in all whose path fits `files_like`.
 
         Raises:
             NotFound: there is no such file, or no such folder is attached.
@@ -229,7 +229,7 @@ class AgentFiles:
 
 
 def lines_of(rows: Sequence[PassageRow], first: int, last: int) -> list[str]:
-    """Lines `first` to `last` (from 1, both included), put together from the passages that hold them."""
+    """Return lines `first` to `last` (from 1, both included), put together from the passages that hold them."""
     found = dict.fromkeys(range(first, last + 1), "")  # lines between passages are empty
     for row in rows:
         # A line too long for one passage is several passages of that one line.

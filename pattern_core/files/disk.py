@@ -115,15 +115,15 @@ def _problem(part: str) -> str | None:
 
 
 def is_left_out(part: str, *, is_directory: bool) -> bool:
-    """Whether a file or directory of this name is passed over in silence: hidden, fetched or left behind."""
+    """Return whether a file or directory of this name is passed over in silence: hidden, fetched or left behind."""
     if part.startswith("."):
         return True
     return part in _IGNORED if is_directory else part.endswith(_LEFTOVERS)
 
 
 def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[Path]) -> Path:
-    """The real path of a directory that may become a folder: within one of `allowed` (None: anywhere), and neither
-    in, nor around, any of `kept_out`.
+    """Return the real path of a directory that may become a folder: within one of `allowed` (None: anywhere), and
+    neither in, nor around, any of `kept_out`.
 
     Raises:
         InvalidInput: it is no directory of this machine, or may not be one of ours.
@@ -149,7 +149,7 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
 
 
 def walk(root: Path) -> Walk:
-    """All visible regular files below `root`, by name.
+    """Return all visible regular files below `root`, by name.
 
     Raises:
         Unavailable: the directory is not there, or vanished or was exchanged meanwhile.
@@ -214,7 +214,7 @@ def _miss(found: Walk, name: str, error: OSError) -> None:
 
 
 def look(root: Path, name: str) -> DiskEntry:
-    """A file's size and time of change, without reading it.
+    """Return a file's size and time of change, without reading it.
 
     Raises:
         InvalidInput: the name leads out of the folder.
@@ -227,7 +227,7 @@ def look(root: Path, name: str) -> DiskEntry:
 
 
 def read_file(root: Path, name: str) -> bytes:
-    """A file's bytes.
+    """Return a file's bytes.
 
     Raises:
         InvalidInput: the name leads out of the folder.
@@ -250,7 +250,7 @@ def read_file(root: Path, name: str) -> bytes:
 
 
 def too_long(size: int) -> UnreadableFile:
-    """The refusal of a file of `size` bytes."""
+    """Return the refusal of a file of `size` bytes."""
     return UnreadableFile(f"the file has {size} bytes; at most {FILE_BYTES_MAX} are read, so split it or leave it out")
 
 
@@ -320,7 +320,7 @@ def _file(root: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
 
 @contextmanager
 def _opened(root: Path) -> Iterator[int]:
-    """The folder's directory. Its path was real when it was chosen: a link anywhere in it was put there since."""
+    """Yield the folder's directory. Its path was real when it was chosen: a link anywhere in it was put there since."""
     here = os.open("/", _PASSAGE)
     try:
         for part in root.parts[1:-1]:
@@ -344,7 +344,7 @@ def _step(here: int, part: str, flags: int) -> int:
 
 @contextmanager
 def _parent(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """The directory at the end of `parts`, opened link-free step by step."""
+    """Yield the directory at the end of `parts`, opened link-free step by step."""
     with _opened(root) as first:
         here = os.dup(first)
         try:
@@ -360,7 +360,7 @@ def _parent(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator
 
 
 def _raw_name(parent: int, part: str) -> str:
-    """How the directory spells `part`: files may be stored in another of Unicode's forms than NFC."""
+    """Return how the directory spells `part`: files may be stored in another of Unicode's forms than NFC."""
     try:
         os.stat(part, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

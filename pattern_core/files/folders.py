@@ -116,11 +116,11 @@ class Folders:
         return row
 
     async def get(self, id_or_name: str) -> FolderRow:
-        """One folder."""
+        """Return one folder."""
         return await self._database.read(folders.find, id_or_name)
 
     async def all(self) -> list[FolderRow]:
-        """All folders, by name."""
+        """Return all folders, by name."""
         return await self._database.read(folders.list_all)
 
     async def change(self, id_or_name: str, *, name: str | None = None, description: str | None = None) -> FolderRow:
@@ -175,7 +175,7 @@ class Folders:
         return stored
 
     async def content(self, id_or_name: str, name: str) -> tuple[FileRow, bytes]:
-        """A file's row and its bytes, from the database or the disk.
+        """Return a file's row and its bytes, from the database or the disk.
 
         Raises:
             UnreadableFile: the file on the disk is too long, a link, or may not be read.
@@ -225,7 +225,7 @@ class Folders:
             raise NotFound(f"the folder {row.name} is not attached to this agent") from None
 
     async def attachments(self, id_or_name: str) -> Sequence[FolderAttachment]:
-        """Who may use a folder."""
+        """Return who may use a folder."""
         row = await self.get(id_or_name)
         return await self._database.read(folders.attachments, row.id)
 
@@ -361,7 +361,7 @@ def _note_unchanged(row: FileRow, report: IndexReport) -> None:
 
 
 def _gone(known: dict[str, FileRow], walk: Walk) -> list[FileRow]:
-    """Rows whose files are certainly not there any more."""
+    """Return rows whose files are certainly not there any more."""
     if not walk.is_complete:
         return []
     there = {entry.name for entry in walk.entries}

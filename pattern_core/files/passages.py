@@ -53,7 +53,7 @@ class _Border:
 
 
 def split(name: str, document: Document) -> list[Piece]:
-    """The passages of a file, in order, at most `CHARS_MAX` characters each; every word of it is in one of them.
+    """Return the passages of a file, in order, at most `CHARS_MAX` characters each; every word of it is in one of them.
 
     A passage's heading is the file's name and the headings (in code: the definitions) that its first line is under.
 
@@ -73,7 +73,7 @@ def split(name: str, document: Document) -> list[Piece]:
 
 
 def _pieces(lines: Sequence[str], first: int, last: int, heading: str, page: int | None) -> Iterator[Piece]:
-    """The lines `first` to `last` (from 0, excluded) as one passage, or a line that is too long as several."""
+    """Yield the lines `first` to `last` (from 0, excluded) as one passage, or a line that is too long as several."""
     while first < last and not lines[first].strip():
         first += 1
     while last > first and not lines[last - 1].strip():
@@ -86,7 +86,9 @@ def _pieces(lines: Sequence[str], first: int, last: int, heading: str, page: int
 
 
 def _cut(line: str) -> Iterator[str]:
-    """A line of more than `CHARS_MAX` characters in pieces that make it up again, cut after a sentence or word."""
+    """Yield a line of more than `CHARS_MAX` characters in pieces that make it up again, cut after a sentence or
+    word.
+    """
     start = 0
     while len(line) - start > CHARS_MAX:
         window = line[start : start + CHARS_MAX]
@@ -115,14 +117,16 @@ def _ranges(lines: Sequence[str], borders: Sequence[_Border]) -> Iterator[tuple[
 
 
 def _ends_before(strength: int, chars: int, size: int) -> bool:
-    """Whether a passage of so many characters ends before a line of this strength and size."""
+    """Return whether a passage of so many characters ends before a line of this strength and size."""
     if strength == 3 or chars + size > CHARS_MAX + 1:  # the last line's end does not count
         return True
     return chars >= {0: CHARS_MAX, 1: TARGET_CHARS, 2: CHARS_MIN}[strength]
 
 
 def _best_cut(lines: Sequence[str], borders: Sequence[_Border], start: int, end: int) -> int:
-    """Where to end a passage that would become too long: at the last paragraph that leaves it enough, else at `end`."""
+    """Return where to end a passage that would become too long: at the last paragraph that leaves it enough, else at
+    `end`.
+    """
     chars, best = 0, end
     for index in range(start, end):
         if index > start and borders[index].strength >= 1 and chars >= CHARS_MIN:
@@ -141,7 +145,7 @@ def _borders(lines: Sequence[str], document: Document) -> Iterator[_Border]:
 
 
 def _headed(lines: Sequence[str], syntax: Syntax) -> Iterator[tuple[int, str]]:
-    """For each line its border's strength and the headings that it is under."""
+    """Yield for each line its border's strength and the headings that it is under."""
     match syntax:
         case Syntax.MARKDOWN:
             return _markdown(lines)
@@ -217,7 +221,7 @@ class Prepared:
 
 
 def hash_of(data: bytes) -> bytes:
-    """What tells whether a file's bytes changed: their SHA-256."""
+    """Return what tells whether a file's bytes changed: their SHA-256."""
     return hashlib.sha256(data).digest()
 
 

@@ -125,7 +125,7 @@ def clean(text: str) -> str:
 
 
 def read_text(data: bytes) -> str:
-    """The text of a file that says it is text.
+    """Return the text of a file that says it is text.
 
     Raises:
         UnreadableFile: it is empty, binary, damaged or in no known encoding.
@@ -164,7 +164,7 @@ def _unmarked_utf16(data: bytes) -> str | None:
 
 
 def _detected(data: bytes) -> str:
-    """An encoding for text that is not UTF-8."""
+    """Return an encoding for text that is not UTF-8."""
     from charset_normalizer import from_bytes  # heavy: its tables are loaded only for files that need it
 
     found = from_bytes(data[:DETECTED_BYTES])
@@ -185,14 +185,14 @@ def _refuse_binary(text: str) -> None:
 
 
 def read_html(data: bytes) -> str:
-    """The text of an HTML file as Markdown without links; its title stands for a missing heading."""
+    """Return the text of an HTML file as Markdown without links; its title stands for a missing heading."""
     soup, title = _parsed(data)
     text = _markdown(soup, is_plain=True)
     return f"# {title}\n\n{text}" if title and soup.find("h1") is None else text
 
 
 def web_page(data: bytes, wanted: Format, url: str, charset: str | None = None) -> tuple[str, str]:
-    """The title of the page at `url`, and what it is about as Markdown, as plain text or as tidied HTML."""
+    """Return the title of the page at `url`, and what it is about as Markdown, as plain text or as tidied HTML."""
     soup, title = _parsed(data, charset)
     base = soup.find("base", href=True)
     address = url if base is None else urljoin(url, str(base["href"]))
@@ -207,7 +207,9 @@ def web_page(data: bytes, wanted: Format, url: str, charset: str | None = None) 
 
 
 def _parsed(data: bytes, charset: str | None = None) -> tuple[BeautifulSoup, str]:
-    """The document without what nobody sees, and its title. The encoding is as given, else what the bytes say."""
+    """Return the document without what nobody sees, and its title. The encoding is as given, else what the bytes
+    say.
+    """
     from bs4 import BeautifulSoup  # heavy, and needed in the child only
     from bs4.element import PreformattedString
 
@@ -231,7 +233,7 @@ def _parsed(data: bytes, charset: str | None = None) -> tuple[BeautifulSoup, str
 
 
 def _is_noise(tag: Tag) -> bool:
-    """Whether an element of a page is not what the page is about."""
+    """Return whether an element of a page is not what the page is about."""
     if tag.name in ("html", "body", "main", "article"):
         return False
     if tag.name in ("header", "footer"):
@@ -249,7 +251,7 @@ def _is_noise(tag: Tag) -> bool:
 
 
 def _main_part(soup: BeautifulSoup) -> Tag:
-    """The element that holds what the page is about."""
+    """Return the element that holds what the page is about."""
     for found in (soup.find_all("main"), soup.find_all(None, {"role": "main"}), soup.find_all("article")):
         if len(found) == 1 and len(found[0].get_text(strip=True)) >= MAIN_CHARS_MIN:
             return found[0]
@@ -294,7 +296,7 @@ def _markdown(body: Tag, *, is_plain: bool) -> str:
 
 
 def read_pdf(data: bytes) -> tuple[str, list[int]]:
-    """The text of all pages and the first line of each, from 1.
+    """Return the text of all pages and the first line of each, from 1.
 
     Raises:
         UnreadableFile: it is encrypted, damaged, too long, or holds pictures only.
@@ -325,7 +327,7 @@ def read_pdf(data: bytes) -> tuple[str, list[int]]:
 
 
 def paged(texts: list[str]) -> tuple[str, list[int]]:
-    """The pages' texts as one, each on lines of its own, and the first line of each page."""
+    """Return the pages' texts as one, each on lines of its own, and the first line of each page."""
     lines: list[str] = []
     starts: list[int] = []
     for text in texts:
@@ -335,7 +337,7 @@ def paged(texts: list[str]) -> tuple[str, list[int]]:
 
 
 def read_docx(data: bytes) -> str:
-    """The document's text as Markdown.
+    """Return the document's text as Markdown.
 
     Raises:
         UnreadableFile: it is no such document, is encrypted, damaged, or unfolds to too much.
@@ -393,7 +395,7 @@ def _docx_lines(blocks: Iterator[object]) -> Iterator[str]:
 
 
 def _style_mark(style: str) -> str:
-    """What Markdown writes before a paragraph of this style."""
+    """Return what Markdown writes before a paragraph of this style."""
     found = _HEADING_STYLE.match(style)
     if found:
         return "#" * min(int(found[1]), 6) + " "

@@ -84,7 +84,7 @@ _REFUSED = {suffix: reason for suffixes, reason in _OTHERS.items() for suffix in
 
 
 def kind_of(name: str) -> FileKind:
-    """Which reader a file of this name needs; what is not known is tried as text.
+    """Return which reader a file of this name needs; what is not known is tried as text.
 
     Raises:
         UnreadableFile: files of this kind are not read.
@@ -98,7 +98,7 @@ def kind_of(name: str) -> FileKind:
 
 
 async def read_document(name: str, data: bytes) -> Document:
-    """The text of a file with this name and these bytes.
+    """Return the text of a file with this name and these bytes.
 
     Raises:
         UnreadableFile: it cannot be read; the message says why.
@@ -117,7 +117,7 @@ async def read_document(name: str, data: bytes) -> Document:
 
 
 async def read_in_child(work: Work, data: bytes, *arguments: str, what: str, timeout_s: float) -> Any:  # Any: JSON
-    """What a reader says of `data` (called `what` in errors), as the JSON that it writes.
+    """Return what a reader says of `data` (called `what` in errors), as the JSON that it writes.
 
     Raises:
         UnreadableFile: it cannot be read, or not within bounds; the message says why.

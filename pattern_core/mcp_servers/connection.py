@@ -163,7 +163,7 @@ async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator
 
 @asynccontextmanager
 async def http_client(reach: Streamable, call_timeout_s: float) -> AsyncIterator[httpx2.AsyncClient]:
-    """The client that asks this server and no other."""
+    """Yield the client that asks this server and no other."""
     import httpx2
 
     context = await trio.to_thread.run_sync(ssl.create_default_context)  # reading the system's certificates takes long
@@ -182,7 +182,7 @@ async def http_client(reach: Streamable, call_timeout_s: float) -> AsyncIterator
 
 
 def _bounding() -> Callable[[httpx2.Response], Awaitable[None]]:
-    """A hook that keeps documents within `ANSWER_BYTES_MAX`. Streams of events have a bound for each event."""
+    """Return a hook that keeps documents within `ANSWER_BYTES_MAX`. Streams of events have a bound for each event."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
@@ -226,7 +226,7 @@ class McpConnection:
         )
 
     async def tools(self) -> list[OfferedTool]:
-        """What it offers now, at most `TOOLS_MAX`.
+        """Return what it offers now, at most `TOOLS_MAX`.
 
         Raises:
             Unavailable: the list cannot be had.

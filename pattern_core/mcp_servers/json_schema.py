@@ -29,7 +29,7 @@ _UNUSED = ("pattern", "format", "unevaluatedProperties", "unevaluatedItems", "$r
 
 
 def arguments_of_schema(schema: Mapping[str, object]) -> Arguments:
-    """The arguments of a tool whose server describes them by `schema`."""
+    """Return the arguments of a tool whose server describes them by `schema`."""
     plain = _plain(schema)
     offered = {key: plain[key] for key in ("type", "properties", "required", "additionalProperties")}
     if _size(offered) > SCHEMA_CHARS_MAX:
@@ -40,7 +40,7 @@ def arguments_of_schema(schema: Mapping[str, object]) -> Arguments:
 
 
 def _plain(schema: Mapping[str, object]) -> dict[str, object]:
-    """The schema without references, as one of an object with properties."""
+    """Return the schema without references, as one of an object with properties."""
     try:
         found = _Inliner(schema).inlined(schema, (), 0)
     except (_TooLarge, RecursionError):
@@ -95,7 +95,7 @@ class _Inliner:
         return {**found, **rest} if isinstance(found, dict) else rest
 
     def _target(self, reference: str) -> object:
-        """What a JSON pointer within the document points at; None for any other reference."""
+        """Return what a JSON pointer within the document points at; None for any other reference."""
         if not reference.startswith("#"):
             return None
         node: object = self.root
@@ -108,7 +108,7 @@ class _Inliner:
 
 
 def _outlined(properties: Mapping[str, object]) -> dict[str, object]:
-    """The properties with their types and first words alone."""
+    """Return the properties with their types and first words alone."""
     outlined: dict[str, object] = {}
     for name, value in properties.items():
         kept = {key: value[key] for key in _OUTLINE if key in value} if isinstance(value, dict) else {}
@@ -127,7 +127,7 @@ def _size(value: object) -> int:
 
 
 def _checker(schema: Mapping[str, object]) -> Callable[[Mapping[str, object]], Sequence[str]]:
-    """A function that says what is wrong with arguments; it is made when the first ones come."""
+    """Return a function that says what is wrong with arguments; it is made when the first ones come."""
 
     @cache
     def validator() -> Any:  # Any: the library makes classes of validators

@@ -384,7 +384,7 @@ class McpServers:
                     nursery.start_soon(server.known)
 
     def views(self) -> list[ServerView]:
-        """All servers, by name."""
+        """Return all servers, by name."""
         return [server.view for server in self._servers.values()]
 
     async def tried(self, name: str) -> ServerView:
@@ -410,7 +410,9 @@ class McpServers:
 
 
 def missing(view: ServerView, enabled: Iterable[str]) -> list[str]:
-    """Which enabled names are of this server and yet not offered by it; none as long as its tools are unknown."""
+    """Return which enabled names are of this server and yet not offered by it; none as long as its tools are
+    unknown.
+    """
     offered = {tool.name for tool in view.tools or ()}
     mine = {name for name in enabled if server_of(name) == view.name and not name.endswith("*")}
     return [] if view.tools is None else sorted(mine - offered)

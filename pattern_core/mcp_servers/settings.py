@@ -20,7 +20,7 @@ _SERVER = re.compile(r"[a-z][a-z0-9-]*(_[a-z0-9-]+)*")
 
 
 def is_server_name(name: str) -> bool:
-    """Whether a server may be called that."""
+    """Return whether a server may be called that."""
     return len(name) <= SERVER_CHARS_MAX and _SERVER.fullmatch(name) is not None
 
 
@@ -69,7 +69,7 @@ class McpSettings:
     calls_max: int = 8
 
     def effect_of(self, tool: str, *, says_repeatable: bool) -> EffectClass:
-        """The effect class of its tool; `says_repeatable` is what the server claims.
+        """Return the effect class of its tool; `says_repeatable` is what the server claims.
 
         It is never `pure` or `local`: the call leaves this process, and so its intent is stored and its result counts
         as foreign text, however harmless the server says it is.

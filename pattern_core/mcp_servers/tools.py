@@ -41,7 +41,7 @@ class OfferedTool:
 
 
 def tools_of(server: str, settings: McpSettings, offered: Iterable[OfferedTool], call: CallTool) -> Sequence[Tool]:
-    """The tools that agents may have of those offered, each once, as many as fit within `SPECS_CHARS_MAX`."""
+    """Return the tools that agents may have of those offered, each once, as many as fit within `SPECS_CHARS_MAX`."""
     made: dict[str, Tool] = {}
     left = SPECS_CHARS_MAX
     for one in offered:
@@ -71,7 +71,7 @@ def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTo
 
 
 def may_have_happened(tool: Tool) -> str:
-    """What to say of a call that was sent and not answered."""
+    """Return what to say of a call that was sent and not answered."""
     if tool.effect is EffectClass.UNSAFE:
         return "It may have happened all the same: find out before you repeat it."
     return "It does no harm to try it again."
@@ -86,7 +86,7 @@ def _description(server: str, said: str) -> str:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """The name by which agents know a server's tool.
+    """Return the name by which agents know a server's tool.
 
     One that vendors would not take, or that is too long, is changed and ends with a digest of the original: the same
     tool keeps its name, and two tools never share one.
@@ -99,13 +99,13 @@ def tool_name(server: str, tool: str) -> str:
 
 
 def server_of(name: str) -> str | None:
-    """The server that a tool's name (or `server__*`) speaks of; None if it is no name of that form."""
+    """Return the server that a tool's name (or `server__*`) speaks of; None if it is no name of that form."""
     server, separator, tool = name.partition(FOREIGN)
     return server if separator and tool else None
 
 
 def enables(enabled: Sequence[str], server: str) -> bool:
-    """Whether any of the enabled names belongs to the server."""
+    """Return whether any of the enabled names belongs to the server."""
     return any(server_of(name) == server for name in enabled)
 
 
@@ -118,7 +118,7 @@ class Answer:
 
 
 def answer_of(content: Sequence[Mapping[str, object]], structured: object, *, is_error: bool) -> Answer:
-    """The parts of an answer, in their order, as JSON objects of the protocol, and what it holds as data.
+    """Return the parts of an answer, in their order, as JSON objects of the protocol, and what it holds as data.
 
     Data that a text repeats word for word is not shown twice. What is not text is mentioned.
     """
@@ -160,7 +160,7 @@ def _size(base64: object) -> str:
 
 
 def _says(text: str, structured: object) -> bool:
-    """Whether the text is the data, which servers wrap where it is no object: `{"result": …}`."""
+    """Return whether the text is the data, which servers wrap where it is no object: `{"result": …}`."""
     inner = structured["result"] if isinstance(structured, dict) and set(structured) == {"result"} else structured
     if text == inner:
         return True

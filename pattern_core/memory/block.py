@@ -89,17 +89,17 @@ class Edited:
 
 
 def agent_author(agent_id: str) -> str:
-    """The author of what an agent does."""
+    """Return the author of what an agent does."""
     return AGENT + agent_id
 
 
 def is_agent(author: str) -> bool:
-    """Whether an agent acts, whom the blocks' permissions bind; people and the system own the constellation."""
+    """Return whether an agent acts, whom the blocks' permissions bind; people and the system own the constellation."""
     return author.startswith(AGENT)
 
 
 def short_name(author: str) -> str:
-    """The author as the entries of a log name it: an agent by its bare id."""
+    """Return the author as the entries of a log name it: an agent by its bare id."""
     return author.removeprefix(AGENT)
 
 
@@ -141,7 +141,7 @@ def check_label(label: str) -> str:
 
 
 def check_description(description: str) -> str:
-    """`description`, if it can be stored.
+    """Return `description`, if it can be stored.
 
     Raises:
         InvalidInput: it is too long, or holds half a character.
@@ -154,7 +154,7 @@ def check_description(description: str) -> str:
 
 
 def check_metadata(metadata: Mapping[str, object] | None) -> Schema:
-    """The schema that `metadata`, a JSON object, holds; text if it holds none.
+    """Return the schema that `metadata`, a JSON object, holds; text if it holds none.
 
     Raises:
         InvalidInput: it is no JSON, too long, or its schema will not do.
@@ -169,7 +169,7 @@ def check_metadata(metadata: Mapping[str, object] | None) -> Schema:
 
 
 def schema_of(metadata: Mapping[str, object] | None) -> Schema:
-    """The schema that a block's metadata holds; text where it holds none.
+    """Return the schema that a block's metadata holds; text where it holds none.
 
     Raises:
         InvalidInput: there is no such schema; the message says what would do.
@@ -179,7 +179,7 @@ def schema_of(metadata: Mapping[str, object] | None) -> Schema:
 
 
 def shown_schema(metadata: Mapping[str, object] | None) -> Schema:
-    """The schema to show a block by: text where what is stored is none, so that the block can still be seen."""
+    """Return the schema to show a block by: text where what is stored is none, so that the block can still be seen."""
     try:
         return schema_of(metadata)
     except InvalidInput:
@@ -187,7 +187,7 @@ def shown_schema(metadata: Mapping[str, object] | None) -> Schema:
 
 
 def shaped(new: NewBlock) -> tuple[NewBlock, Schema]:
-    """The block with its schema in its metadata, unless it is text without more, and that schema.
+    """Return the block with its schema in its metadata, unless it is text without more, and that schema.
 
     Raises:
         InvalidInput: the schema or the metadata will not do.
@@ -210,7 +210,7 @@ def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> dict[s
 
 
 def check_limit(char_limit: int, limits: Limits) -> int:
-    """The block's limit in code points; 0 means the default.
+    """Return the block's limit in code points; 0 means the default.
 
     Raises:
         InvalidInput: it is negative or above what any block may hold.

@@ -37,7 +37,7 @@ _BY = "system"  # signs commits of scratch documents, which are never stored
 
 
 def inverse(change: Change) -> Change:
-    """What takes the change back."""
+    """Return what takes the change back."""
     return {name: _inverse(part) for name, part in change.items()}
 
 
@@ -52,7 +52,7 @@ def _inverse(part: Part) -> Part:
 
 
 def applied(state: State, change: Change) -> State:
-    """The state after the change.
+    """Return the state after the change.
 
     Raises:
         HistoryDamaged: the change was not made on this state.
@@ -136,7 +136,9 @@ def _carried(mine: Spliced, theirs: Spliced, wins: bool) -> Iterator[tuple[str, 
 
 
 def _pieces(part: Spliced) -> list[tuple[str, Run | int]]:
-    """The change as pieces of the state before it, the last one first: what stays, what is added, what is removed."""
+    """Return the change as pieces of the state before it, the last one first: what stays, what is added, what is
+    removed.
+    """
     pieces: list[tuple[str, Run | int]] = []
     for one in reversed(part.splices):
         of_one = ("remove", one.removed), ("add", one.added), ("keep", one.skip)
@@ -158,7 +160,7 @@ def _take(pieces: list[tuple[str, Run | int]], step: int) -> Run | int:
 
 
 def writes_of(change: Change) -> list[Write]:
-    """What makes the change in a document that holds what it was made on (or carried to)."""
+    """Return what makes the change in a document that holds what it was made on (or carried to)."""
     writes: list[Write] = []
     for name, part in change.items():
         match part:
@@ -179,14 +181,14 @@ def writes_of(change: Change) -> list[Write]:
 
 
 def document_of(state: State) -> BlockDocument:
-    """A document that holds `state` and has no history, for trying something out."""
+    """Return a document that holds `state` and has no history, for trying something out."""
     document = BlockDocument(READER_PEER)
     document.sign({}, writes_to({}, state), _BY, {}, now_ms=0)
     return document
 
 
 def change_by(state: State, writes: Iterable[Write]) -> Change:
-    """What the writes change in a document that holds `state`.
+    """Return what the writes change in a document that holds `state`.
 
     Raises:
         DocumentDamaged: they were made for another content.
@@ -195,7 +197,7 @@ def change_by(state: State, writes: Iterable[Write]) -> Change:
 
 
 def change_to(before: State, after: State) -> Change:
-    """What makes `after` of `before`, by few edits."""
+    """Return what makes `after` of `before`, by few edits."""
     return change_by(before, writes_to(before, after))
 
 
@@ -203,7 +205,7 @@ def change_to(before: State, after: State) -> Change:
 
 
 def merge_values(base: Json, mine: Json, theirs: Json) -> Json:
-    """The JSON value with the changes of both: objects by their keys, lists by their items, texts by characters.
+    """Return the JSON value with the changes of both: objects by their keys, lists by their items, texts by characters.
 
     Where both changed the same place of a text, both texts stand there; where both a number, a truth value or a type,
     mine counts. A key that one side took away and the other changed stays. A changed item is another item.

@@ -60,13 +60,13 @@ class Pending:
 
     @classmethod
     def of(cls, stats: UpdateStats) -> Pending:
-        """As storage counted it, without the checkpoint."""
+        """Return as storage counted it, without the checkpoint."""
         oldest = None if stats.oldest_at is None else unix_ms(stats.oldest_at)
         return cls(stats.count, stats.total_bytes, oldest)
 
     @classmethod
     def stored(cls, checkpoint: Checkpoint | None, updates: Sequence[Update]) -> Pending:
-        """Of a document that was just read."""
+        """Return of a document that was just read."""
         oldest = unix_ms(updates[0].created_at) if updates else None
         return cls(len(updates), _bytes_of(updates), oldest, 0 if checkpoint is None else len(checkpoint.snapshot))
 
@@ -81,7 +81,7 @@ class Pending:
         self.oldest_ms = now_ms if self.count else None
 
     def is_due(self, now_ms: int, limits: MemoryLimits = LIMITS) -> bool:
-        """Whether it is time to merge: by number, by bytes, or by age."""
+        """Return whether it is time to merge: by number, by bytes, or by age."""
         if self.oldest_ms is None:
             return False
         count_max = max(limits.checkpoint_update_count, self.base // BASE_BYTES_PER_UPDATE)
@@ -108,7 +108,7 @@ RETENTION = Retention()
 
 
 def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, retention: Retention) -> list[int]:
-    """The ids of those that need not be kept. `checkpoints` come newest first; the first one always stays."""
+    """Return the ids of those that need not be kept. `checkpoints` come newest first; the first one always stays."""
     since = iso(unix_ms(now) - retention.days * _DAY_MS)[:_DAY_CHARS]
     dropped: list[int] = []
     days: set[str] = set()
@@ -121,7 +121,7 @@ def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, retention: Retenti
 
 
 def pack(snapshot: bytes, limits: MemoryLimits = LIMITS) -> tuple[bytes, Encoding]:
-    """The bytes to store: compressed where that pays."""
+    """Return the bytes to store: compressed where that pays."""
     if len(snapshot) <= limits.compression_threshold_bytes:
         return snapshot, Encoding.RAW
     # The module's function, never a shared compressor: one used by two threads crashes the process.
@@ -129,7 +129,7 @@ def pack(snapshot: bytes, limits: MemoryLimits = LIMITS) -> tuple[bytes, Encodin
 
 
 def unpack(data: bytes, encoding: Encoding) -> bytes:
-    """The inverse of `pack`.
+    """Return the inverse of `pack`.
 
     Raises:
         DocumentDamaged: the bytes are no such frame, or unfold to more than any document may have.
@@ -146,7 +146,7 @@ def unpack(data: bytes, encoding: Encoding) -> bytes:
 
 
 def open_document(checkpoint: Checkpoint | None, updates: list[Update], *, peer: int) -> BlockDocument:
-    """The document that is stored as a checkpoint and the updates after it.
+    """Return the document that is stored as a checkpoint and the updates after it.
 
     Raises:
         DocumentDamaged: they do not fit together.
@@ -279,7 +279,7 @@ def store_checkpoint(
 
 
 def whole_document(connection: Connection, block_id: str) -> BlockDocument:
-    """The block's document with all of its history: for handing it to somebody else. Slow where it is long.
+    """Return the block's document with all of its history: for handing it to somebody else. Slow where it is long.
 
     Raises:
         NotFound: (of storage) there is no such block.

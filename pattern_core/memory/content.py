@@ -63,12 +63,12 @@ _TITLES = ("text", "title", "name", "task", "content")  # what an object is call
 
 
 def prefix_of(section: str) -> str:
-    """How the names of a section's containers begin."""
+    """Return how the names of a section's containers begin."""
     return f"section_{section}_"
 
 
 def value_of(state: State, schema: Schema, prefix: str = "") -> Json:
-    """The content in a document's state: a text, a list, or an object with every field or section of the schema.
+    """Return the content in a document's state: a text, a list, or an object with every field or section of the schema.
 
     It is canonical. A field without a value has its default, else null; lists, texts and counters begin empty. What
     stands in the document beside the schema's parts is left out.
@@ -98,12 +98,12 @@ def _field_value(state: State, field: Field, prefix: str) -> Json:
 
 
 def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> list[Write]:
-    """The fewest changes that make `after` of `before`, both canonical values of the schema."""
+    """Return the fewest changes that make `after` of `before`, both canonical values of the schema."""
     return writes_to(_containers(schema, before, prefix), _containers(schema, after, prefix))
 
 
 def _containers(schema: Schema, value: Json, prefix: str) -> State:
-    """What holds the value in a document: `value_of` the other way round."""
+    """Return what holds the value in a document: `value_of` the other way round."""
     match schema:
         case TextSchema():
             return {f"{prefix}content": value}
@@ -126,7 +126,7 @@ def _containers(schema: Schema, value: Json, prefix: str) -> State:
 
 
 def writes_to(held: State, state: State) -> list[Write]:
-    """The fewest changes that make `state` and nothing else of a document that holds `held`.
+    """Return the fewest changes that make `state` and nothing else of a document that holds `held`.
 
     What is the same in both is not touched, so that what others change there survives the merge.
     """
@@ -155,7 +155,7 @@ def writes_to(held: State, state: State) -> list[Write]:
 
 
 def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -> list[Write]:
-    """The fewest splices that make the list `after` of `before`, from the last place to the first."""
+    """Return the fewest splices that make the list `after` of `before`, from the last place to the first."""
     return [
         SpliceRun(container=container, at=low, delete=high - low, insert=tuple(after[begin:stop]))
         for low, high, begin, stop in reversed(
@@ -165,7 +165,7 @@ def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -
 
 
 def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """What differs, in order: start and end in `before`, and start and end of what stands there in `after`."""
+    """Return what differs, in order: start and end in `before`, and start and end of what stands there in `after`."""
     start, end = common_ends(before, after)
     old, new = before[start : len(before) - end], after[start : len(after) - end]
     if len(old) * len(new) > COMPARED_MAX:
@@ -178,7 +178,7 @@ def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, 
 
 
 def prompt(row: BlockRow) -> str:
-    """The block for the system prompt: an opening tag with attributes, the content, a closing tag.
+    """Return the block for the system prompt: an opening tag with attributes, the content, a closing tag.
 
     Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`.
     """
@@ -195,7 +195,9 @@ def prompt(row: BlockRow) -> str:
 
 
 def prompt_content(content: str, schema: Schema) -> str:
-    """What the prompt shows of the plain text `content`: the lines in view, the newest entries, what is read-only."""
+    """Return what the prompt shows of the plain text `content`: the lines in view, the newest entries, what is
+    read-only.
+    """
     match schema:
         case TextSchema(viewport=Viewport() as viewport):
             return _in_view(content, viewport)
@@ -210,7 +212,7 @@ def prompt_content(content: str, schema: Schema) -> str:
 
 
 def plain(value: Json, schema: Schema) -> str:
-    """The content as text for people, search and previews."""
+    """Return the content as text for people, search and previews."""
     match schema:
         case TextSchema():
             return str(value)
@@ -228,7 +230,7 @@ def plain(value: Json, schema: Schema) -> str:
 
 
 def entry_text(entry: Json, schema: LogSchema) -> str:
-    """One entry of a log: `[time] (agent) words`, or `- words` without such stamps; further lines indented."""
+    """Return one entry of a log: `[time] (agent) words`, or `- words` without such stamps; further lines indented."""
     if not isinstance(entry, Mapping):
         return "- " + _continued(_words(entry))
     head = ""
@@ -241,8 +243,8 @@ def entry_text(entry: Json, schema: LogSchema) -> str:
 
 
 def fitted(schema: LogSchema, entries: Sequence[Json], limit: int) -> tuple[int, str]:
-    """How many of the oldest `entries` must go so that the rest has at most `limit` characters as plain text, and that
-    text, which is `plain` of the rest.
+    """Return how many of the oldest `entries` must go so that the rest has at most `limit` characters as plain text,
+    and that text, which is `plain` of the rest.
 
     The newest one always stays, though it alone may be too long.
     """
@@ -258,7 +260,7 @@ def fitted(schema: LogSchema, entries: Sequence[Json], limit: int) -> tuple[int,
 
 
 def raw(value: Json, schema: Schema) -> Json:
-    """The content as a JSON value: a text, a list, or an object in the order of the schema."""
+    """Return the content as a JSON value: a text, a list, or an object in the order of the schema."""
     match schema:
         case MapSchema():
             return {one.name: value.get(one.name) for one in schema.fields}
@@ -273,7 +275,7 @@ def raw(value: Json, schema: Schema) -> Json:
 
 
 def parse_editing(text: str, schema: Schema) -> Json:
-    """The value that stands in an editor; whether it fits the schema is for the edit to say.
+    """Return the value that stands in an editor; whether it fits the schema is for the edit to say.
 
     Raises:
         InvalidInput: the schema is not text and this is no JSON; the message names the place.
@@ -290,7 +292,7 @@ def parse_editing(text: str, schema: Schema) -> Json:
 
 
 def _in_order(value: Json, names: Sequence[str]) -> Json:
-    """An object with these members first, in this order."""
+    """Return an object with these members first, in this order."""
     if not isinstance(value, Mapping):
         return value
     return {name: value[name] for name in names if name in value} | dict(value)
@@ -363,7 +365,7 @@ def _item(item: Json, titles: Sequence[str]) -> str:
 
 
 def _object(value: Mapping[str, Json], titles: Sequence[str]) -> str:
-    """An object as words: what it is called by, and the rest in parentheses."""
+    """Return an object as words: what it is called by, and the rest in parentheses."""
     known = [name for name in titles if name in value]
     names = known + [name for name in value if name not in known]
     title = next((name for name in names if name in titles), None)
@@ -392,5 +394,5 @@ def _continued(text: str, indent: str = _INDENT) -> str:
 
 
 def _second(moment: str) -> str:
-    """A stored moment without its milliseconds."""
+    """Return a stored moment without its milliseconds."""
     return f"{moment[:19]}Z" if len(moment) == TIME_CHARS and moment.endswith("Z") else moment

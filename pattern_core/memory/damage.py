@@ -56,7 +56,7 @@ _DIED = "opening it ended a separate process"
 
 
 async def validate_foreign(data: bytes) -> bytes:
-    """A clean snapshot of the document in `data` (a snapshot or all its updates), safe to load in this process.
+    """Return a clean snapshot of the document in `data` (a snapshot or all its updates), safe to load in this process.
 
     Raises:
         InvalidInput: `data` is too long, is no whole document, or the check died or took too long over it.
@@ -99,7 +99,7 @@ class Repaired:
 
 
 async def damaged_blocks(database: Database) -> Sequence[DamagedBlock]:
-    """Every active block of the file whose document cannot be opened, or lacks updates; the others are sound.
+    """Return every active block of the file whose document cannot be opened, or lacks updates; the others are sound.
 
     Nothing is changed, and no damaged byte is opened in this process.
     """
@@ -117,7 +117,7 @@ async def damaged_blocks(database: Database) -> Sequence[DamagedBlock]:
 
 
 async def damage_of(database: Database, block_id: str) -> DamagedBlock:
-    """What is left of a damaged block, else the newest earlier checkpoint that opens; nothing is changed.
+    """Return what is left of a damaged block, else the newest earlier checkpoint that opens; nothing is changed.
 
     Raises:
         NotFound: (of storage) there is no such block.
@@ -138,7 +138,7 @@ async def damage_of(database: Database, block_id: str) -> DamagedBlock:
 
 
 def _read(connection: Connection, block_id: str) -> DamagedBlock:
-    """The block's parts as they are stored; `reason` says if some are missing."""
+    """Return the block's parts as they are stored; `reason` says if some are missing."""
     row = memory_blocks.get(connection, block_id)
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
     start = 0 if checkpoint is None else checkpoint.up_to_seq
@@ -153,7 +153,7 @@ def _read(connection: Connection, block_id: str) -> DamagedBlock:
 
 
 async def _checked(batch: Sequence[DamagedBlock]) -> list[DamagedBlock]:
-    """Those of the blocks that do not open, with the parts that do."""
+    """Return those of the blocks that do not open, with the parts that do."""
     answers = await _opened([[part for _, part in one.sound] for one in batch])
     return [
         replace(one, reason=one.reason or reason, sound=one.sound[:count])
@@ -163,7 +163,7 @@ async def _checked(batch: Sequence[DamagedBlock]) -> list[DamagedBlock]:
 
 
 async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
-    """What the child says of each document; the one that it dies of is tried once more, alone."""
+    """Return what the child says of each document; the one that it dies of is tried once more, alone."""
     answers: list[tuple[int, str]] = []
     while len(answers) < len(documents):
         answers += await _asked(documents[len(answers) :])
@@ -173,7 +173,7 @@ async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]
 
 
 async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
-    """The answers of one child, as far as it came."""
+    """Return the answers of one child, as far as it came."""
     try:
         output = await run_child(opened_parts, framed(documents), limits=CHECK)
     except ChildFailed as error:
@@ -219,7 +219,7 @@ def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limi
 
 
 def _last_known(connection: Connection, row: BlockRow, state: State, at: int) -> tuple[State, bool]:
-    """The block's newest content, from what it was at the version `at` on, and whether it is certain."""
+    """Return the block's newest content, from what it was at the version `at` on, and whether it is certain."""
     try:
         for seq, data in block_versions.changes(connection, row.id, at, row.last_seq):
             if data is None or seq != at + 1:

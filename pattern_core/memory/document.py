@@ -153,7 +153,7 @@ class Signed:
 
 
 def new_peer(randomness: Randomness) -> int:
-    """An author's number within documents, for one process: unlikely ever to be drawn again.
+    """Return an author's number within documents, for one process: unlikely ever to be drawn again.
 
     One for all edits of a process keeps version vectors short; two writers must never share one.
     """
@@ -172,7 +172,7 @@ class BlockDocument:
 
     @classmethod
     def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Self:
-        """The document that `snapshot` (None: an empty one) and then `updates` make.
+        """Return the document that `snapshot` (None: an empty one) and then `updates` make.
 
         Only for bytes that this program stored: those from outside go through `damage.validate_foreign` first, because
         rare ones abort the process.
@@ -254,7 +254,7 @@ class BlockDocument:
                         self._doc.get_counter(write.container).increment(write.delta)
 
     def version(self) -> bytes:
-        """Everything that the document has seen, for `export_since`.
+        """Return everything that the document has seen, for `export_since`.
 
         The same version may come as different bytes: the library writes its parts in no fixed order.
         """
@@ -262,12 +262,12 @@ class BlockDocument:
             return self._doc.oplog_vv.encode()
 
     def frontier(self) -> bytes:
-        """The newest changes, which name this state of the document: a few bytes."""
+        """Return the newest changes, which name this state of the document: a few bytes."""
         with _translated("a frontier"):
             return self._doc.oplog_frontiers.encode()
 
     def export_since(self, version: bytes) -> bytes:
-        """What came after `version`, as bytes for `import_update`. Never empty.
+        """Return what came after `version`, as bytes for `import_update`. Never empty.
 
         Raises:
             DocumentDamaged: `version` is not a version.
@@ -276,7 +276,7 @@ class BlockDocument:
             return self._doc.export(ExportMode.Updates(VersionVector.decode(version)))
 
     def snapshot(self) -> bytes:
-        """Everything, with the whole history: whoever holds an older copy can still merge."""
+        """Return everything, with the whole history: whoever holds an older copy can still merge."""
         with _translated("a snapshot"):
             return self._doc.export(ExportMode.Snapshot())
 
@@ -313,13 +313,13 @@ def _update(held: LoroText, text: str) -> None:
 
 
 def common_ends(left: Sequence[Json], right: Sequence[Json]) -> tuple[int, int]:
-    """How many elements (of two texts, or two lists) are the same at the start, and behind those at the end."""
+    """Return how many elements (of two texts, or two lists) are the same at the start, and behind those at the end."""
     start = _common(left, right)
     return start, _common(left[start:][::-1], right[start:][::-1])
 
 
 def _common(left: Sequence[Json], right: Sequence[Json]) -> int:
-    """The length of the common start. By halves: comparing slices is a hundred times faster than elements."""
+    """Return the length of the common start. By halves: comparing slices is a hundred times faster than elements."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
@@ -367,7 +367,7 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
 
 
 def _pieces(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[tuple[str, Run | int]]:
-    """What the library says of a text or a list, as pieces of what it held: a string or a tuple."""
+    """Yield what the library says of a text or a list, as pieces of what it held: a string or a tuple."""
     at = 0
     for item in items:
         match item:
@@ -384,7 +384,9 @@ def _pieces(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator
 
 
 def spliced(is_text: bool, pieces: Iterable[tuple[str, Run | int]]) -> Spliced:
-    """A change from `("keep", n)`, `("remove", run)` and `("add", run)` in the order of the document before it."""
+    """Return a change from `("keep", n)`, `("remove", run)` and `("add", run)` in the order of the document before
+    it.
+    """
     empty: Json = "" if is_text else ()
     splices: list[Splice] = []
     skip, removed, added = 0, empty, empty
@@ -404,7 +406,7 @@ def spliced(is_text: bool, pieces: Iterable[tuple[str, Run | int]]) -> Spliced:
 
 
 def cleaned(change: Change) -> Change:
-    """The change without parts that change nothing."""
+    """Return the change without parts that change nothing."""
     kept: dict[str, Part] = {}
     for name, part in change.items():
         match part:
@@ -425,12 +427,12 @@ def cleaned(change: Change) -> Change:
 
 
 def same(left: Json, right: Json) -> bool:
-    """Whether two JSON values are the same; unlike `==` it tells true from 1."""
+    """Return whether two JSON values are the same; unlike `==` it tells true from 1."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def packed(change: Change | None) -> bytes | None:
-    """The change as it is stored; None stays None."""
+    """Return the change as it is stored; None stays None."""
     if change is None:
         return None
     parts: dict[str, Json] = {}
@@ -447,7 +449,7 @@ def packed(change: Change | None) -> bytes | None:
 
 
 def unpacked(data: bytes) -> Change:
-    """The inverse of `packed`.
+    """Return the inverse of `packed`.
 
     Raises:
         HistoryDamaged: the bytes are no packed change.
@@ -475,14 +477,15 @@ def _from_json(part: Json) -> Part:
 
 
 def state_of(document: BlockDocument) -> State:
-    """What the document holds, by root container; those that are empty are left out."""
+    """Return what the document holds, by root container; those that are empty are left out."""
     with _translated("reading"):
         whole: Json = document._doc.get_deep_value()  # of a document always an object
     return {name: value for name, value in whole.items() if value}
 
 
 def document_at(document: BlockDocument, frontier: bytes) -> BlockDocument:
-    """The document as it was at `frontier`; slow where the history is long, and it holds the interpreter meanwhile.
+    """Return the document as it was at `frontier`; slow where the history is long, and it holds the interpreter
+    meanwhile.
 
     Raises:
         DocumentDamaged: `frontier` is none, or older than what the document remembers.
@@ -493,24 +496,26 @@ def document_at(document: BlockDocument, frontier: bytes) -> BlockDocument:
 
 
 def state_snapshot(document: BlockDocument) -> bytes:
-    """What the document holds now and enough of its version to go on from, without its history."""
+    """Return what the document holds now and enough of its version to go on from, without its history."""
     with _translated("a snapshot"):
         return document._doc.export(ExportMode.ShallowSnapshot(document._doc.oplog_frontiers))
 
 
 def has_whole_history(document: BlockDocument) -> bool:
-    """Whether the document knows its operations from the very first on; `export_since(NOTHING)` then holds it all."""
+    """Return whether the document knows its operations from the very first on; `export_since(NOTHING)` then holds it
+    all.
+    """
     with _translated("reading"):
         return not document._doc.is_shallow()
 
 
 def nothing() -> bytes:
-    """The version of an empty document, for `export_since`."""
+    """Return the version of an empty document, for `export_since`."""
     return VersionVector().encode()
 
 
 def clean_snapshot(data: bytes) -> bytes:
-    """The snapshot that this library itself makes of the document in `data`: called in a child process.
+    """Return the snapshot that this library itself makes of the document in `data`: called in a child process.
 
     Raises:
         DocumentDamaged: `data` is no whole document.
@@ -519,13 +524,13 @@ def clean_snapshot(data: bytes) -> bytes:
 
 
 def framed(documents: Sequence[Sequence[bytes]]) -> bytes:
-    """Stored documents, each as its parts (a snapshot or nothing, then updates), for `opened_parts`."""
+    """Return stored documents, each as its parts (a snapshot or nothing, then updates), for `opened_parts`."""
     lengths = json.dumps([[len(part) for part in parts] for parts in documents]).encode()
     return b"\n".join((lengths, b"".join(part for parts in documents for part in parts)))
 
 
 def opened_parts(data: bytes) -> Iterator[bytes]:
-    """How far framed documents open: called in a child process.
+    """Yield how far framed documents open: called in a child process.
 
     A line of JSON for each, and at once, for the library may die of the next one: `[parts that opened, reason]`, with
     the reason empty if all did.

@@ -180,7 +180,7 @@ def parse_range(content: str) -> EditRange:
 
 
 def to_json_value(edit: BlockEdit) -> dict[str, Json]:
-    """The edit as a JSON object, for `from_json_value`."""
+    """Return the edit as a JSON object, for `from_json_value`."""
     found: dict[str, Json] = {"edit": type(edit).__name__}
     for field in sorted(fields(edit), key=lambda field: field.name == "section"):  # last, as consent was stored
         value = getattr(edit, field.name)
@@ -192,7 +192,7 @@ def to_json_value(edit: BlockEdit) -> dict[str, Json]:
 
 
 def from_json_value(stored: Mapping[str, Json]) -> BlockEdit:
-    """The edit that `to_json_value` wrote.
+    """Return the edit that `to_json_value` wrote.
 
     Raises:
         KeyError: it is of a kind that this version does not know.
@@ -219,12 +219,12 @@ class Proposal:
 
 
 def needs_consent(refusal: PermissionDenied) -> bool:
-    """Whether the operation was refused only because a person must agree first."""
+    """Return whether the operation was refused only because a person must agree first."""
     return "consent" in refusal.details
 
 
 def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
-    """What to ask the person whom the block's permission names."""
+    """Return what to ask the person whom the block's permission names."""
     cause = dict(proposal.by.cause or {})
     request = {
         "agent_id": proposal.agent_id,
@@ -247,13 +247,13 @@ def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
 
 
 def subject_of(proposal: Proposal) -> Subject:
-    """What standing consent for such an edit is about: this label of this agent, and exactly this edit."""
+    """Return what standing consent for such an edit is about: this label of this agent, and exactly this edit."""
     digest = blake2b(to_json(to_json_value(proposal.edit)).encode(), digest_size=16).digest()
     return Subject(agent_id=proposal.agent_id, name=f"block:{proposal.label}", args_hash=digest)
 
 
 def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:
-    """The edit that an approval asks for; `agreed` is who said yes, and stays in the edit's cause."""
+    """Return the edit that an approval asks for; `agreed` is who said yes, and stays in the edit's cause."""
     cause = {**request["cause"], "approval": approval_id, "approved_by": agreed}
     return Proposal(
         agent_id=request["agent_id"],
@@ -265,7 +265,7 @@ def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:
 
 
 def asked_note(row: BlockRow, approval_id: str) -> str:
-    """What the agent is told instead of a result."""
+    """Return what the agent is told instead of a result."""
     return (
         f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
         f" ({approval_id}). It will be changed when they agree; go on without it"

@@ -37,7 +37,7 @@ class Written:
 
 
 def empty_value(schema: Schema) -> Json:
-    """What a document without any content holds, but for defaults."""
+    """Return what a document without any content holds, but for defaults."""
     match schema:
         case TextSchema():
             return ""
@@ -50,7 +50,7 @@ def empty_value(schema: Schema) -> Json:
 
 
 def fit(schema: Schema, value: Json) -> Json:
-    """The whole content `value` in canonical form, with defaults where it says nothing.
+    """Return the whole content `value` in canonical form, with defaults where it says nothing.
 
     Raises:
         InvalidInput: it does not fit; the message names the field, item or section and what it takes.
@@ -81,13 +81,13 @@ def _fit_section(section: Section, value: Json) -> Json:
 
 
 def _fit_fields(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
-    """The object `value` with every field, in the order of the schema."""
+    """Return the object `value` with every field, in the order of the schema."""
     given = _members(value, [field.name for field in fields], "field", what=what)
     return {field.name: fit_field(field, given.get(field.name)) for field in fields}
 
 
 def fit_field(field: Field, value: Json) -> Json:
-    """The value of one field; None, and words that mean it, become the default.
+    """Return the value of one field; None, and words that mean it, become the default.
 
     Raises:
         InvalidInput: it does not fit, or there is none and the field is required.
@@ -117,7 +117,7 @@ def check_count(schema: ListSchema, count: int) -> None:
 
 
 def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
-    """One item; `number` is its place, from 1.
+    """Return one item; `number` is its place, from 1.
 
     Raises:
         InvalidInput: it does not fit.
@@ -136,13 +136,13 @@ def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
 
 
 def stamps_of(schema: LogSchema, now: str, agent: str) -> dict[str, Json]:
-    """What a new entry is stamped with: the time `now` and the id `agent`, as far as the schema wants that."""
+    """Return what a new entry is stamped with: the time `now` and the id `agent`, as far as the schema wants that."""
     known = ((TIMESTAMP, now, schema.has_timestamp), (AGENT_ID, agent, schema.has_agent))
     return {name: value for name, value, wanted in known if wanted}
 
 
 def fit_entry(schema: LogSchema, value: Json, stamps: Mapping[str, Json]) -> Json:
-    """A new entry with its stamps.
+    """Return a new entry with its stamps.
 
     Raises:
         InvalidInput: the entry does not fit, or brings stamps of its own.
@@ -151,7 +151,7 @@ def fit_entry(schema: LogSchema, value: Json, stamps: Mapping[str, Json]) -> Jso
 
 
 def _entry(schema: LogSchema, value: Json, what: str) -> Json:
-    """An entry that has its stamps already, or has none."""
+    """Return an entry that has its stamps already, or has none."""
     if not isinstance(value, Mapping):
         return canonical(_object(schema.fields, value, what))
     stamps = {name: value[name] for name in (TIMESTAMP, AGENT_ID) if value.get(name) is not None}
@@ -162,7 +162,7 @@ def _entry(schema: LogSchema, value: Json, what: str) -> Json:
 
 
 def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
-    """An item or entry with these fields, without those that have no value; words fill the first one."""
+    """Return an item or entry with these fields, without those that have no value; words fill the first one."""
     if isinstance(value, Written):
         value = guessed(value)
     if isinstance(value, str):
@@ -175,7 +175,9 @@ def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
 
 
 def guessed(written: Written) -> Json:
-    """What somebody means who writes this where anything may stand: an object or a list if it is one, else words."""
+    """Return what somebody means who writes this where anything may stand: an object or a list if it is one, else
+    words.
+    """
     if written.text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             return json.loads(written.text)
@@ -199,7 +201,7 @@ def _sequence(value: Json, what: str) -> Sequence[Json]:
 
 
 def named(parts: Sequence[Part], name: str, kind: str) -> Part:
-    """The field or section of that name; `kind` is the word for it.
+    """Return the field or section of that name; `kind` is the word for it.
 
     Raises:
         InvalidInput: there is none; the message lists those that there are.

@@ -67,7 +67,7 @@ class Blamed:
 
 
 def _shown(row: BlockRow, state: State) -> str:
-    """The plain rendering of what a document holds, by its block's schema.
+    """Return the plain rendering of what a document holds, by its block's schema.
 
     Raises:
         InvalidInput: the block's metadata names no schema that there is.
@@ -91,7 +91,7 @@ class BlockHistory:
         self._database = database
 
     async def versions(self, block_id: str, *, limit: int, before: int | None = None) -> Sequence[Version]:
-        """The newest `limit` versions (of those below `before`), newest first."""
+        """Return the newest `limit` versions (of those below `before`), newest first."""
         rows = await self._database.read(
             lambda connection: block_versions.recent(connection, block_id, limit, before=before)
         )
@@ -109,7 +109,7 @@ class BlockHistory:
         ]
 
     async def state_at(self, block_id: str, version: int) -> State:
-        """What the block's document held at `version`: a value per container.
+        """Return what the block's document held at `version`: a value per container.
 
         Raises:
             NotFound: there is no such version, or nobody knows any more what it was.
@@ -119,21 +119,21 @@ class BlockHistory:
         return await self._database.read_aside(_state_at, block_id, version)
 
     async def content_at(self, block_id: str, version: int) -> VersionContent:
-        """What the block held at `version`, as its schema of today shows it.
+        """Return what the block held at `version`, as its schema of today shows it.
 
         Raises: as `state_at`.
         """
         return await self._database.read_aside(_content_at, block_id, version)
 
     async def diff(self, block_id: str, before: int, after: int) -> str:
-        """What differs between two versions, as a unified diff of the plain renderings; empty if nothing does.
+        """Return what differs between two versions, as a unified diff of the plain renderings; empty if nothing does.
 
         Raises: as `state_at`.
         """
         return await self._database.read_aside(_diff, block_id, (before, after))
 
     async def blame(self, block_id: str) -> Sequence[Blamed]:
-        """Each line of the block's plain rendering with the version that made it.
+        """Return each line of the block's plain rendering with the version that made it.
 
         Raises: as `state_at`.
         """
@@ -216,7 +216,7 @@ def _blamed(number: int, text: str, version: int, line: HistoryRow | None) -> Bl
 
 
 def _unpacked(changes: Iterator[tuple[int, bytes | None]], last: int) -> Iterator[tuple[int, Change]]:
-    """The changes from the newest back, until one is not known."""
+    """Yield the changes from the newest back, until one is not known."""
     for seq, data in changes:
         if data is None or seq != last:
             return
@@ -227,7 +227,7 @@ def _unpacked(changes: Iterator[tuple[int, bytes | None]], last: int) -> Iterato
 def line_versions(
     state: State, changes: Iterable[tuple[int, Change]], newest: int, show: Callable[[State], str]
 ) -> list[tuple[int, bool]]:
-    """Of each line that `show` makes of the state at the version `newest`: the version that made it what it is.
+    """Return of each line that `show` makes of the state at the version `newest`: the version that made it what it is.
 
     `changes` are the versions' changes, newest first, without a gap; only as many are read as are needed. What none of
     them made was there before the oldest: then that version stands there, and whether it is certain (from the start).

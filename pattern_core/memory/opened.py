@@ -97,7 +97,7 @@ class OpenBlocks:
         await self.consolidator.run()
 
     async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
-        """The active blocks that the agent sees, of each label the one that it means.
+        """Return the active blocks that the agent sees, of each label the one that it means.
 
         What the agent's own call under way has changed is as changed, though that is not stored yet. What is stored is
         read again only after a change: every prompt asks for it.
@@ -120,7 +120,7 @@ class OpenBlocks:
     async def hold(
         self, agent_id: str, label: str, by: Attribution, operation: Operation, work: UnitOfWork
     ) -> OpenBlock:
-        """The block that `agent_id` means by `label`, kept for `work` until it is settled.
+        """Return the block that `agent_id` means by `label`, kept for `work` until it is settled.
 
         Waits until no other unit of work has the block; one that has it already gets it again at once.
 
@@ -224,7 +224,7 @@ class OpenBlocks:
         work.event("memory.changed", told(row, by))
 
     async def read(self, row: BlockRow) -> State:
-        """What the document of a block holds that was just seen as `row`, as it is stored.
+        """Return what the document of a block holds that was just seen as `row`, as it is stored.
 
         Raises:
             NotFound: (of storage) the block is gone for good.
@@ -269,7 +269,7 @@ class OpenBlocks:
 
 
 def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | None) -> HistoryRow:
-    """The line of history of the newest version of a block, which is `row` now."""
+    """Return the line of history of the newest version of a block, which is `row` now."""
     return HistoryRow(
         block_id=row.id,
         seq=row.last_seq,
@@ -286,7 +286,7 @@ def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | N
 
 
 def told(row: BlockRow, by: Attribution) -> dict[str, object]:
-    """What the event `memory.changed` says: which block, its owner, its version, and who changed it."""
+    """Return what the event `memory.changed` says: which block, its owner, its version, and who changed it."""
     return {
         "block_id": row.id,
         "label": row.label,
@@ -309,7 +309,7 @@ def _named(label: str) -> Iterator[None]:
 
 
 def distinct(visible: Sequence[BlockRow]) -> Sequence[BlockRow]:
-    """Of each label the first, which is the one that the label means."""
+    """Return of each label the first, which is the one that the label means."""
     first: dict[str, BlockRow] = {}
     for one in visible:
         first.setdefault(one.label, one)
@@ -317,7 +317,7 @@ def distinct(visible: Sequence[BlockRow]) -> Sequence[BlockRow]:
 
 
 def resolve(connection: Connection, agent_id: str, label: str) -> BlockRow:
-    """The block that the agent means by the label: its own, else one lent to it, else the constellation's.
+    """Return the block that the agent means by the label: its own, else one lent to it, else the constellation's.
 
     Raises:
         NotFound: it sees none; the message lists what it sees.

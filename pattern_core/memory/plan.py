@@ -71,7 +71,7 @@ class Content:
 
 
 def content_of(row: BlockRow, schema: Schema, state: State) -> Content:
-    """The content of a block whose document holds `state`, as `schema` has it."""
+    """Return the content of a block whose document holds `state`, as `schema` has it."""
     return Content(label=row.label, schema=schema, value=value_of(state, schema), limit=row.char_limit)
 
 
@@ -94,7 +94,7 @@ class Planned:
 
 
 async def plan(content: Content, edit: BlockEdit, editor: Editor) -> Planned:
-    """What `edit` by `editor` makes of `content`.
+    """Return what `edit` by `editor` makes of `content`.
 
     Raises:
         InvalidInput: the edit does not fit the content or the schema, or the result not the limit.
@@ -121,7 +121,7 @@ async def plan(content: Content, edit: BlockEdit, editor: Editor) -> Planned:
 
 
 def _edited(schema: Schema, before: Json, edit: BlockEdit, editor: Editor, what: str) -> tuple[Json, str]:
-    """The value that the edit makes of `before`, a whole block or one section, and words about it."""
+    """Return the value that the edit makes of `before`, a whole block or one section, and words about it."""
     match edit, schema:
         case SetValue(value=value), _:
             return set_value(schema, before, value, editor), "Set the content"
@@ -188,7 +188,7 @@ def _edit_item(schema: ListSchema, before: Sequence[Json], edit: ItemEdit, edito
 
 
 def set_value(schema: Schema, before: Json, value: Json, editor: Editor) -> Json:
-    """The whole content of a block or section, which was `before`, when it is set to `value`.
+    """Return the whole content of a block or section, which was `before`, when it is set to `value`.
 
     What an agent leaves out stays as it is where it is read-only; everything else that is left out is emptied.
 
@@ -278,7 +278,7 @@ def _guard_all(schema: Schema, before: Json, after: Json, editor: Editor) -> Non
 
 
 def _instead(schema: Schema) -> str:
-    """What a shape is, and how it is edited."""
+    """Return what a shape is, and how it is edited."""
     match schema:
         case TextSchema():
             return "text; use append, replace, patch or edit_range"
@@ -293,8 +293,8 @@ def _instead(schema: Schema) -> str:
 
 
 def plan_start(new: NewBlock, schema: Schema, limit: int, editor: Editor) -> Planned:
-    """What a new block starts with; defaults stand for what `new` leaves out. `editor` is no agent here, whoever asked:
-    read-only parts have to begin as something.
+    """Return what a new block starts with; defaults stand for what `new` leaves out. `editor` is no agent here, whoever
+    asked: read-only parts have to begin as something.
 
     Raises:
         InvalidInput: it does not fit the schema or the limit.
@@ -308,7 +308,8 @@ def plan_start(new: NewBlock, schema: Schema, limit: int, editor: Editor) -> Pla
 
 
 def plan_schema(content: Content, schema: Schema, before: Json) -> Planned:
-    """What it takes that `content` has another schema of its kind. `before` is what that one finds in the document.
+    """Return what it takes that `content` has another schema of its kind. `before` is what that one finds in the
+    document.
 
     Raises:
         InvalidInput: the content does not fit the new schema; the message says what to change first.
@@ -334,7 +335,7 @@ def _starting(content: str, schema: Schema) -> Json:
 
 
 def _carried(old: Schema, new: Schema, value: Json) -> Json:
-    """The content without what was empty anyway and has no place in the new schema."""
+    """Return the content without what was empty anyway and has no place in the new schema."""
     if isinstance(old, MapSchema) and isinstance(new, MapSchema):
         names, empty = {one.name for one in new.fields}, empty_value(old)
         return {name: one for name, one in value.items() if name in names or not same(one, empty[name])}

@@ -137,7 +137,7 @@ class Revisions:
             return await self._carry_out(opened, now, plan_revert(rows, of or by.author, kind), by, unit)
 
     async def _opened(self, agent_id: str, label: str, by: Attribution, work: UnitOfWork) -> tuple[OpenBlock, State]:
-        """The block, held and opened, and what its document holds."""
+        """Return the block, held and opened, and what its document holds."""
         opened = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
         return opened, await self._blocks.load(opened)
 
@@ -216,7 +216,7 @@ def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> R
 
 
 def plan_rollback(now: State, then: State, version: int) -> Revision:
-    """A new change after which the document holds what it held at `version`. Nothing of the history goes.
+    """Return a new change after which the document holds what it held at `version`. Nothing of the history goes.
 
     Raises:
         InvalidInput: it holds that already.
@@ -228,7 +228,7 @@ def plan_rollback(now: State, then: State, version: int) -> Revision:
 
 
 def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Sequence[Write], *, base: int, note: str) -> Revision:
-    """What `writes` do to the block as it was at version `base`, carried past what was done since.
+    """Return what `writes` do to the block as it was at version `base`, carried past what was done since.
 
     `rows` are all versions after `base`, oldest first. Where both wrote a key, what is written now counts. The change
     is empty if nothing is left to do.
@@ -250,7 +250,7 @@ def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Sequence[Write], 
 
 
 def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
-    """The newest rows whose changes are recorded, without a gap: nothing is carried past what nobody knows."""
+    """Return the newest rows whose changes are recorded, without a gap: nothing is carried past what nobody knows."""
     for number in range(len(rows) - 1, -1, -1):
         has_gap = number + 1 < len(rows) and (rows[number].seq or 0) + 1 != rows[number + 1].seq
         if rows[number].change is None or has_gap:
@@ -269,7 +269,7 @@ def _redoable(known: Sequence[HistoryRow], author: str) -> list[HistoryRow]:
 
 
 def _piled(known: Sequence[HistoryRow], target: HistoryRow, author: str) -> dict[int, Change]:
-    """What takes each version back that stands from `target` on, by version, for the document as it stands.
+    """Return what takes each version back that stands from `target` on, by version, for the document as it stands.
 
     The last entry fits the document, the one before it the document after that, and so on. Of `target`'s kind only:
     edits, by their inverse; or undos, by theirs, which is what brings edits again.
@@ -297,7 +297,7 @@ def _piled(known: Sequence[HistoryRow], target: HistoryRow, author: str) -> dict
 
 
 def lines_since(connection: Connection, block_id: str, base: int, version: int) -> list[HistoryRow]:
-    """The lines of the versions after `base` up to `version`, oldest first, `UNDO_REACH` at most.
+    """Return the lines of the versions after `base` up to `version`, oldest first, `UNDO_REACH` at most.
 
     Raises:
         Conflict: `version` is not the newest that is stored (the caller's own unit of work made it), or `base`

@@ -121,7 +121,7 @@ _WHOLE = (SchemaKind.LOG, SchemaKind.COMPOSITE)  # what stands only by itself
 
 
 def parse_schema(stored: Json) -> Schema:
-    """The schema that `stored` describes: a tag of any case, or an object of one tag and its parameters.
+    """Return the schema that `stored` describes: a tag of any case, or an object of one tag and its parameters.
 
     Raises:
         InvalidInput: there is no such kind or parameter, or a parameter will not do; the message says what would.
@@ -145,7 +145,7 @@ def parse_schema(stored: Json) -> Schema:
 
 
 def to_metadata(schema: Schema) -> Json:
-    """The schema as it is stored under `schema` in a block's metadata; `parse_schema` reads it back."""
+    """Return the schema as it is stored under `schema` in a block's metadata; `parse_schema` reads it back."""
     match schema:
         case TextSchema():
             return "Text" if schema.viewport is None else {"Text": {"viewport": asdict(schema.viewport)}}
@@ -172,7 +172,7 @@ def _other_than_default(part: Field | Section | ListSchema) -> dict[str, Json]:
 
 
 def _tagged(stored: Json) -> tuple[SchemaKind, Json]:
-    """The kind that `stored` names, and its parameters as they are given."""
+    """Return the kind that `stored` names, and its parameters as they are given."""
     if isinstance(stored, str):
         tag, inner = stored, None
     elif isinstance(stored, Mapping) and len(stored) == 1:
@@ -190,7 +190,7 @@ Reader: TypeAlias = "Callable[[Json, str, str], Json]"
 
 
 def _read(what: str, values: Json, parts: Mapping[str, Reader]) -> dict[str, Json]:
-    """The parameters of `what`, each by its reader; others are refused."""
+    """Return the parameters of `what`, each by its reader; others are refused."""
     if not isinstance(values, Mapping):
         raise InvalidInput(f"{what} is described by an object, not by {excerpt(values)}")
     found = {name: read(values.get(name), name, what) for name, read in parts.items()}
@@ -244,7 +244,7 @@ def _one_of(kinds: type[SchemaKind] | type[FieldType], tag: Json, what: str) -> 
 
 
 def _parts(value: Json, name: str, most: int, what: str, read: Callable[[Json], Part]) -> tuple[Part, ...]:
-    """The fields or sections of `what`, each of another name."""
+    """Return the fields or sections of `what`, each of another name."""
     if not isinstance(value, list | tuple | None):
         raise InvalidInput(f"`{name}` is a list, not {excerpt(value)}")
     if value is not None and len(value) > most:

@@ -132,7 +132,7 @@ class MemoryStore:
         return row
 
     async def view(self, agent_id: str, label: str) -> BlockRow:
-        """The block that `agent_id` means by `label`: its own, else one lent to it, else the constellation's.
+        """Return the block that `agent_id` means by `label`: its own, else one lent to it, else the constellation's.
 
         Raises:
             NotFound: there is none; the message lists those that there are.
@@ -140,14 +140,14 @@ class MemoryStore:
         return await self.blocks.database.read(resolve, agent_id, label)
 
     async def list(self, agent_id: str) -> Sequence[BlockRow]:
-        """All blocks that `agent_id` sees, by label within its own, those lent to it, the constellation's.
+        """Return all blocks that `agent_id` sees, by label within its own, those lent to it, the constellation's.
 
         Of several with one label only the one that the label means.
         """
         return distinct(await self.blocks.database.read(memory_blocks.list_visible, agent_id))
 
     async def value_of(self, row: BlockRow) -> Json:
-        """The content of the block as a JSON value. Text comes from `row`, all else from its document.
+        """Return the content of the block as a JSON value. Text comes from `row`, all else from its document.
 
         Raises:
             NotFound: (of storage) the block is gone for good.
@@ -306,7 +306,7 @@ class MemoryStore:
 
 
 def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSettings:
-    """The settings, if the block may have them, with the schema that metadata without one leaves as it is."""
+    """Return the settings, if the block may have them, with the schema that metadata without one leaves as it is."""
     if settings.label is not None:
         check_label(settings.label)
     if settings.description is not None:
@@ -343,7 +343,7 @@ def archive(row: BlockRow, schema: LogSchema, entries: Sequence[Json], ids: Ids,
 
 
 def _time_of(entry: Json) -> str | None:
-    """The stored time of an entry; None for one without, or with something else in its place."""
+    """Return the stored time of an entry; None for one without, or with something else in its place."""
     try:
         return canonical(entry[TIMESTAMP])
     except (KeyError, TypeError, ValueError):

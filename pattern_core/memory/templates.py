@@ -112,7 +112,8 @@ TEMPLATES: Mapping[str, NewBlock] = {
 
 
 def from_template(name: str, *, label: str | None = None) -> NewBlock:
-    """The block that the template `name` describes, under `label` or a label of its own; change it with `replace`.
+    """Return the block that the template `name` describes, under `label` or a label of its own; change it with
+    `replace`.
 
     Raises:
         InvalidInput: there is no such template; the message lists them.

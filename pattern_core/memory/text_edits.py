@@ -31,9 +31,9 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 async def edit_text(
     before: str, edit: TextEdit | SetValue, container: str = TEXT, what: str = "the block"
 ) -> tuple[str, str, list[Write]]:
-    """What an edit makes of the text `before`, words about it, and the changes in its container. What it replaces is
-    changed alone, so that other edits merge; where it says only what the text shall be, or replaces very much, the
-    document finds the smallest difference itself.
+    """Return what an edit makes of the text `before`, words about it, and the changes in its container. What it
+    replaces is changed alone, so that other edits merge; where it says only what the text shall be, or replaces very
+    much, the document finds the smallest difference itself.
 
     Raises:
         InvalidInput: the edit does not fit this text; the message says what does.
@@ -72,7 +72,7 @@ async def edit_text(
 
 
 async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
-    """What the edit replaces in `text`, and words about it.
+    """Return what the edit replaces in `text`, and words about it.
 
     Raises:
         InvalidInput: it is not there; the message says what to do.
@@ -115,7 +115,7 @@ def _occurrences(text: str, old: str) -> list[int]:
 
 
 def line_range(text: str, edit: EditRange) -> tuple[Ranges, str]:
-    """Where the lines to replace stand in `text` with what comes there, and words about it.
+    """Return where the lines to replace stand in `text` with what comes there, and words about it.
 
     Raises:
         InvalidInput: there are no such lines.
@@ -152,7 +152,7 @@ class _Hunk:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of `text` with their endings; only a line feed ends a line, so that offsets stay right."""
+    """Return the lines of `text` with their endings; only a line feed ends a line, so that offsets stay right."""
     return _LINE.findall(text)
 
 
@@ -170,7 +170,7 @@ def with_endings(text: str, *, like: list[str]) -> str:
 
 
 def apply_patch(text: str, patch: str) -> tuple[str, str]:
-    """The text after the patch, and words about it: `Applied 2 hunks (hunk 2 found 3 lines further down)`.
+    """Return the text after the patch, and words about it: `Applied 2 hunks (hunk 2 found 3 lines further down)`.
 
     Raises:
         InvalidInput: the patch is malformed, or the lines of a hunk are not in the text; nothing is changed.
@@ -254,7 +254,7 @@ def _count(digits: str | None) -> int:
 
 
 def _place(bare: list[str], hunk: _Hunk, number: int, *, expected: int, earliest: int) -> int:
-    """The index at which the hunk's old lines stand, nearest to `expected` and not before `earliest`."""
+    """Return the index at which the hunk's old lines stand, nearest to `expected` and not before `earliest`."""
     old = hunk.old
     last = len(bare) - len(old)
     if not old:
@@ -281,7 +281,7 @@ def _mismatch(bare: list[str], old: list[str], number: int, expected: int) -> st
 
 
 def _joined(result: list[str], before: list[str], *, crlf: bool) -> str:
-    """The lines as one text: each inner one with an ending, the last one ending as the old last line did."""
+    """Return the lines as one text: each inner one with an ending, the last one ending as the old last line did."""
     ending = "\r\n" if crlf else "\n"
     whole = [line if line.endswith("\n") else line + ending for line in result]
     text = "".join(whole)

@@ -38,7 +38,7 @@ class FieldType(StrEnum):
 
 
 def canonical(value: Json, depth: int = 0) -> Json:
-    """A canonical copy of `value`.
+    """Return a canonical copy of `value`.
 
     Raises:
         InvalidInput: it is not JSON, too deep, or holds a number or half a character that cannot be stored.
@@ -69,7 +69,9 @@ def canonical(value: Json, depth: int = 0) -> Json:
 
 
 def readable(value: Json, depth: int = 0) -> Json:
-    """A stored value as canonical JSON. Never refuses: what another program stored and JSON cannot say is null."""
+    """Return a stored value as canonical JSON. Never refuses: what another program stored and JSON cannot say is
+    null.
+    """
     match value:
         case None | bool() | str() | int():
             return value
@@ -110,7 +112,7 @@ def of_type(value: Json, kind: FieldType) -> Json:
 
 
 def typed(text: str, kind: FieldType) -> Json:
-    """The value that somebody means who writes `text` for a field of that kind; `null` means none.
+    """Return the value that somebody means who writes `text` for a field of that kind; `null` means none.
 
     Raises:
         InvalidInput: it means none of that kind.
@@ -127,7 +129,7 @@ def typed(text: str, kind: FieldType) -> Json:
 
 
 def excerpt(value: Json) -> str:
-    """A value as an error message shows it: as JSON, cut short."""
+    """Return a value as an error message shows it: as JSON, cut short."""
     try:
         text = to_json(value)
     except (TypeError, ValueError, RecursionError):
@@ -136,7 +138,7 @@ def excerpt(value: Json) -> str:
 
 
 def _time(text: str) -> str:
-    """A day stays a day; a moment becomes UTC with milliseconds."""
+    """Return a day stays a day; a moment becomes UTC with milliseconds."""
     try:
         return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else canonical_time(text)
     except ValueError:

@@ -82,7 +82,7 @@ class Catalogue:
 
     @classmethod
     def packaged(cls) -> Catalogue:
-        """The catalogue that this release carries, read once.
+        """Return the catalogue that this release carries, read once.
 
         Raises:
             FileNotFoundError: it is missing; the installation is incomplete.
@@ -91,7 +91,7 @@ class Catalogue:
 
     @classmethod
     def parse(cls, text: str) -> Catalogue:
-        """The catalogue in the form of `data/models.toml`, which describes itself.
+        """Return the catalogue in the form of `data/models.toml`, which describes itself.
 
         Raises:
             InvalidInput: it is no TOML, or an entry does not fit; the message names the entry.
@@ -99,15 +99,15 @@ class Catalogue:
         return cls(_parsed(text))
 
     def configured(self, providers: Mapping[str, ProviderModels]) -> Catalogue:
-        """The same catalogue for a server with these providers, by their names in `model_provider`."""
+        """Return the same catalogue for a server with these providers, by their names in `model_provider`."""
         return Catalogue(self._tables, providers)
 
     def known(self) -> list[ModelFacts]:
-        """Every entry, ordered by part and name."""
+        """Return every entry, ordered by part and name."""
         return [models[name] for _, models in sorted(self._tables.items()) for name in sorted(models)]
 
     def facts(self, provider: str, model: str) -> ModelFacts:
-        """What is known of `model` at a configured provider, or at a vendor by its name.
+        """Return what is known of `model` at a configured provider, or at a vendor by its name.
 
         Never fails: an unknown model gets `UNKNOWN_WINDOW`, no prices and `is_known` False.
         """
@@ -133,7 +133,7 @@ class Catalogue:
 
 
 def catalogue_file() -> Path:
-    """Where the packaged catalogue is: inside the installed package, else in the checkout that it runs from.
+    """Return where the packaged catalogue is: inside the installed package, else in the checkout that it runs from.
 
     Raises:
         FileNotFoundError: neither is there; the installation is incomplete.
@@ -151,7 +151,7 @@ def _packaged() -> Mapping[str, Mapping[str, ModelFacts]]:
 
 
 def _best(model: str, names: Mapping[str, object], table: str) -> str | None:
-    """The entry for `model`: itself, else the longest one that it begins with, and only a version follows."""
+    """Return the entry for `model`: itself, else the longest one that it begins with, and only a version follows."""
     if model in names:
         return model
     version = _TAG if table == _OPEN else _VERSION

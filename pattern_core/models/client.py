@@ -90,11 +90,11 @@ class ModelClient:
             return found
 
     def gates(self) -> list[GateSnapshot]:
-        """Every gate as it is now, ordered by its providers' names."""
+        """Return every gate as it is now, ordered by its providers' names."""
         return sorted((gate.snapshot() for gate in set(self._gates.values())), key=lambda one: one.providers)
 
     def gate_figures(self) -> dict[str, dict[str, object]]:
-        """The same for meters: figures by name, per gate; providers that share one are named together, "a+b"."""
+        """Return the same for meters: figures by name, per gate; providers that share one are named together, "a+b"."""
         return {"+".join(gate.providers): asdict(gate) | {"is_closed": gate.state != "closed"} for gate in self.gates()}
 
     async def ask(
@@ -228,7 +228,7 @@ class ModelClient:
 
 
 def _gates(accounts: Mapping[str, Account]) -> dict[str, Gate]:
-    """A gate per account, by the names of the providers that share it."""
+    """Return a gate per account, by the names of the providers that share it."""
     sharing: dict[str, list[str]] = {}
     for name, account in sorted(accounts.items()):
         sharing.setdefault(account.key, []).append(name)

@@ -99,5 +99,7 @@ class ModelNotConfigured(ModelError):
 
 
 def was_shown(error: ModelError) -> bool:
-    """True if part of the answer was passed on before `error`: whoever saw it must be told what supersedes it."""
+    """Return true if part of the answer was passed on before `error`: whoever saw it must be told what supersedes
+    it.
+    """
     return error.details.get("shown") is True

@@ -469,7 +469,7 @@ class Gate:
             first.event.set()
 
     def _ready_at(self, tokens: int, now: float) -> float:
-        """When a call of so many tokens may go; infinite if that depends on another call's end."""
+        """Return when a call of so many tokens may go; infinite if that depends on another call's end."""
         if len(self._running) >= self._concurrency.allowed:
             return math.inf
         ready_at = self._paused_until
@@ -484,7 +484,7 @@ class Gate:
         return now + wait_s if wait_s > 0 else -math.inf
 
     def _admit(self, tokens: int, now: float) -> int:
-        """Number a call that `_ready_at` allowed, and hold what it may take."""
+        """Give a number to a call that `_ready_at` allowed, and hold what it may take."""
         self._calls += 1
         self._running[self._calls] = tokens
         if self._breaker.failures:

@@ -58,12 +58,12 @@ def message_tokens(message: Message) -> int:
 
 
 def estimate_messages(messages: Iterable[Message]) -> int:
-    """Tokens of a conversation."""
+    """Return tokens of a conversation."""
     return sum(map(message_tokens, messages))
 
 
 def estimate_tools(tools: Iterable[ToolSpec]) -> int:
-    """Tokens of the tools offered, with their schemas."""
+    """Return tokens of the tools offered, with their schemas."""
     tokens = 0
     for tool in tools:
         tokens += TOKENS_PER_TOOL + estimate_text(tool.name) + estimate_text(tool.description)
@@ -72,26 +72,28 @@ def estimate_tools(tools: Iterable[ToolSpec]) -> int:
 
 
 def estimate_request(request: ModelRequest) -> int:
-    """Tokens of all that a request shows to the model."""
+    """Return tokens of all that a request shows to the model."""
     instructions = sum(map(estimate_text, (*request.system, *request.tail)))
     return instructions + estimate_messages(request.messages) + estimate_tools(request.tools)
 
 
 def request_tokens(request: ModelRequest) -> int:
-    """The estimate that came with the request; without one, it is made now. A long conversation is counted once."""
+    """Return the estimate that came with the request; without one, it is made now. A long conversation is counted
+    once.
+    """
     return estimate_request(request) if request.estimate is None else request.estimate
 
 
 def estimate_usage(request: ModelRequest, parts: Iterable[Part]) -> Usage:
-    """The usage of a call whose vendor said nothing about it, marked as an estimate."""
+    """Return the usage of a call whose vendor said nothing about it, marked as an estimate."""
     return Usage(
         input_tokens=request_tokens(request), output_tokens=estimate_parts(parts), cached_tokens=0, is_estimate=True
     )
 
 
 def clip(text: str, tokens_max: int) -> str:
-    """The text, or its beginning with an ellipsis, in at most `tokens_max` tokens; cut after a sentence if one ends
-    in the last third. Empty for no tokens.
+    """Return the text, or its beginning with an ellipsis, in at most `tokens_max` tokens; cut after a sentence if one
+    ends in the last third. Empty for no tokens.
     """
     if estimate_text(text) <= tokens_max:
         return text
@@ -110,7 +112,7 @@ def clip(text: str, tokens_max: int) -> str:
 
 
 def clip_middle(text: str, tokens_max: int, note: str) -> str:
-    """The text, or its beginning and end around `note`, in about `tokens_max` tokens."""
+    """Return the text, or its beginning and end around `note`, in about `tokens_max` tokens."""
     if estimate_text(text) <= tokens_max:
         return text
     share = max(tokens_max - estimate_text(note), 0) // 2

@@ -45,7 +45,7 @@ class RecentTurns:
     """
 
     def __init__(self, turns: Sequence[TurnActivity] = ()) -> None:
-        """`turns` are the newest ones, oldest first."""
+        """Begin with `turns`, the newest ones, oldest first."""
         self._turns = {turn.id: turn for turn in turns}
         self._agents = {turn.agent_id for turn in turns}
         self._parts: dict[tuple[str, str, str, bool, bool, int], Part] = {}
@@ -87,7 +87,7 @@ class RecentTurns:
         *,
         now_ms: int,
     ) -> list[Part]:
-        """The lines for one agent's turn of what happened in the last hours, the turn itself left out.
+        """Return the lines for one agent's turn of what happened in the last hours, the turn itself left out.
 
         Its own are few; without anybody else's there are none at all. `noted` come newest first.
         """
@@ -135,7 +135,7 @@ def _moment(one: TurnActivity | NotedActivity) -> tuple[str, str]:
 
 
 def turn_line(turn: TurnActivity, reader: str) -> str:
-    """One turn, as the agent `reader` is told of it."""
+    """Return one turn, as the agent `reader` is told of it."""
     who = "YOU" if turn.agent_id == reader else f"AGENT:{_short(turn.agent_name)}"
     doing = _DOING.get(turn.status, _OTHERWISE)
     words = f': "{_short(turn.words)}"' if turn.words else ""
@@ -143,7 +143,7 @@ def turn_line(turn: TurnActivity, reader: str) -> str:
 
 
 def noted_line(event: NotedActivity, reader: str) -> str:
-    """One noted event, as the agent `reader` is told of it."""
+    """Return one noted event, as the agent `reader` is told of it."""
     who = "SYSTEM"
     if event.agent_id is not None:
         who = "YOU" if event.agent_id == reader else f"AGENT:{_short(event.agent_name or event.agent_id)}"
@@ -171,7 +171,7 @@ def _short(text: str) -> str:
 
 
 def task_parts(tasks: Sequence[OpenTask], now: str) -> list[Part]:
-    """The tasks as lines, the most urgent first as they come; `now` is a stored time."""
+    """Return the tasks as lines, the most urgent first as they come; `now` is a stored time."""
     return [
         Part(kind=Kind.TASKS, text=task_line(one, now), reason=_reason(one, now), ref=one.id, name=one.title)
         for one in tasks[:TASKS_MAX]
@@ -179,7 +179,7 @@ def task_parts(tasks: Sequence[OpenTask], now: str) -> list[Part]:
 
 
 def task_line(task: OpenTask, now: str) -> str:
-    """One task: `- Pay the rent (high, due 2026-02-01, overdue)`."""
+    """Return one task: `- Pay the rent (high, due 2026-02-01, overdue)`."""
     about = [_PRIORITIES[task.priority]]
     if task.status == "in_progress":
         about.append("begun")

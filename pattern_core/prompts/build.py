@@ -284,7 +284,7 @@ def halves_of(material: Material, last: Halves | None = None) -> Halves:
 
 
 def _stable(cached: _Cached) -> Half:
-    """What vendors cache: instructions, memory and tools."""
+    """Return what vendors cache: instructions, memory and tools."""
     tool_tokens = 0
     for spec in cached.tools:  # the same ones in every prompt, and long to count
         known = _TOOL_TOKENS.get(spec.digest)

@@ -278,14 +278,14 @@ class Prompts:
         return replace(recalled, parts=[*recalled.parts, *task_parts(seen.tasks, now), *recent])
 
     def _conversation(self, history: History) -> Conversation:
-        """What is known of a history; it is forgotten with it."""
+        """Return what is known of a history; it is forgotten with it."""
         known = self._conversations.get(history)
         if known is None:
             known = self._conversations[history] = Conversation(self._is_foreign)
         return known
 
     def _is_foreign(self, name: str) -> bool:
-        """Whether results of this tool are untrusted text; those of an unknown tool are."""
+        """Return whether results of this tool are untrusted text; those of an unknown tool are."""
         try:
             return self.tools.get(name, (name,)).returns_untrusted_text
         except NotFound:
@@ -322,7 +322,7 @@ async def block_parts(memory: MemoryStore, agent_id: str, words: str, last: Bloc
 
 
 def kind_of(block: BlockRow, words: str) -> Kind | None:
-    """As what a prompt shows the block; None if it does not."""
+    """Return as what a prompt shows the block; None if it does not."""
     match block.block_type:
         case BlockType.CORE:
             return Kind.CORE
@@ -337,7 +337,7 @@ def kind_of(block: BlockRow, words: str) -> Kind | None:
 
 
 def is_named(label: str, words: str) -> bool:
-    """Whether the words name a block of this label."""
+    """Return whether the words name a block of this label."""
     if len(label) < LABEL_CHARS_MIN:
         return False
     return re.search(rf"(?<!\w){re.escape(label)}(?!\w)", words, re.IGNORECASE) is not None
@@ -353,7 +353,7 @@ def _texts(messages: Sequence[Message]) -> list[str]:
 
 
 def last_calls(connection: Connection, agent_id: str, model: str) -> list[tuple[int, int]]:
-    """The agent's last calls of a model, oldest first, for `Calibration.restore`.
+    """Return the agent's last calls of a model, oldest first, for `Calibration.restore`.
 
     Only the estimate times its ratio is stored whole, so it is added up again from what was noted of the prompt's
     parts. That leaves out the tags between them, about one part in a hundred.

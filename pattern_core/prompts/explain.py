@@ -108,7 +108,7 @@ class _Read:
 
 
 async def explain(database: Database, history: BlockHistory, turn_id: str) -> TurnExplained:
-    """What the turn's model calls were shown, and why.
+    """Return what the turn's model calls were shown, and why.
 
     Raises:
         NotFound: there is no such turn.
@@ -162,7 +162,7 @@ def _read(connection: Connection, turn_id: str) -> _Read:
 
 
 def _text(connection: Connection, part: LoggedPart, reader: str) -> tuple[str | None, str | None]:
-    """The part's text as it is made today, and what is to be said about it."""
+    """Return the part's text as it is made today, and what is to be said about it."""
     try:
         text = _today(connection, part, reader)
     except RowNotFound:
@@ -229,7 +229,7 @@ def _step(prompt: StepPrompt, texts: Mapping[LoggedPart, tuple[str | None, str |
 def _said(
     part: LoggedPart, prompt: StepPrompt, texts: Mapping[LoggedPart, tuple[str | None, str | None]]
 ) -> tuple[str | None, str | None]:
-    """A part's text and what is to be said about it; some say what the step itself tells."""
+    """Return a part's text and what is to be said about it; some say what the step itself tells."""
     match part.kind:
         case Kind.TIME:
             return time_words(prompt.started_at), None

@@ -112,19 +112,19 @@ class PromptLog:
 
 
 def check_of(text: str) -> str:
-    """A short digest of a text, in hexadecimal digits."""
+    """Return a short digest of a text, in hexadecimal digits."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=CHECK_BYTES).hexdigest()
 
 
 def log_of(parts: Sequence[Part], left_out: Sequence[Part], extra: Mapping[str, Any]) -> LoggedParts:
-    """The list of what stood in one place, ready to be stored. `extra` are further members, such as `notes`."""
+    """Return the list of what stood in one place, ready to be stored. `extra` are further members, such as `notes`."""
     listed = {"parts": _noted(parts, _CHECKED), "left_out": _noted(left_out), **extra}
     text = to_json({name: value for name, value in listed.items() if value})
     return LoggedParts(blake2b(text.encode(), digest_size=DIGEST_BYTES).digest(), text)
 
 
 def read_log(text: str) -> PromptLog:
-    """A stored list; what a newer version noted beyond is passed over."""
+    """Return a stored list; what a newer version noted beyond is passed over."""
     stored: dict[str, Any] = from_json(text) or {}
     tools = stored.get("tools") or {}
     return PromptLog(
@@ -138,7 +138,7 @@ def read_log(text: str) -> PromptLog:
 
 
 def _noted(there: Sequence[Part], checked: Collection[Kind] = ()) -> list[dict[str, Any]]:
-    """What is noted of them; neighbours that are there for the same reason share an entry."""
+    """Return what is noted of them; neighbours that are there for the same reason share an entry."""
     found: list[dict[str, Any]] = []
     for (kind, reason, version, name), group in groupby(there, key=_LIKENESS):
         alike = list(group)
@@ -159,7 +159,7 @@ def _noted(there: Sequence[Part], checked: Collection[Kind] = ()) -> list[dict[s
 
 
 def _read(stored: Mapping[str, Any]) -> list[LoggedPart]:
-    """The parts of one entry: several where they share it."""
+    """Return the parts of one entry: several where they share it."""
     refs, tokens = stored.get("ref", ""), stored.get("tokens", 0)
     pairs = zip(refs, tokens, strict=True) if isinstance(refs, list) else [(refs, tokens)]
     return [

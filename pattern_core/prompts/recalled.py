@@ -75,7 +75,7 @@ async def recall(
 
 
 def choose(hits: Sequence[Hit], wanted: frozenset[str], in_view: Sequence[str], settings: ContextSettings) -> Findings:
-    """The hits to show, and the best of those that are not. Pure."""
+    """Return the hits to show, and the best of those that are not. Pure."""
     parts: list[Part] = []
     out: list[Part] = []
     shown_already = "\0".join(in_view)  # one search for each hit, however many texts there are
@@ -97,7 +97,7 @@ def choose(hits: Sequence[Hit], wanted: frozenset[str], in_view: Sequence[str], 
 
 
 def query_of(words: str) -> str:
-    """What to search for: the message's longest words in their order, runs of CJK characters among them."""
+    """Return what to search for: the message's longest words in their order, runs of CJK characters among them."""
     runs, spaced = _telling(words[:QUERY_CHARS_MAX])
     found = list(dict.fromkeys([*runs, *spaced]))
     kept = set(sorted(found, key=len, reverse=True)[:QUERY_WORDS_MAX])
@@ -105,7 +105,7 @@ def query_of(words: str) -> str:
 
 
 def terms(words: str) -> frozenset[str]:
-    """The telling words of a text, as they are compared: beginnings of words, pairs of CJK characters."""
+    """Return the telling words of a text, as they are compared: beginnings of words, pairs of CJK characters."""
     runs, spaced = _telling(words[:QUERY_CHARS_MAX].casefold())
     found = {word[:STEM_CHARS] for word in spaced}
     for run in runs:
@@ -121,7 +121,7 @@ def _telling(text: str) -> tuple[list[str], list[str]]:
 
 
 def source_of(hit: Hit) -> str:
-    """Where the passage comes from, in words with the day."""
+    """Return where the passage comes from, in words with the day."""
     day = hit.created_at[:10]
     if hit.kind is SearchKind.MESSAGE:
         who = "tool" if hit.role is None else hit.role.value

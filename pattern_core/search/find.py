@@ -85,7 +85,9 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
 async def query_vector(
     database: Database, request: SearchRequest, wanted: Wanted, queries: QueryVectors
 ) -> QueryVector:
-    """The vector that the query's meaning is compared by. Among messages the names of those who speak count half."""
+    """Return the vector that the query's meaning is compared by. Among messages the names of those who speak count
+    half.
+    """
     answer = await queries.query_vector(request.query)
     if answer.vector is None or SearchKind.MESSAGE not in request.kinds:
         return answer
@@ -97,14 +99,14 @@ async def query_vector(
 
 
 def nameless(connection: Connection, query: str, wanted: Wanted) -> str | None:
-    """The query without the names of those who speak; None if it names none of them, or says nothing besides."""
+    """Return the query without the names of those who speak; None if it names none of them, or says nothing besides."""
     names = {word for row in storage.sample(connection, SAMPLED) for word in name_words(speaker(row))}
     says_more = any(not term.is_filler and not names.issuperset(term.words) for term in wanted.terms)
     return without(query, names) if says_more else None
 
 
 def without(query: str, names: AbstractSet[str]) -> str | None:
-    """The query without these words (in lower case) and their possessives; None if it holds none of them."""
+    """Return the query without these words (in lower case) and their possessives; None if it holds none of them."""
 
     def kept(word: re.Match[str]) -> str:
         bare = word[0] if word[1] is None else word[0].rpartition(word[1])[0]
@@ -115,7 +117,7 @@ def without(query: str, names: AbstractSet[str]) -> str | None:
 
 
 def blended(one: bytes, other: bytes) -> bytes:
-    """The unit vector between two (float32, little endian, of the same length)."""
+    """Return the unit vector between two (float32, little endian, of the same length)."""
     total = [a + b for a, b in zip(_floats(one), _floats(other), strict=True)]
     length = math.sqrt(math.fsum(value * value for value in total)) or 1.0
     return vectors.packed([value / length for value in total])
@@ -142,7 +144,7 @@ def _find_current(
 
 
 def find(connection: Connection, request: SearchRequest, wanted: Wanted, vector: bytes | None) -> list[Hit]:
-    """The best hits of a checked request. `vector` is the query's, None to compare words only."""
+    """Return the best hits of a checked request. `vector` is the query's, None to compare words only."""
     searched = plan(connection, request, wanted, vector)
     if request.group_by is GroupBy.SESSION:
         found, _ = messages.rank(connection, searched)
@@ -158,8 +160,8 @@ def find(connection: Connection, request: SearchRequest, wanted: Wanted, vector:
 
 
 def _together(searched: Plan, lists: Sequence[tuple[list[Ranked], Meanings]]) -> list[tuple[float, Ranked]]:
-    """One order of all kinds. Values compare within a kind only: each kind's best counts for what it holds of the
-    query's words and how near it is in meaning, the others in proportion.
+    """Return one order of all kinds. Values compare within a kind only: each kind's best counts for what it holds of
+    the query's words and how near it is in meaning, the others in proportion.
     """
     together: list[tuple[float, Ranked]] = []
     for found, meanings in lists:
@@ -183,8 +185,8 @@ def _strength(searched: Plan, best: Ranked, meanings: Meanings) -> float:
 
 
 def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[list[Ranked], Meanings]:
-    """The blocks, entries, passages or summaries that speak to the query, best first, and how near the nearest are in
-    meaning. Words and meaning count half each.
+    """Return the blocks, entries, passages or summaries that speak to the query, best first, and how near the nearest
+    are in meaning. Words and meaning count half each.
 
     That did best on collections of documents (Cranfield: recall@10 0.460 against 0.400 for words and 0.416 for meaning
     alone). It differs from messages, whose short texts full of names give words more weight.
@@ -218,7 +220,7 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
 
 
 def _bounded(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[dict[int, Row], dict[int, float]]:
-    """Some rows that hold the most telling terms, and how well the words of each fit, 1.0 the best.
+    """Return some rows that hold the most telling terms, and how well the words of each fit, 1.0 the best.
 
     By bm25 as if each row held a term once and were to be compared with these rows alone: FTS5's own reads all rows of
     all terms.
@@ -235,7 +237,7 @@ def _bounded(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[
 
 
 def _words(connection: Connection, searched: Plan, kind: SearchKind, chosen: Selection) -> dict[int, float]:
-    """How well each row's words fit, 1.0 the best."""
+    """Return how well each row's words fit, 1.0 the best."""
     terms = searched.wanted.terms
     plain = [term for term in terms if term.match and term.literal is None]
     goodness = dict(

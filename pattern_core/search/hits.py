@@ -55,7 +55,7 @@ def _rounded(one: Ranked) -> dict[str, float]:
 
 
 def reason(one: Ranked) -> str:
-    """Why the row was found, in words, with what each part adds: `its words fit (+0.81), it asks (-0.17)`."""
+    """Return why the row was found, in words, with what each part adds: `its words fit (+0.81), it asks (-0.17)`."""
     told = [f"{_WORDS[name]} ({value:+.2f})" for name, value in one.parts.items() if round(value, 2)]
     if one.factor != 1.0:
         told.append(f"a tool's result (×{one.factor})")
@@ -63,18 +63,18 @@ def reason(one: Ranked) -> str:
 
 
 def stems_of(words: Sequence[str]) -> tuple[str, ...]:
-    """What to look for in a text to find any form of the words, in lower case; the longest first."""
+    """Return what to look for in a text to find any form of the words, in lower case; the longest first."""
     return tuple(sorted({_stem(word.lower()) for word in words if word}, key=lambda stem: (-len(stem), stem)))
 
 
 def holds(text: str, stems: Sequence[str]) -> bool:
-    """True if any of the words of `stems_of` stands in the text."""
+    """Return true if any of the words of `stems_of` stands in the text."""
     return bool(_places(text, stems))
 
 
 def snippet(text: str, stems: Sequence[str]) -> str:
-    """At most about 220 characters of `text` around the place with the most different matches; its beginning if there
-    is none.
+    """Return at most about 220 characters of `text` around the place with the most different matches; its beginning if
+    there is none.
     """
     if len(text) <= CHARS_MAX:
         return " ".join(text.split())
@@ -95,8 +95,8 @@ def _stem(word: str) -> str:
 
 
 def _places(text: str, stems: Sequence[str]) -> list[tuple[int, str]]:
-    """Where which stems stand, in order, the longest of those at one place; within a word only where there are no
-    blanks between words. To make one expression of all words takes longer than a search's other work on its hits.
+    """Return where which stems stand, in order, the longest of those at one place; within a word only where there are
+    no blanks between words. To make one expression of all words takes longer than a search's other work on its hits.
     """
     low = text.lower()
     if len(low) != len(text):
@@ -113,7 +113,7 @@ def _places(text: str, stems: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _densest(places: Sequence[tuple[int, str]]) -> int:
-    """The middle of the window that holds most different words, the first of equals."""
+    """Return the middle of the window that holds most different words, the first of equals."""
     best_middle, best_count = places[0][0], 0
     for index, (start, _) in enumerate(places):
         within = [place for place in places[index : index + 32] if place[0] < start + CHARS_MAX]

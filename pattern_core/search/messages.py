@@ -97,8 +97,8 @@ class _Pool:
 
 
 def rank(connection: Connection, plan: Plan, most: int | None = None) -> tuple[list[Ranked], Meanings]:
-    """The messages that speak to the query (the first `most` of them), best first, and how near the nearest are in
-    meaning.
+    """Return the messages that speak to the query (the first `most` of them), best first, and how near the nearest are
+    in meaning.
     """
     chosen = selection(connection, plan, SearchKind.MESSAGE)
     meanings = compare(connection, plan, SearchKind.MESSAGE, _at_least(plan, plan.breadth.nearest))
@@ -113,7 +113,7 @@ def rank(connection: Connection, plan: Plan, most: int | None = None) -> tuple[l
 
 
 def _by_own_words(connection: Connection, plan: Plan, chosen: Selection) -> _Pool:
-    """A pool with the messages whose own words fit best."""
+    """Return a pool with the messages whose own words fit best."""
     if not plan.compares_words:
         return _Pool(gather([]))
     if plan.breadth.is_bounded:
@@ -164,7 +164,7 @@ def _fill(
 
 
 def _at_least(plan: Plan, least: int) -> int:
-    """How many messages are compared where `least` would do for a few hits."""
+    """Return how many messages are compared where `least` would do for a few hits."""
     return max(least, plan.request.limit)
 
 
@@ -185,7 +185,9 @@ def _add_neighbours(connection: Connection, plan: Plan, pool: _Pool, chosen: Sel
 
 
 def _look_around_known(pool: _Pool, leaders: Sequence[int], numbers: Sequence[int]) -> None:
-    """The same for messages beside these leaders, from what stands around the leaders: all but what is furthest off."""
+    """Do the same for messages beside these leaders, from what stands around the leaders: all but what is furthest
+    off.
+    """
     for leader in leaders:
         around = pool.around[leader]
         for row in around.before[:1]:
@@ -251,7 +253,7 @@ def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str
 
 
 def _heard(number: int, pool: _Pool) -> Sequence[tuple[int, float]]:
-    """The terms in the message and around it, and how much each counts: less with every time that it recurs."""
+    """Return the terms in the message and around it, and how much each counts: less with every time that it recurs."""
     masks = pool.masks
     own, around = masks.get(number), pool.around.get(number)
     counts = dict.fromkeys(bits(own), 1.0) if own else {}
@@ -268,14 +270,14 @@ def _heard(number: int, pool: _Pool) -> Sequence[tuple[int, float]]:
 
 
 def _windows(pool: _Pool, weights: Sequence[float]) -> dict[int, float]:
-    """For each message of the pool the weight of the terms in it and around it."""
+    """Return for each message of the pool the weight of the terms in it and around it."""
     heard = pool.heard
     return {number: sum([weights[term] * share for term, share in heard[number]]) for number in pool.rows}
 
 
 def _without_names(plan: Plan, names: set[str]) -> Sequence[float]:
-    """Names of those who speak tell who is asked about, not what: they count by the speaker, unless nothing else is
-    asked.
+    """Return names of those who speak tell who is asked about, not what: they count by the speaker, unless nothing else
+    is asked.
     """
     is_name = [bool(term.words) and names.issuperset(term.words) for term in plan.wanted.terms]
     if all(is_name):
@@ -284,7 +286,7 @@ def _without_names(plan: Plan, names: set[str]) -> Sequence[float]:
 
 
 def speaker(row: Row) -> str:
-    """Who said it: the name it was stored under, or one that stands before it (`Ada: …`); empty if unknown."""
+    """Return who said it: the name it was stored under, or one that stands before it (`Ada: …`); empty if unknown."""
     if row.speaker:
         return row.speaker
     named = _SPEAKER.match(row.content)
@@ -292,7 +294,7 @@ def speaker(row: Row) -> str:
 
 
 def is_question(text: str) -> bool:
-    """True if the text ends with a question, an appended note in brackets aside."""
+    """Return true if the text ends with a question, an appended note in brackets aside."""
     text = text.rstrip()
     if text.endswith(("]", ")")):
         text = _CAPTION.sub("", text[-CAPTION_CHARS_MAX:]).rstrip()
@@ -301,7 +303,7 @@ def is_question(text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def name_words(name: str) -> frozenset[str]:
-    """The words of a name, in lower case."""
+    """Return the words of a name, in lower case."""
     return frozenset(_WORD.findall(name.lower()))
 
 
@@ -337,7 +339,7 @@ def _best(group: Sequence[Ranked]) -> float:
 
 
 def _coverage(groups: Sequence[Sequence[Ranked]], weights: Sequence[float]) -> list[float]:
-    """What the terms that each session holds are worth: those that few sessions hold are worth more."""
+    """Return what the terms that each session holds are worth: those that few sessions hold are worth more."""
     counts = [Counter(term for one in group for term in one.held) for group in groups]
     spread = Counter(term for count in counts for term in count)
     worth = {
@@ -365,7 +367,7 @@ class NamedDate:
 
 
 def named_dates(query: str) -> list[NamedDate]:
-    """The dates that `query` names."""
+    """Return the dates that `query` names."""
     dates: list[NamedDate] = []
     for found in _ISO.finditer(query):
         dates.append(NamedDate(int(found["year"]), int(found["month"]), int(found["day"]) if found["day"] else None))
@@ -381,7 +383,7 @@ def named_dates(query: str) -> list[NamedDate]:
 
 
 def nearness(dates: Sequence[NamedDate], created_at: str) -> float:
-    """How near the moment (a column time) is to one of the dates: 1.0 the same day or month, 0.0 far from it."""
+    """Return how near the moment (a column time) is to one of the dates: 1.0 the same day or month, 0.0 far from it."""
     if not dates:
         return 0.0
     moment = date.fromisoformat(created_at[:10])

@@ -57,7 +57,7 @@ QUICK = Breadth(
 
 
 def breadth(request: SearchRequest) -> Breadth:
-    """What the request calls for; more where more hits are asked for than would be compared."""
+    """Return what the request calls for; more where more hits are asked for than would be compared."""
     if request.is_quick:
         return QUICK
     return SESSIONS if request.group_by is GroupBy.SESSION else FULL
@@ -71,7 +71,7 @@ class Selection:
     excluded: frozenset[int]
 
     def holds(self, row: int) -> bool:
-        """True if the row may be found."""
+        """Return true if the row may be found."""
         return row not in self.excluded and (self.required is None or row in self.required)
 
 
@@ -141,14 +141,16 @@ def selection(connection: Connection, plan: Plan, kind: SearchKind) -> Selection
 
 
 def _plain(wanted: Wanted) -> Wanted:
-    """The terms that an index answers alone, and no others: for those all rows that may fit would have to be read."""
+    """Return the terms that an index answers alone, and no others: for those all rows that may fit would have to be
+    read.
+    """
     return Wanted(terms=tuple(term for term in wanted.terms if term.literal is None)[:POSTED_MAX])
 
 
 def _posted(
     connection: Connection, kind: SearchKind, wanted: Wanted, request: SearchRequest, wide: Breadth
 ) -> dict[int, str]:
-    """The rows of each term, where counting them takes half as long as reading them, and both are needed."""
+    """Return the rows of each term, where counting them takes half as long as reading them, and both are needed."""
     is_needed = kind is SearchKind.MESSAGE or wide.is_bounded
     if not is_needed or request.mode is Mode.MEANING or len(wanted.terms) > POSTED_MAX:
         return {}
@@ -158,8 +160,8 @@ def _posted(
 
 
 def _spread(posted: str, limit: int, size: int) -> int:
-    """How many of `size` rows hold a term of which these were read, newest first: told by how close they are if there
-    may be more than the limit.
+    """Return how many of `size` rows hold a term of which these were read, newest first: told by how close they are if
+    there may be more than the limit.
     """
     count = storage.count_posted(posted)
     if count < limit:
@@ -173,15 +175,15 @@ def _rows(connection: Connection, kind: SearchKind, term: Term) -> frozenset[int
 
 
 def _weight(spread: int, total: int) -> float:
-    """The term's inverse document frequency as in BM25, with 1 added so that it is never negative."""
+    """Return the term's inverse document frequency as in BM25, with 1 added so that it is never negative."""
     return math.log(1 + (max(total, spread) - spread + 0.5) / (spread + 0.5))
 
 
 def posted(
     connection: Connection, plan: Plan, kind: SearchKind, chosen: Selection, filters: storage.Filters | None = None
 ) -> tuple[list[tuple[int, str]], bool]:
-    """The rows that hold each term (its number, a JSON array), and whether these are all. Of very common terms only the
-    newest count.
+    """Return the rows that hold each term (its number, a JSON array), and whether these are all. Of very common terms
+    only the newest count.
     """
     spreads, read = plan.spreads[kind], plan.posted[kind]
     found: list[tuple[int, str]] = []
@@ -204,7 +206,7 @@ def posted(
 
 
 def fitting(connection: Connection, plan: Plan, kind: SearchKind, count: int) -> tuple[Postings, dict[int, Row]]:
-    """What a bounded search looks at: the `count` rows whose terms weigh most among those that fit the filters.
+    """Return what a bounded search looks at: the `count` rows whose terms weigh most among those that fit the filters.
 
     The filters are asked in the order of the weights, until there are enough or `FITTED_MAX` were looked at. Which rows
     a term leaves or takes away altogether does not count here: a bounded search has no such terms.
@@ -253,7 +255,8 @@ NOTHING = Meanings({}, 0.0)
 
 
 def compare(connection: Connection, plan: Plan, kind: SearchKind, count: int) -> Meanings:
-    """The `count` texts of `kind` (or as many as are asked for) that fit the filters and are nearest to the query.
+    """Return the `count` texts of `kind` (or as many as are asked for) that fit the filters and are nearest to the
+    query.
 
     Nothing where there is no vector, nor for a kind that has none.
     """

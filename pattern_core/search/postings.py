@@ -25,11 +25,11 @@ class Postings(Protocol):
     """The rows of all terms together."""
 
     def masks(self, rows: Iterable[int]) -> dict[int, int]:
-        """For each of these rows that holds any term, which: bit n stands for term n."""
+        """Return for each of these rows that holds any term, which: bit n stands for term n."""
         ...
 
     def best(self, weights: Sequence[float], most: int) -> list[int]:
-        """Up to `most` rows by the weight of the terms that they hold, best first; of equals the newest."""
+        """Return up to `most` rows by the weight of the terms that they hold, best first; of equals the newest."""
         ...
 
 
@@ -42,7 +42,7 @@ def gather(posted: Sequence[tuple[int, str]]) -> Postings:
 
 @cache
 def is_numpy_there() -> bool:
-    """Whether numpy is installed; every local model brings it."""
+    """Return whether numpy is installed; every local model brings it."""
     return find_spec("numpy") is not None
 
 
@@ -133,5 +133,5 @@ class Many:
 
 @lru_cache(maxsize=4096)
 def bits(mask: int) -> tuple[int, ...]:
-    """The numbers of the bits that are set, lowest first."""
+    """Return the numbers of the bits that are set, lowest first."""
     return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)

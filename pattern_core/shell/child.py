@@ -62,14 +62,16 @@ class CommandOutput:
         return max(0, self.total - self._head_max - self._tail_max)
 
     def text(self) -> str:
-        """What is kept, with a line in the place of what is not."""
+        """Return what is kept, with a line in the place of what is not."""
         tail = bytes(self._tail[-self._tail_max :])
         if not self.left_out:
             return readable(bytes(self._head) + tail)
         return f"{readable(bytes(self._head))}\n[… {self.left_out} bytes left out …]\n{readable(tail)}"
 
     def since(self, position: int) -> tuple[str, int]:
-        """What came after the first `position` bytes, as far as it is kept; and how many bytes of it are lost."""
+        """Return what came after the first `position` bytes, as far as it is kept; and how many bytes of it are
+        lost.
+        """
         kept = bytes(self._head) + bytes(self._tail[-self._tail_max :])
         if not self.left_out:
             return readable(kept[position:]), 0
@@ -146,7 +148,9 @@ async def run_child(
 
 
 async def confinement() -> Sequence[str]:
-    """What this system can confine of a command: files, network, processes; none if nothing can be run at all."""
+    """Return what this system can confine of a command: files, network, processes; none if nothing can be run at
+    all.
+    """
     return (
         await run_child(":", Path("/"), ShellSettings(require_sandbox=False), CommandOutput(), trio.Event())
     ).confined
@@ -183,7 +187,7 @@ def _plan(command: str, directory: Path, settings: ShellSettings, told: int) -> 
 
 
 def _bash(path: str) -> str:
-    """The shell that runs commands; the launcher says so if it is not there."""
+    """Return the shell that runs commands; the launcher says so if it is not there."""
     places = [Path(folder, "bash") for folder in path.split(":") if folder.startswith("/")]
     return str(next((place for place in places if place.is_file()), Path("/bin/bash")))
 
@@ -225,7 +229,7 @@ async def _end(process: trio.Process, grace_s: float) -> None:
 
 
 def _read_status(descriptor: int) -> dict[str, object]:
-    """What the launcher said; it is over, so nothing more comes."""
+    """Return what the launcher said; it is over, so nothing more comes."""
     os.set_blocking(descriptor, False)
     data = b""
     with suppress(BlockingIOError):

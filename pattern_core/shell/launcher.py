@@ -162,7 +162,7 @@ class _Watch:
 
 
 def _descendants(root: int) -> list[int]:
-    """All processes below `root`, from /proc; none where there is no such thing."""
+    """Return all processes below `root`, from /proc; none where there is no such thing."""
     parents: dict[int, int] = {}
     with suppress(OSError):
         for entry in Path("/proc").iterdir():
@@ -175,7 +175,7 @@ def _descendants(root: int) -> list[int]:
 
 
 def _below(root: int, parents: Mapping[int, int]) -> Iterator[int]:
-    """In time that grows with their number alone, and to any depth: a command decides how many there are."""
+    """Yield in time that grows with their number alone, and to any depth: a command decides how many there are."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
@@ -187,7 +187,7 @@ def _below(root: int, parents: Mapping[int, int]) -> Iterator[int]:
 
 
 def _threads_of_user() -> int:
-    """How many threads all processes of this user have, as far as /proc shows them."""
+    """Return how many threads all processes of this user have, as far as /proc shows them."""
     count = 0
     with suppress(OSError):
         for entry in Path("/proc").iterdir():
@@ -199,7 +199,7 @@ def _threads_of_user() -> int:
 
 
 def _begin(libc: ctypes.CDLL, plan: Mapping[str, Any], lifeline: int, *, has_namespaces: bool) -> int:
-    """In the first process of the command: confine it, run it, and wait for its end; returns the exit code."""
+    """Return in the first process of the command: confine it, run it, and wait for its end; returns the exit code."""
     status = plan["status_fd"]
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)

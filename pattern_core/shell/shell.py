@@ -176,7 +176,8 @@ class Shell:
         return self._view(await self._start(command, agent_id, directory, output, is_spawned=True))
 
     def output(self, task_id: str, *, agent_id: str, since: int = 0) -> tuple[str, int, int]:
-        """What a task printed after its first `since` bytes, how many bytes of that are lost, and where to go on.
+        """Return what a task printed after its first `since` bytes, how many bytes of that are lost, and where to go
+        on.
 
         Raises:
             NotFound: the agent has no such task.
@@ -186,7 +187,7 @@ class Shell:
         return text, lost, task.output.total
 
     def view(self, task_id: str, *, agent_id: str) -> TaskView:
-        """A task as it is now.
+        """Return a task as it is now.
 
         Raises:
             NotFound: the agent has no such task.
@@ -205,7 +206,7 @@ class Shell:
         return self._view(task)
 
     def status(self, *, agent_id: str) -> Sequence[TaskView]:
-        """The agent's tasks in the background, oldest first, also those that are over."""
+        """Return the agent's tasks in the background, oldest first, also those that are over."""
         found = [task for task in self._tasks.values() if task.is_spawned and task.agent_id == agent_id]
         for task in found:
             task.looked_at = trio.current_time()
@@ -250,7 +251,7 @@ class Shell:
         return self._nursery
 
     async def _live(self, task: _Task, directory: Path) -> None:
-        """The whole life of one child."""
+        """Run one child to its end."""
         try:
             task.ended = await run_child(task.command, directory, self.settings, task.output, task.stop)
         except OSError as error:  # no room for a process: that harms this command only

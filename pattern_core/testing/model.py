@@ -44,7 +44,7 @@ Answer = ModelReply | Paced | Exception | Callable[[ModelRequest], "ModelReply |
 
 
 def says(text: str, *, reasoning: str | None = None, usage: Usage = NO_USAGE) -> ModelReply:
-    """An answer of plain words, after some reasoning if given."""
+    """Return an answer of plain words, after some reasoning if given."""
     thought: tuple[Part, ...] = () if reasoning is None else (Reasoning(text=reasoning),)
     return ModelReply(parts=(*thought, Text(text=text)), finish_reason="stop", usage=usage)
 
@@ -57,14 +57,16 @@ def calls(
     call_id: str = "",
     usage: Usage = NO_USAGE,
 ) -> ModelReply:
-    """An answer that calls one tool, after some words if given; `ScriptedProvider` fills an empty `call_id` in."""
+    """Return an answer that calls one tool, after some words if given; `ScriptedProvider` fills an empty `call_id`
+    in.
+    """
     call = ToolCall(call_id=call_id, tool=tool, arguments=dict(arguments or {}))
     words: tuple[Part, ...] = (Text(text=text),) if text else ()
     return ModelReply(parts=(*words, call), finish_reason="tool_calls", usage=usage)
 
 
 def together(*replies: ModelReply) -> ModelReply:
-    """One answer of all parts of `replies`: several tool calls at once, words between them."""
+    """Return one answer of all parts of `replies`: several tool calls at once, words between them."""
     parts = tuple(part for reply in replies for part in reply.parts)
     finish: FinishReason = "tool_calls" if any(isinstance(part, ToolCall) for part in parts) else "stop"
     return ModelReply(parts=parts, finish_reason=finish, usage=replies[0].usage if replies else NO_USAGE)

@@ -28,7 +28,7 @@ class WireRequest:
     body: bytes
 
     def json(self) -> dict[str, object]:
-        """The body as a JSON object.
+        """Return the body as a JSON object.
 
         Raises:
             ValueError: it is none.
@@ -63,14 +63,14 @@ class Play:
         return b"".join(self.chunks)
 
     def cut(self, edges: Iterable[int]) -> Play:
-        """The same answer with its body cut at these places (bytes from the start)."""
+        """Return the same answer with its body cut at these places (bytes from the start)."""
         body = self.body
         places = sorted({0, len(body), *(edge for edge in edges if 0 < edge < len(body))})
         return replace(self, chunks=tuple(body[a:b] for a, b in pairwise(places)))
 
 
 def events(*datas: object, names: bool = False, status: int = 200) -> Play:
-    """A stream of server-sent events, a chunk each: objects as JSON, strings as they are.
+    """Return a stream of server-sent events, a chunk each: objects as JSON, strings as they are.
 
     With `names`, each object's `type` is the event's name.
     """
@@ -83,7 +83,7 @@ def events(*datas: object, names: bool = False, status: int = 200) -> Play:
 
 
 def document(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Play:
-    """A JSON document."""
+    """Return a JSON document."""
     sent = {"content-type": "application/json", **(headers or {})}
     return Play(chunks=(json.dumps(body).encode(),), status=status, headers=sent)
 
@@ -184,7 +184,7 @@ class _Connection:
         self._buffer = bytearray()
 
     async def request(self) -> WireRequest | None:
-        """The next request, None once the client has closed."""
+        """Return the next request, None once the client has closed."""
         while b"\r\n\r\n" not in self._buffer:
             if len(self._buffer) > HEAD_BYTES_MAX or not await self._more():
                 return None

@@ -28,7 +28,9 @@ NO_SCRIPT = document(
 
 
 def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> Play:
-    """The stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars` characters."""
+    """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
+    characters.
+    """
     counted = reply.usage
     before = {
         "input_tokens": counted.input_tokens - counted.cached_tokens - counted.cache_write_tokens,
@@ -54,12 +56,12 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> P
 
 
 def refuses(status: int, message: str, *, kind: str = "api_error", headers: dict[str, str] | None = None) -> Play:
-    """An error body with its status; `headers` may hold `retry-after`."""
+    """Return an error body with its status; `headers` may hold `retry-after`."""
     return document({"type": "error", "error": {"type": kind, "message": message}}, status=status, headers=headers)
 
 
 def serve_anthropic(script: Iterable[Entry | ModelReply] = (), otherwise: Entry | ModelReply = NO_SCRIPT) -> serve_wire:
-    """A server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
+    """Return a server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
 
     Clients use `base_url` `server.url`.
     """
@@ -67,7 +69,7 @@ def serve_anthropic(script: Iterable[Entry | ModelReply] = (), otherwise: Entry 
 
 
 def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
-    """The vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
+    """Return the vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
     if (request.method, request.path.partition("?")[0]) != ("POST", "/v1/messages"):
         return refuses(404, f"there is no {request.method} {request.path}", kind="not_found_error")
     if "authorization" not in request.headers and "x-api-key" not in request.headers:
@@ -86,7 +88,9 @@ def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
 
 
 def _problem(messages: object) -> str | None:
-    """The vendor's rules: roles alternate from the user's, no text is empty, each call is answered in the next turn."""
+    """Return the vendor's rules: roles alternate from the user's, no text is empty, each call is answered in the next
+    turn.
+    """
     if not isinstance(messages, list) or not messages:
         return "messages: a list is required"
     open_ids: set[object] = set()

@@ -17,7 +17,7 @@ DIGEST = "sha256:0a109f422b47e3a30ba2b10eca18548e944e8a23073ee3f3e947efcf3c45e59
 
 
 def numbers(text: str, dimension: int = DIMENSION) -> list[float]:
-    """The vector that these services give to a text, three times as long as a unit vector."""
+    """Return the vector that these services give to a text, three times as long as a unit vector."""
     values: tuple[float, ...] = struct.unpack(f"<{dimension}f", hashed_words(text, dimension))
     return [3.0 * value for value in values]
 
@@ -67,5 +67,5 @@ def google(request: WireRequest) -> Play:
 
 
 def refusal(status: int, message: str, *, headers: dict[str, str] | None = None) -> Play:
-    """An error as OpenAI's format has it; `headers` may hold `retry-after`."""
+    """Return an error as OpenAI's format has it; `headers` may hold `retry-after`."""
     return document({"error": {"message": message, "type": "scripted"}}, status=status, headers=headers)

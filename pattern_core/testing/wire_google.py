@@ -25,7 +25,7 @@ _PATH = re.compile(r"/v1beta/models/[^/:]+:streamGenerateContent")
 
 
 def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> Play:
-    """The stream that makes a client see `reply`, its texts in pieces of `slice_chars` characters.
+    """Return the stream that makes a client see `reply`, its texts in pieces of `slice_chars` characters.
 
     Calls come whole, as they do from the vendor.
     """
@@ -44,7 +44,7 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> P
 
 
 def chunk(*parts: Mapping[str, object], finish: str | None = None) -> dict[str, object]:
-    """One chunk of a stream."""
+    """Return one chunk of a stream."""
     candidate: dict[str, object] = {"content": {"parts": [dict(part) for part in parts], "role": "model"}, "index": 0}
     if finish is not None:
         candidate["finishReason"] = finish
@@ -52,7 +52,7 @@ def chunk(*parts: Mapping[str, object], finish: str | None = None) -> dict[str, 
 
 
 def refuses(status: int, message: str, *, kind: str = "UNKNOWN", details: Iterable[Mapping[str, object]] = ()) -> Play:
-    """An error body with its status; `details` are the vendor's, such as `{"retryDelay": "7s"}`."""
+    """Return an error body with its status; `details` are the vendor's, such as `{"retryDelay": "7s"}`."""
     error = {"code": status, "message": message, "status": kind, "details": [dict(detail) for detail in details]}
     return document({"error": error}, status=status)
 
@@ -61,7 +61,7 @@ NO_SCRIPT = refuses(400, "the script is over", kind="INVALID_ARGUMENT")
 
 
 def serve_google(script: Iterable[Entry | ModelReply] = (), otherwise: Entry | ModelReply = NO_SCRIPT) -> serve_wire:
-    """A server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
+    """Return a server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
 
     Clients use `base_url` `server.url`.
     """
@@ -69,7 +69,7 @@ def serve_google(script: Iterable[Entry | ModelReply] = (), otherwise: Entry | M
 
 
 def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
-    """The vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
+    """Return the vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
     path, _, query = request.path.partition("?")
     if request.method != "POST" or not _PATH.fullmatch(path) or query != "alt=sse":
         return refuses(404, f"there is no {request.method} {request.path}", kind="NOT_FOUND")
@@ -84,7 +84,9 @@ def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
 
 
 def _problem(contents: object) -> str | None:
-    """The vendor's rules: roles alternate from the user's, no turn is empty, each call is answered in the next turn."""
+    """Return the vendor's rules: roles alternate from the user's, no turn is empty, each call is answered in the next
+    turn.
+    """
     if not isinstance(contents, list) or not contents:
         return "contents is not specified"
     calls: list[object] = []
@@ -102,7 +104,7 @@ def _problem(contents: object) -> str | None:
 
 
 def _parts(part: Part, size: int) -> list[dict[str, object]]:
-    """A part as the pieces in which it comes; words that are signed come in one piece, as they are one part."""
+    """Return a part as the pieces in which it comes; words that are signed come in one piece, as they are one part."""
     match part:
         case ToolCall():
             call = {"id": part.call_id, "name": part.tool, "args": dict(part.arguments)}

@@ -23,7 +23,9 @@ _FINISH = {
 
 
 def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> Play:
-    """The stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars` characters."""
+    """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
+    characters.
+    """
     deltas: list[dict[str, object]] = [{"role": "assistant", "content": ""}]
     calls = 0
     for part in reply.parts:
@@ -47,7 +49,7 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> P
 
 
 def chunk(delta: dict[str, object], *, finish_reason: str | None = None) -> dict[str, object]:
-    """One chunk of a stream."""
+    """Return one chunk of a stream."""
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
     return {
         "id": "chatcmpl-scripted",
@@ -59,13 +61,13 @@ def chunk(delta: dict[str, object], *, finish_reason: str | None = None) -> dict
 
 
 def refuses(status: int, message: str, *, code: str | None = None, headers: dict[str, str] | None = None) -> Play:
-    """An error body with its status; `headers` may hold `retry-after`."""
+    """Return an error body with its status; `headers` may hold `retry-after`."""
     error = {"message": message, "type": "scripted_error", "param": None, "code": code}
     return document({"error": error}, status=status, headers=headers)
 
 
 def serve_openai(script: Iterable[Entry | ModelReply] = (), otherwise: Entry | ModelReply = NO_SCRIPT) -> serve_wire:
-    """A server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
+    """Return a server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
 
     Clients use `base_url` `f"{server.url}/v1"`.
     """
@@ -74,7 +76,7 @@ def serve_openai(script: Iterable[Entry | ModelReply] = (), otherwise: Entry | M
 
 
 def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
-    """The vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
+    """Return the vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
     if (request.method, request.path.partition("?")[0]) != ("POST", "/v1/chat/completions"):
         return refuses(404, f"there is no {request.method} {request.path}")
     if not request.headers.get("authorization", "").startswith("Bearer "):
@@ -89,7 +91,7 @@ def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
 
 
 def _problem(messages: object) -> str | None:
-    """The vendor's rule on tool calls: each is answered by the messages that follow it, and no other is."""
+    """Return the vendor's rule on tool calls: each is answered by the messages that follow it, and no other is."""
     if not isinstance(messages, list) or not messages:
         return "messages: a list is required"
     open_ids: set[object] = set()

@@ -21,7 +21,9 @@ _Event = dict[str, object]
 
 
 def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> Play:
-    """The stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars` characters."""
+    """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
+    characters.
+    """
     datas: list[_Event] = [{"type": "response.created", "response": {"id": "resp_scripted", "status": "in_progress"}}]
     for place, part in enumerate(reply.parts):
         datas += _item(part, place, slice_chars)
@@ -29,7 +31,7 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> P
 
 
 def ending(reply: ModelReply, *, usage: bool = True) -> _Event:
-    """The last event, with the response's items whole."""
+    """Return the last event, with the response's items whole."""
     reason = _REASONS.get(reply.finish_reason)
     counted = reply.usage
     response: _Event = {
@@ -54,7 +56,7 @@ def ending(reply: ModelReply, *, usage: bool = True) -> _Event:
 
 
 def serve_responses(script: Iterable[Entry | ModelReply] = (), otherwise: Entry | ModelReply = NO_SCRIPT) -> serve_wire:
-    """A server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
+    """Return a server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
 
     Clients use `base_url` `f"{server.url}/v1"`.
     """
@@ -62,7 +64,7 @@ def serve_responses(script: Iterable[Entry | ModelReply] = (), otherwise: Entry 
 
 
 def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
-    """The vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
+    """Return the vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
     if (request.method, request.path.partition("?")[0]) != ("POST", "/v1/responses"):
         return refuses(404, f"there is no {request.method} {request.path}")
     if not request.headers.get("authorization", "").startswith("Bearer "):
@@ -79,7 +81,7 @@ def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
 
 
 def _problem(items: object) -> str | None:
-    """The vendor's rules: each call has its output, and reasoning is followed by what came of it."""
+    """Return the vendor's rules: each call has its output, and reasoning is followed by what came of it."""
     if not isinstance(items, list) or not items:
         return "input: a list is required"
     calls = {item["call_id"] for item in items if item["type"] == "function_call"}
@@ -94,7 +96,7 @@ def _problem(items: object) -> str | None:
 
 
 def _item(part: Part, place: int, size: int) -> list[_Event]:
-    """The events of one item: it begins, its pieces come, it is whole."""
+    """Return the events of one item: it begins, its pieces come, it is whole."""
     whole = _whole(part, place)
     match part:
         case Text():

@@ -21,7 +21,8 @@ def clamp(limit: int) -> int:
 
 
 def found(result: SearchResult, one: str, many: str) -> dict[str, object]:
-    """The answer `{"success", "message", "hits": [{"kind", "id", "content", "snippet", "score", "created_at", …}]}`.
+    """Return the answer `{"success", "message", "hits": [{"kind", "id", "content", "snippet", "score", "created_at",
+    …}]}`.
 
     Hits that would make it too long are left out, and the message says so. A search that could not compare meanings
     has a `notice`.
@@ -45,7 +46,7 @@ def found(result: SearchResult, one: str, many: str) -> dict[str, object]:
 
 
 def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
-    """One hit for the model."""
+    """Return one hit for the model."""
     entry: dict[str, object] = {
         "kind": hit.kind.value,
         "id": hit.id,
@@ -69,7 +70,7 @@ def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
 
 
 def excerpt(content: str, snippet: str, chars_max: int) -> str:
-    """At most `chars_max` characters of `content` around the place that `snippet` shows, with ellipses."""
+    """Return at most `chars_max` characters of `content` around the place that `snippet` shows, with ellipses."""
     if len(content) <= chars_max:
         return content
     core = snippet.strip(_ELLIPSIS)

@@ -56,7 +56,7 @@ class ToolRegistry:
         return tuple(name for name, tool in self._own.items() if tool.enabled_by_default)
 
     def reader(self, enabled: Collection[str]) -> str | None:
-        """The enabled tool that reads stored results, if there is one."""
+        """Return the enabled tool that reads stored results, if there is one."""
         return next((name for name in self._readers if name in enabled), None)
 
     def expect(self, server: str) -> None:
@@ -79,12 +79,14 @@ class ToolRegistry:
         self._made()
 
     def accepts(self, name: str) -> bool:
-        """Whether an agent may have this name enabled: there is such a tool, or a server that may come to offer it."""
+        """Return whether an agent may have this name enabled: there is such a tool, or a server that may come to offer
+        it.
+        """
         server, mark, tool = name.partition(FOREIGN)
         return name in self._tools or bool(mark and tool and server in self._foreign)
 
     def get(self, name: str, enabled: Collection[str]) -> Tool:
-        """The tool `name`, if it is among the `enabled` names.
+        """Return the tool `name`, if it is among the `enabled` names.
 
         Raises:
             NotFound: there is no such tool, or not for this agent; the message lists what there is.
@@ -96,7 +98,7 @@ class ToolRegistry:
         return tool
 
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
-        """The enabled tools as the model sees them. Names of tools that are no more are passed over."""
+        """Return the enabled tools as the model sees them. Names of tools that are no more are passed over."""
         key = tuple(enabled)
         try:
             return self._enabled[key]

@@ -125,7 +125,8 @@ class Results:
         return _shown(text, limit, read_on, lost)
 
     async def read(self, agent_id: str, result_id: str, *, offset: int = 0, limit: int = PIECE_CHARS_MAX) -> Extract:
-        """At most `limit` characters (and never more than `PIECE_CHARS_MAX`) of a stored result from `offset` on.
+        """Return at most `limit` characters (and never more than `PIECE_CHARS_MAX`) of a stored result from `offset`
+        on.
 
         Raises:
             InvalidInput: `offset` is not within the text, or `limit` is not positive.
@@ -140,7 +141,7 @@ class Results:
     async def find(
         self, agent_id: str, result_id: str, pattern: str, *, offset: int = 0
     ) -> tuple[list[FoundPlace], bool]:
-        """The first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case).
+        """Return the first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case).
 
         The second value tells whether there are more.
 

@@ -168,7 +168,7 @@ class Tool:
 
 
 def _what_counts(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a tool with tasks of its own came to: being cancelled, else its only error, else all of them.
+    """Return what a tool with tasks of its own came to: being cancelled, else its only error, else all of them.
 
     A task that fails while it is cancelled must not hide that: the call's time is over, or its turn's.
     """
@@ -336,7 +336,7 @@ def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) 
 
 
 def _without_null(node: dict[str, Any]) -> dict[str, Any]:
-    """An argument that may be `null` is one that may be left out; some vendors know no union with `null`."""
+    """Return an argument that may be `null` is one that may be left out; some vendors know no union with `null`."""
     choices = node.get("anyOf")
     if choices is None or {"type": "null"} not in choices:
         return node

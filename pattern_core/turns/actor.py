@@ -396,7 +396,7 @@ class Actors:
             await self._conduct(turn, running, verdict)
 
     async def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
-        """A turn as its rows say it is; its time continues from now."""
+        """Return a turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
         now_ms = services.clock.now_ms()
         wall_s = _settings(agent).limits.wall_s or services.limits.turn.turn_timeout_s or math.inf
@@ -503,7 +503,7 @@ class Actors:
 
 
 def _find_work(connection: Connection, agent_id: str) -> tuple[TurnRow, Mapping[str, object] | None] | None:
-    """The agent's unfinished turn, or the queued one to start next with the payload of its message."""
+    """Return the agent's unfinished turn, or the queued one to start next with the payload of its message."""
     unfinished = turns.unfinished(connection, agent_id)
     if unfinished is not None:
         return unfinished, None
@@ -512,7 +512,7 @@ def _find_work(connection: Connection, agent_id: str) -> tuple[TurnRow, Mapping[
 
 
 def _settings(agent: Agent) -> AgentSettings:
-    """The agent's settings; what is wrong with them ends its turn later."""
+    """Return the agent's settings; what is wrong with them ends its turn later."""
     try:
         return settings_of(agent.config)
     except InvalidInput:
@@ -520,7 +520,7 @@ def _settings(agent: Agent) -> AgentSettings:
 
 
 def _left_s(row: TurnRow, now_ms: int) -> float:
-    """What a turn has left of its time, in seconds."""
+    """Return what a turn has left of its time, in seconds."""
     if row.time_left_ms is not None:
         return row.time_left_ms / 1000
     return 0.0 if row.deadline_at is None else (unix_ms(row.deadline_at) - now_ms) / 1000

@@ -229,7 +229,7 @@ def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, s
 
 
 def payload_of(incoming: IncomingMessage) -> dict[str, object]:
-    """What the inbox keeps of the message."""
+    """Return what the inbox keeps of the message."""
     payload: dict[str, object] = {"content": incoming.content}
     if incoming.images:
         payload["parts"] = parts_to_json(incoming.parts)
@@ -243,7 +243,7 @@ def payload_of(incoming: IncomingMessage) -> dict[str, object]:
 
 
 def parts_of(payload: Mapping[str, object]) -> tuple[Part, ...]:
-    """The parts of the message that an inbox row's payload keeps; of images their digests, not their bytes.
+    """Return the parts of the message that an inbox row's payload keeps; of images their digests, not their bytes.
 
     Raises:
         ValueError: the row was written by a newer version or is damaged.

@@ -155,7 +155,7 @@ class TurnCalls:
     # Judging
 
     async def _judged(self, group: Sequence[PlannedCall]) -> list[PlannedCall]:
-        """The calls as the rules leave them: refused ones will not run, and people are asked about some (T4)."""
+        """Return the calls as the rules leave them: refused ones will not run, and people are asked about some (T4)."""
         judged: list[PlannedCall] = []
         for one in group:
             verdict = await self._one_judged(one)
@@ -342,7 +342,7 @@ class TurnCalls:
         sender.turn_key = record.key
 
         async def deliver(work: UnitOfWork, *, target: str, content: str) -> str:
-            """As `Deliver` says, for the turn that calls."""
+            """Return as `Deliver` says, for the turn that calls."""
             return await services.deliver(sender, work, target, content)
 
         return ToolContext(
@@ -368,7 +368,7 @@ class TurnCalls:
 
 
 def _error_text(row: EffectRow, error: BaseException) -> str:
-    """What the model is told of a call that raised.
+    """Return what the model is told of a call that raised.
 
     Raises:
         StorageFailed: that is what was raised.
@@ -382,7 +382,7 @@ def _error_text(row: EffectRow, error: BaseException) -> str:
 
 
 def _denied(planned: PlannedCall) -> FinishedCall:
-    """A rule forbids it, or no person agreed. A call with an unknown outcome stays so."""
+    """Return a rule forbids it, or no person agreed. A call with an unknown outcome stays so."""
     if planned.is_forbidden:
         return FinishedCall(row=planned.row, status=_DENIED, content=planned.refusal or "Not run.")
     answered = planned.answered

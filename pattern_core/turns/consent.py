@@ -52,7 +52,7 @@ class ToolConsent:
         return await self._approvals.grants.covers(subject_of(agent_id, row, scope))
 
     async def room(self, wanted: int) -> str | None:
-        """Why no further questions can be asked; None if they can."""
+        """Return why no further questions can be asked; None if they can."""
         try:
             await self._approvals.room(wanted)
         except PatternError as error:
@@ -70,8 +70,9 @@ class ToolConsent:
         scope: str | None = None,
         attention: Attention | None = None,
     ) -> ApprovalRow:
-        """The question about a call, to be stored with it. An answer for longer is about all calls of its `scope`, or
-        of its tool; what is asked because of an interruption (`attention` says what is wrong) is answered once.
+        """Return the question about a call, to be stored with it. An answer for longer is about all calls of its
+        `scope`, or of its tool; what is asked because of an interruption (`attention` says what is wrong) is answered
+        once.
         """
         subject = subject_of(agent.id, row, scope)
         request: dict[str, Json] = {
@@ -128,7 +129,7 @@ class ToolConsent:
                 raise Conflict(told) from None
 
     def _checked(self, name: str, arguments: Mapping[str, object]) -> dict[str, Json]:
-        """The arguments of the answer, if the tool takes them.
+        """Return the arguments of the answer, if the tool takes them.
 
         Raises:
             InvalidInput: it does not; the message names each misfit.
@@ -147,13 +148,13 @@ class ToolConsent:
 
 
 def subject_of(agent_id: str, row: EffectRow, scope: str | None) -> Subject:
-    """What standing consent for a call is about."""
+    """Return what standing consent for a call is about."""
     name = f"tool:{row.tool}" if scope is None else f"scope:{scope}"
     return Subject(agent_id=agent_id, name=name, args_hash=row.args_hash)
 
 
 def denial(approval: ApprovalRow | None) -> str:
-    """What the model reads instead of the result of a call that no person agreed to."""
+    """Return what the model reads instead of the result of a call that no person agreed to."""
     if approval is None:
         return "Not run: nobody agreed to it."
     if approval.request.get("needs_attention") == "tool_gone":
@@ -166,7 +167,7 @@ def denial(approval: ApprovalRow | None) -> str:
 
 
 def edited_note(approval: ApprovalRow, row: EffectRow) -> str:
-    """What stands before the result of a call that a person changed before agreeing; else nothing."""
+    """Return what stands before the result of a call that a person changed before agreeing; else nothing."""
     return f"{EDITED}{row.args}]\n" if approval.status is ApprovalStatus.EDITED else ""
 
 

@@ -78,7 +78,7 @@ class Judge:
         return first + row.call
 
     def _moment(self, step: int, calls: Sequence[JudgedCall] | None = None) -> Moment:
-        """The turn after `step`, of whose calls only `calls` are looked at (None: all)."""
+        """Return the turn after `step`, of whose calls only `calls` are looked at (None: all)."""
         return Moment(
             rules=self.rules.ordered,
             calls=tuple(self.calls if calls is None else calls),
@@ -112,7 +112,7 @@ class Judge:
         return replace(reply, parts=tuple(parts)), made
 
     def runs_in_order(self, tools: Sequence[str], step: int) -> bool:
-        """Whether a rule looks at what came before, so that several calls must run one after another."""
+        """Return whether a rule looks at what came before, so that several calls must run one after another."""
         return bool(self.rules.rules) and in_order(self._moment(step), tools)
 
     def check(

@@ -403,7 +403,7 @@ class Record:
         asked: list[str] = []
 
         def pending(connection: Connection) -> None:
-            """Some may be answered already: the event names what is open now."""
+            """Find what is open now, for the event: some may be answered already."""
             stored = approvals.of_turn(connection, self.key)
             asked[:] = [row.id for row in stored if row.status is ApprovalStatus.PENDING]
 
@@ -516,7 +516,9 @@ class Record:
         payload: Mapping[str, object] = NO_DATA,
         arguments: Mapping[str, object] | None = None,
     ) -> MessageRow:
-        """The row of a message; the `payload` of an accepted one may name its source and the source's metadata."""
+        """Return the row of a message; the `payload` of an accepted one may name its source and the source's
+        metadata.
+        """
         source, metadata = payload.get("source"), payload.get("source_metadata")
         row = to_row(
             message,
@@ -531,7 +533,7 @@ class Record:
         return row._replace(batch_type=BatchType.CONTINUATION) if self.has_waited else row
 
     def _usage(self, asking: Asking, usage: Usage, at: str) -> UsageRow:
-        """What the open step's model call cost, of the model that was asked last."""
+        """Return what the open step's model call cost, of the model that was asked last."""
         link = asking.chain.links[asking.index]
         return UsageRow(
             turn=self.key,

@@ -86,7 +86,7 @@ class FoundTurn:
         return self.step is not None and self.step.status == "open"
 
     def answered(self, call: EffectRow) -> ApprovalRow | None:
-        """What a person said about the call, if one was asked."""
+        """Return what a person said about the call, if one was asked."""
         about = [row for row in self.approvals if (row.step, row.call) == (call.step, call.call)]
         return about[-1] if about else None
 
@@ -121,7 +121,7 @@ def find(connection: Connection, turn: int) -> FoundTurn:
 
 
 def is_open(call: EffectRow) -> bool:
-    """Whether the call has no result yet."""
+    """Return whether the call has no result yet."""
     return call.status in OPEN_STATUSES or (call.status == EffectStatus.DENIED and call.message_id is None)
 
 
@@ -154,12 +154,12 @@ def decide(
 
 
 def interrupted(code: str, message: str) -> Ending:
-    """The end of a turn that restarts cut off for good."""
+    """Return the end of a turn that restarts cut off for good."""
     return Ending(status="interrupted", error={"code": code, "message": message})
 
 
 def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
-    """Results for calls that will get none, so that none stays unanswered when the turn ends.
+    """Return results for calls that will get none, so that none stays unanswered when the turn ends.
 
     A call that was only planned did not run; one that was started, be it before a person was asked about it, may have
     happened.
@@ -173,7 +173,7 @@ def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
 
 
 def is_doubtful(call: EffectRow) -> bool:
-    """Whether the outcome of the call cannot be known."""
+    """Return whether the outcome of the call cannot be known."""
     return call.status == EffectStatus.STARTED.value and call.effect_class == EffectClass.UNSAFE.value
 
 
@@ -227,7 +227,7 @@ def _is_forced(message: Message) -> bool:
 
 
 def _compactions(told: Sequence[EventRow], *, is_open: bool) -> list[int]:
-    """The steps, once per run of compactions between two questions to the model."""
+    """Return the steps, once per run of compactions between two questions to the model."""
     found: list[int] = []
     step, made_room = 0, False
     for event in told:

@@ -181,7 +181,7 @@ class Turn:
             self._found = await self._services.prompts.find(seen, self.agent.id, record.id, record.history, settings)
 
     async def _fitting(self, step: int) -> Asking:
-        """What a step asks, after making room in the conversation if that is needed.
+        """Return what a step asks, after making room in the conversation if that is needed.
 
         Raises:
             LimitReached: what was asked does not fit by itself.
@@ -220,7 +220,7 @@ class Turn:
             self.judge.compactions.append(step)
 
     async def _asking(self, step: int) -> Asking:
-        """What the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
+        """Return what the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
         services, agent = self._services, self.agent
         offered = self.judge.offer(services.tools.specs(agent.enabled_tools), step)
         if self._chain is None or self.settings.routing.rules:
@@ -352,7 +352,7 @@ class Turn:
         raise error
 
     def _completed(self, reply: ModelReply) -> ModelReply:
-        """The reply with the arguments that rules give, and first the calls that must come first."""
+        """Return the reply with the arguments that rules give, and first the calls that must come first."""
         specs = self._services.tools.specs(self.agent.enabled_tools)
         reply, first = self.judge.completed(reply, specs, self.record.step)
         if not first:
@@ -412,7 +412,7 @@ class Turn:
     # Recovery
 
     async def _planned_again(self, found: RunCalls) -> list[PlannedCall]:
-        """The calls of the newest decision that have no result yet, as they stand now."""
+        """Return the calls of the newest decision that have no result yet, as they stand now."""
         rest = []
         for call, answered in found.calls:
             planned = await self._resumed(self.calls.plan_again(call, answered))
@@ -421,7 +421,7 @@ class Turn:
         return rest
 
     async def _resumed(self, planned: PlannedCall) -> PlannedCall | None:
-        """A call without a result: it runs, or waits for a person. None if it has its result now.
+        """Return a call without a result: it runs, or waits for a person. None if it has its result now.
 
         Raises:
             InDoubt: it may have happened, and the agent's turns shall fail then.
@@ -447,7 +447,7 @@ class Turn:
         return self._in_doubt(planned)
 
     def _in_doubt(self, planned: PlannedCall) -> PlannedCall | None:
-        """What the agent's settings say about a call that may have happened."""
+        """Return what the agent's settings say about a call that may have happened."""
         match self.settings.on_doubt:
             case "ask_human":
                 return self.calls.ask_about(planned, INTERRUPTED, "in_doubt")
@@ -502,7 +502,7 @@ class DeltaWriter:
 
 
 def _no_room(prompt: Prompt) -> LimitReached:
-    """What takes the room, and what to do about it."""
+    """Return what takes the room, and what to do about it."""
     answer, tools = prompt.request.max_output_tokens, estimate_tools(prompt.request.tools)
     own = sum(map(estimate_text, [*prompt.request.system, *prompt.request.tail]))
     return LimitReached(

@@ -61,7 +61,7 @@ class Download:
 
 
 async def look_up(host: str, port: int) -> Sequence[str]:
-    """The addresses of `host` by the system's resolver.
+    """Return the addresses of `host` by the system's resolver.
 
     Raises:
         OSError: the name has none, or nobody answered.
@@ -89,7 +89,7 @@ class Downloader:
     async def get(
         self, url: str, *, headers: Mapping[str, str] = MappingProxyType({}), redirects_max: int = REDIRECTS_MAX
     ) -> Download:
-        """The page at `url`, whatever its status. `headers` go wherever it is redirected to.
+        """Return the page at `url`, whatever its status. `headers` go wherever it is redirected to.
 
         Raises:
             InvalidInput: `url` is no address of a page, or the answer cannot be read.
@@ -174,7 +174,7 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a connection failed, in the words of whoever knew: libraries wrap it, some without a word."""
+    """Return why a connection failed, in the words of whoever knew: libraries wrap it, some without a word."""
     words = str(error) or type(error).__name__
     inner = error.__cause__ or error.__context__
     while inner is not None:

@@ -44,7 +44,7 @@ class WebHit:
 
 
 def question_of(settings: EngineSettings, query: str, limit: int) -> tuple[str, Mapping[str, str]]:
-    """The address and the headers by which the configured engine is asked.
+    """Return the address and the headers by which the configured engine is asked.
 
     Raises:
         InvalidInput: none is configured, or something is missing; the message tells the operator what.
@@ -71,7 +71,7 @@ def question_of(settings: EngineSettings, query: str, limit: int) -> tuple[str, 
 
 
 def read_answer(settings: EngineSettings, body: bytes, limit: int) -> Sequence[WebHit]:
-    """The first `limit` results of an answer.
+    """Return the first `limit` results of an answer.
 
     Raises:
         Unavailable: it is not what the engine answers.

@@ -66,7 +66,7 @@ class WebPolicy:
     allow_private: bool = False
 
     def check(self, url: str) -> WebTarget:
-        """The page at `url`, if it may be asked for.
+        """Return the page at `url`, if it may be asked for.
 
         Raises:
             InvalidInput: it is no address of a web page.
@@ -85,7 +85,7 @@ class WebPolicy:
         return target
 
     def denies(self, host: str) -> bool:
-        """Whether a name, or an address as text, is one of those that are never visited."""
+        """Return whether a name, or an address as text, is one of those that are never visited."""
         return any(_covers(entry, host) for entry in self.deny_hosts)
 
 
@@ -112,11 +112,13 @@ class WebTarget:
         return str(self.url)
 
     def at(self, address: str) -> httpx2.URL:
-        """The same page at one address of its host, so that nobody asks for the host's addresses a second time."""
+        """Return the same page at one address of its host, so that nobody asks for the host's addresses a second
+        time.
+        """
         return self.url.copy_with(host=address)
 
     def join(self, location: str) -> str:
-        """Where a redirection leads to.
+        """Return where a redirection leads to.
 
         Raises:
             InvalidInput: it is no address.
@@ -161,7 +163,7 @@ def _covers(entry: str, host: str) -> bool:
 
 
 def refusal(address: str, *, allow_private: bool = False) -> str | None:
-    """Why nothing may connect to `address` (an IPv4 or IPv6 address as text); None if it may.
+    """Return why nothing may connect to `address` (an IPv4 or IPv6 address as text); None if it may.
 
     `allow_private` lets private networks and this machine pass, but nothing else that is special.
     """
@@ -182,7 +184,7 @@ def refusal(address: str, *, allow_private: bool = False) -> str | None:
 
 
 def embedded(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for; None if it stands for itself."""
+    """Return the IPv4 address that an IPv6 address stands for; None if it stands for itself."""
     number = int(address)
     if address == IPv6Address("::1") or address == IPv6Address("::"):
         return None

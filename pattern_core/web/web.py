@@ -49,7 +49,7 @@ class Web:
         self._slots = trio.CapacityLimiter(FETCHES_MAX)
 
     async def fetch(self, url: str, wanted: Format = "markdown") -> WebPage:
-        """The whole page at `url`, from the cache if it was there within five minutes.
+        """Return the whole page at `url`, from the cache if it was there within five minutes.
 
         Raises:
             InvalidInput: it is no address of a page, or the page holds no text.
@@ -68,7 +68,7 @@ class Web:
         return page
 
     async def search(self, query: str, limit: int) -> Sequence[WebHit]:
-        """At most `limit` pages that the configured engine finds.
+        """Return at most `limit` pages that the configured engine finds.
 
         Raises:
             InvalidInput: the query is empty or too long, or no engine is configured.
@@ -110,7 +110,7 @@ class WebPage:
 
 
 async def page_of(download: Download, wanted: Format) -> WebPage:
-    """The page in the wanted form. What is no HTML is given as the text that it is.
+    """Return the page in the wanted form. What is no HTML is given as the text that it is.
 
     Raises:
         InvalidInput: it holds no text, or cannot be read.
@@ -165,7 +165,7 @@ class PageCache:
         self._pages: dict[tuple[str, Format], tuple[int, WebPage]] = {}
 
     def get(self, url: str, wanted: Format) -> WebPage | None:
-        """The page, if it is here and young enough."""
+        """Return the page, if it is here and young enough."""
         since, page = self._pages.get((url, wanted), (0, None))
         return page if 0 <= self._clock.now_ms() - since < CACHE_AGE_MS_MAX else None
 

@@ -52,7 +52,7 @@ def insert(connection: Connection, row: ApprovalRow, *, turn_id: str | None = No
 
 
 def get(connection: Connection, approval_id: str) -> ApprovalRow:
-    """The question with this id.
+    """Return the question with this id.
 
     Raises:
         NotFound: there is none.
@@ -61,14 +61,14 @@ def get(connection: Connection, approval_id: str) -> ApprovalRow:
 
 
 def find_pending(connection: Connection, args_hash: bytes) -> ApprovalRow | None:
-    """The open question for the same thing, if there is one."""
+    """Return the open question for the same thing, if there is one."""
     return _APPROVALS.first(connection, "WHERE status = 'pending' AND args_hash = ?", (args_hash,))
 
 
 def recent(
     connection: Connection, limit: int, *, status: ApprovalStatus | None = None, before: str | None = None
 ) -> list[ApprovalRow]:
-    """The newest `limit` questions (of one status), newest first; only those with ids smaller than `before`."""
+    """Return the newest `limit` questions (of one status), newest first; only those with ids smaller than `before`."""
     return _APPROVALS.select(
         connection,
         "WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",
@@ -77,12 +77,12 @@ def recent(
 
 
 def count_pending(connection: Connection) -> int:
-    """How many questions are open."""
+    """Return how many questions are open."""
     return int(fetch_all(connection, "SELECT count(*) FROM approval WHERE status = 'pending'")[0][0])
 
 
 def first_expiry(connection: Connection) -> str | None:
-    """When the first of the open questions is over; None without any."""
+    """Return when the first of the open questions is over; None without any."""
     first = fetch_all(connection, "SELECT min(expires_at) FROM approval WHERE status = 'pending'")[0][0]
     return None if first is None else str(first)
 
@@ -105,19 +105,19 @@ def decide(
 
 
 def due(connection: Connection, now: str) -> list[ApprovalRow]:
-    """The open questions whose time is over, oldest first."""
+    """Return the open questions whose time is over, oldest first."""
     return _APPROVALS.select(connection, "WHERE status = 'pending' AND expires_at <= ? ORDER BY id", (now,))
 
 
 def of_turn(connection: Connection, turn: int) -> list[ApprovalRow]:
-    """The questions that a turn asked, in the order of asking, whatever the clock said: the last one about a call
-    counts.
+    """Return the questions that a turn asked, in the order of asking, whatever the clock said: the last one about a
+    call counts.
     """
     return _APPROVALS.select(connection, "WHERE turn = ? ORDER BY rowid", (turn,))
 
 
 def arguments_before(connection: Connection, turn: int, step: int) -> dict[int, Json]:
-    """The arguments that calls of a step had before a person changed them, by the call's place."""
+    """Return the arguments that calls of a step had before a person changed them, by the call's place."""
     rows = connection.execute(
         "SELECT call, request ->> '$.arguments' FROM approval WHERE turn = ? AND step = ? AND status = 'edited'"
         " ORDER BY id DESC",
@@ -162,7 +162,7 @@ def insert_grant(connection: Connection, row: GrantRow) -> None:
 
 
 def is_granted(connection: Connection, agent_id: str, subject: str, args_hash: bytes, now: str) -> bool:
-    """Whether the agent may do this without asking, at the wall time `now`."""
+    """Return whether the agent may do this without asking, at the wall time `now`."""
     row = connection.execute(
         "SELECT 1 FROM consent_grant WHERE agent_id = ? AND subject = ? AND (args_hash IS NULL OR args_hash = ?)"
         " AND (expires_at IS NULL OR expires_at > ?) LIMIT 1",
@@ -172,7 +172,9 @@ def is_granted(connection: Connection, agent_id: str, subject: str, args_hash: b
 
 
 def standing_grants(connection: Connection, now: str, *, limit: int, before: str | None = None) -> list[GrantRow]:
-    """The newest consents that hold at `now`, newest first; only those with ids smaller than `before`, if given."""
+    """Return the newest consents that hold at `now`, newest first; only those with ids smaller than `before`, if
+    given.
+    """
     return _GRANTS.select(
         connection,
         "WHERE (expires_at IS NULL OR expires_at > ?1) AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",

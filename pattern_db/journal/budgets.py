@@ -113,12 +113,14 @@ def remove(connection: Connection, scope: BudgetScope, ref: str, period: Period,
 
 
 def every(connection: Connection) -> list[BudgetRow]:
-    """All stored budgets, ordered by scope, ref, period and unit."""
+    """Return all stored budgets, ordered by scope, ref, period and unit."""
     return _BUDGETS.select(connection, "ORDER BY scope, ref, period, unit")
 
 
 def about_call(connection: Connection, agent_id: str, group_id: str | None) -> list[BudgetRow]:
-    """The stored budgets that a call of an agent, perhaps on behalf of a group, has to keep; not those of turns."""
+    """Return the stored budgets that a call of an agent, perhaps on behalf of a group, has to keep; not those of
+    turns.
+    """
     return _BUDGETS.select(
         connection,
         "WHERE scope = 'constellation' OR (scope = 'agent' AND ref IN (?1, '')) OR (scope = 'group' AND ref = ?2)",
@@ -127,12 +129,12 @@ def about_call(connection: Connection, agent_id: str, group_id: str | None) -> l
 
 
 def about_turns(connection: Connection) -> list[BudgetRow]:
-    """The stored budgets of each turn."""
+    """Return the stored budgets of each turn."""
     return _BUDGETS.select(connection, "WHERE scope = 'turn'")
 
 
 def has_any(connection: Connection) -> bool:
-    """Whether anything is stored that a call has to keep to."""
+    """Return whether anything is stored that a call has to keep to."""
     found: int = connection.execute("SELECT EXISTS (SELECT 1 FROM budget) OR EXISTS (SELECT 1 FROM turn_budget)").get
     return bool(found)
 
@@ -146,7 +148,7 @@ def open_turn(connection: Connection, turn: int, *, tokens: int | None, microdol
 
 
 def of_ancestors(connection: Connection, turn: int) -> list[TurnBudgetRow]:
-    """The budgets of a turn and of those that led to it, nearest first."""
+    """Return the budgets of a turn and of those that led to it, nearest first."""
     found = connection.execute(
         "WITH RECURSIVE chain(key, height) AS (SELECT ?1, 0 UNION SELECT t.parent_turn, chain.height + 1"
         " FROM turn AS t JOIN chain ON t.key = chain.key WHERE t.parent_turn IS NOT NULL)"
@@ -158,13 +160,13 @@ def of_ancestors(connection: Connection, turn: int) -> list[TurnBudgetRow]:
 
 
 def children(connection: Connection, turn: int) -> int:
-    """How many turns this one led to directly."""
+    """Return how many turns this one led to directly."""
     count: int = connection.execute("SELECT count(*) FROM turn WHERE parent_turn = ?", (turn,)).get
     return count
 
 
 def spent(connection: Connection, scope: BudgetScope, ref: str, *, since: str) -> Spent:
-    """What the calls of an agent, a group or the constellation took from the day of `since` on (empty: ever)."""
+    """Return what the calls of an agent, a group or the constellation took from the day of `since` on (empty: ever)."""
     column = {BudgetScope.AGENT: "agent_id", BudgetScope.GROUP: "group_id"}.get(scope)
     condition = "" if column is None else f" AND {column} = ?2"
     row = connection.execute(
@@ -176,7 +178,7 @@ def spent(connection: Connection, scope: BudgetScope, ref: str, *, since: str) -
 
 
 def spent_by_tree(connection: Connection, turn: int) -> Spent:
-    """What a turn took, with all turns that it led to."""
+    """Return what a turn took, with all turns that it led to."""
     row = connection.execute(
         f"{TREE} SELECT coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_microdollars), 0),"
         " count(*) FILTER (WHERE cost_microdollars IS NULL) FROM usage WHERE turn IN (SELECT key FROM tree)",
@@ -186,7 +188,7 @@ def spent_by_tree(connection: Connection, turn: int) -> Spent:
 
 
 def held(connection: Connection, scope: BudgetScope, ref: str) -> Spent:
-    """What calls under way of an agent, a group or the constellation may take."""
+    """Return what calls under way of an agent, a group or the constellation may take."""
     column = {BudgetScope.AGENT: "agent_id", BudgetScope.GROUP: "group_id"}.get(scope)
     row = connection.execute(
         "SELECT coalesce(sum(tokens), 0), coalesce(sum(microdollars), 0), 0 FROM reservation"
@@ -197,7 +199,7 @@ def held(connection: Connection, scope: BudgetScope, ref: str) -> Spent:
 
 
 def held_by_tree(connection: Connection, turn: int) -> Spent:
-    """What calls under way of a turn may take, with those of all turns that it led to."""
+    """Return what calls under way of a turn may take, with those of all turns that it led to."""
     row = connection.execute(
         f"{TREE} SELECT coalesce(sum(tokens), 0), coalesce(sum(microdollars), 0), 0 FROM reservation"
         " WHERE turn IN (SELECT key FROM tree)",
@@ -207,7 +209,7 @@ def held_by_tree(connection: Connection, turn: int) -> Spent:
 
 
 def next_no(connection: Connection, turn: int, step: int, attempt: int, purpose: str) -> int:
-    """The number of the next call of a purpose within a step, from 0."""
+    """Return the number of the next call of a purpose within a step, from 0."""
     no: int = connection.execute(
         "SELECT coalesce(max(no) + 1, 0) FROM reservation WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ?",
         (turn, step, attempt, purpose),
@@ -239,5 +241,5 @@ def let_go_of_turn(connection: Connection, turn: int) -> int:
 
 
 def reservations(connection: Connection, turn: int) -> list[ReservationRow]:
-    """What is held for a turn's calls."""
+    """Return what is held for a turn's calls."""
     return _RESERVATIONS.select(connection, "WHERE turn = ? ORDER BY step, attempt", (turn,))

@@ -43,13 +43,13 @@ def append(connection: Connection, rows: Sequence[tuple[int | None, str, str]], 
 
 
 def latest(connection: Connection) -> int:
-    """The newest sequence number, 0 if there is none."""
+    """Return the newest sequence number, 0 if there is none."""
     seq: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event").get
     return seq
 
 
 def after(connection: Connection, seq: int, *, limit: int, turn: int | None = None) -> list[EventRow]:
-    """At most `limit` events after `seq`, oldest first; of one turn (by key) if given."""
+    """Return at most `limit` events after `seq`, oldest first; of one turn (by key) if given."""
     where = "seq > :seq" if turn is None else f"seq >= max(:seq + 1, {_FIRST}) AND {_UP_TO_LAST}"
     rows = connection.execute(
         f"SELECT seq, turn, name, data, created_at FROM event WHERE {where} ORDER BY seq LIMIT :limit",
@@ -59,7 +59,7 @@ def after(connection: Connection, seq: int, *, limit: int, turn: int | None = No
 
 
 def named(connection: Connection, turn: int, names: Sequence[str]) -> list[EventRow]:
-    """The events of a turn (by key) with one of these names, oldest first."""
+    """Return the events of a turn (by key) with one of these names, oldest first."""
     rows = connection.execute(
         f"SELECT seq, turn, name, data, created_at FROM event WHERE seq >= {_FIRST} AND {_UP_TO_LAST}"
         " AND name IN (SELECT value FROM json_each(:names)) ORDER BY seq",

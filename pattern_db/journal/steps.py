@@ -157,7 +157,7 @@ def close(
 
 
 def latest(connection: Connection, turn: int) -> StepRow | None:
-    """The newest attempt of the turn's newest step, if it has any."""
+    """Return the newest attempt of the turn's newest step, if it has any."""
     row = connection.execute(
         f"SELECT {_STEP_COLUMNS} FROM step WHERE turn = ? ORDER BY no DESC, attempt DESC LIMIT 1", (turn,)
     ).fetchone()
@@ -251,7 +251,7 @@ def finish_call(connection: Connection, key: Key, *, status: str, message_id: st
 
 
 def waiting_calls(connection: Connection, agent_id: str) -> set[str]:
-    """The call ids of the agent's calls that wait for a person."""
+    """Return the call ids of the agent's calls that wait for a person."""
     rows = connection.execute(
         "SELECT effect.call_id FROM turn JOIN effect ON effect.turn = turn.key AND effect.status = 'awaiting_approval'"
         " WHERE turn.agent_id = ? AND turn.ended_at IS NULL AND turn.status = 'waiting'",
@@ -261,7 +261,7 @@ def waiting_calls(connection: Connection, agent_id: str) -> set[str]:
 
 
 def calls_of_step(connection: Connection, turn: int, step: int) -> list[EffectRow]:
-    """The calls of one step in the model's order."""
+    """Return the calls of one step in the model's order."""
     rows = connection.execute(
         f"SELECT {_CALL_COLUMNS} FROM effect WHERE turn = ? AND step = ? ORDER BY call", (turn, step)
     )
@@ -269,13 +269,15 @@ def calls_of_step(connection: Connection, turn: int, step: int) -> list[EffectRo
 
 
 def calls_of_turn(connection: Connection, turn: int) -> list[EffectRow]:
-    """All calls of a turn in order."""
+    """Return all calls of a turn in order."""
     rows = connection.execute(f"SELECT {_CALL_COLUMNS} FROM effect WHERE turn = ? ORDER BY step, call", (turn,))
     return [EffectRow(*row) for row in rows]
 
 
 def last_used(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[str, str]:
-    """When the agent last started each of `tools` with success, as column texts; those never used are left out."""
+    """Return when the agent last started each of `tools` with success, as column texts; those never used are left
+    out.
+    """
     rows = connection.execute(
         "SELECT tool, last_at FROM tool_use WHERE agent_id = ? AND tool IN (SELECT value FROM json_each(?))",
         (agent_id, to_json(list(tools))),
@@ -284,7 +286,7 @@ def last_used(connection: Connection, agent_id: str, tools: Collection[str]) -> 
 
 
 def calls_with_results(connection: Connection, turn: int, *, chars_max: int) -> list[CallRow]:
-    """All calls of a turn in order, each with at most `chars_max` characters of its result.
+    """Return all calls of a turn in order, each with at most `chars_max` characters of its result.
 
     A call that changes only this file has no start of its own: it starts as it ends.
     """

@@ -96,7 +96,7 @@ def insert_started(connection: Connection, turn: NewTurn, started: Started) -> i
 
 
 def by_key(connection: Connection, key: int) -> TurnRow:
-    """The turn with this key.
+    """Return the turn with this key.
 
     Raises:
         NotFound: there is none.
@@ -105,7 +105,7 @@ def by_key(connection: Connection, key: int) -> TurnRow:
 
 
 def by_id(connection: Connection, turn_id: str) -> TurnRow:
-    """The turn with this id.
+    """Return the turn with this id.
 
     Raises:
         NotFound: there is none.
@@ -114,13 +114,13 @@ def by_id(connection: Connection, turn_id: str) -> TurnRow:
 
 
 def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None:
-    """The turn that was accepted under this digest, if any."""
+    """Return the turn that was accepted under this digest, if any."""
     return _TURNS.first(connection, "WHERE idempotency = ?", (idempotency,))
 
 
 def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
-    """The agent's turn to go on with, if any: the one that was started and has not ended, else the first waiting one
-    whose questions are all answered, or that somebody asked to stop. An agent works on one at a time.
+    """Return the agent's turn to go on with, if any: the one that was started and has not ended, else the first waiting
+    one whose questions are all answered, or that somebody asked to stop. An agent works on one at a time.
     """
     found = _TURNS.select(
         connection,
@@ -134,14 +134,14 @@ def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
 
 
 def running(connection: Connection, agent_id: str) -> TurnRow | None:
-    """The agent's turn under way, if any; one that waits for a person is none."""
+    """Return the agent's turn under way, if any; one that waits for a person is none."""
     return _TURNS.first(
         connection, "WHERE agent_id = ? AND ended_at IS NULL AND status = 'running' LIMIT 1", (agent_id,)
     )
 
 
 def is_busy(connection: Connection, agent_id: str) -> bool:
-    """Whether the agent has a turn under way or in line."""
+    """Return whether the agent has a turn under way or in line."""
     return connection.execute(_BUSY, (agent_id,)).fetchone() is not None
 
 
@@ -160,7 +160,7 @@ def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
 
 
 def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
-    """The batches of the agent's turns that wait for a person, oldest first."""
+    """Return the batches of the agent's turns that wait for a person, oldest first."""
     rows = connection.execute(
         "SELECT batch_id FROM turn WHERE agent_id = ? AND ended_at IS NULL AND status = 'waiting' ORDER BY key",
         (agent_id,),
@@ -169,19 +169,19 @@ def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
 
 
 def agents_with_work(connection: Connection) -> list[str]:
-    """The agents that have a queued or unfinished turn."""
+    """Return the agents that have a queued or unfinished turn."""
     rows = connection.execute("SELECT DISTINCT agent_id FROM turn WHERE ended_at IS NULL ORDER BY agent_id")
     return [agent_id for (agent_id,) in rows]
 
 
 def open_turns(connection: Connection, agent_id: str) -> list[str]:
-    """The ids of the agent's turns that have not ended, oldest first."""
+    """Return the ids of the agent's turns that have not ended, oldest first."""
     rows = connection.execute("SELECT id FROM turn WHERE agent_id = ? AND ended_at IS NULL ORDER BY key", (agent_id,))
     return [turn_id for (turn_id,) in rows]
 
 
 def unwanted(connection: Connection) -> list[tuple[str, str]]:
-    """The ids of queued turns that somebody asked to stop, with the reasons, oldest first."""
+    """Return the ids of queued turns that somebody asked to stop, with the reasons, oldest first."""
     rows = connection.execute(
         "SELECT id, cancel_reason FROM turn WHERE ended_at IS NULL AND status = 'queued' AND cancel_reason IS NOT NULL"
         " ORDER BY key"
@@ -307,7 +307,7 @@ def put_message(
 
 
 def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
-    """The message to take next: highest priority first, then in order of acceptance."""
+    """Return the message to take next: highest priority first, then in order of acceptance."""
     row = connection.execute(
         "SELECT turn, payload FROM inbox WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,)
     ).fetchone()
@@ -315,7 +315,7 @@ def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
 
 
 def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:
-    """The messages that shall join the agent's turn under way, oldest first."""
+    """Return the messages that shall join the agent's turn under way, oldest first."""
     rows = connection.execute(
         "SELECT turn, payload FROM inbox WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn",
         (agent_id,),
@@ -350,6 +350,6 @@ def take_first_message(connection: Connection, agent_id: str, turn: int) -> None
 
 
 def count_messages(connection: Connection, agent_id: str) -> int:
-    """How many messages wait for the agent."""
+    """Return how many messages wait for the agent."""
     waiting: int = connection.execute("SELECT count(*) FROM inbox WHERE agent_id = ?", (agent_id,)).get
     return waiting

@@ -205,7 +205,7 @@ def _next_no(connection: Connection, key: tuple[int | None, int, int, str]) -> i
 
 
 def of_turn(connection: Connection, turn: int) -> UsageSum:
-    """The sum over all calls of a turn, failed attempts included; without the turns that it led to."""
+    """Return the sum over all calls of a turn, failed attempts included; without the turns that it led to."""
     row = connection.execute(f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)).fetchone()
     calls, unpriced, estimates, given, made, cached, cache_write, reasoning, cost = row or (0,) * 9
     is_known = calls > 0 and not unpriced
@@ -215,7 +215,7 @@ def of_turn(connection: Connection, turn: int) -> UsageSum:
 
 
 def total(connection: Connection, which: UsageFilter) -> UsageLine:
-    """The sum over all calls that fit; its key is empty."""
+    """Return the sum over all calls that fit; its key is empty."""
     table, sums = _source(which, None)
     conditions, values, tree = _conditions(which, table)
     row = connection.execute(f"{tree} SELECT {sums} FROM {table} {_where(conditions)}", values).fetchone()
@@ -225,7 +225,9 @@ def total(connection: Connection, which: UsageFilter) -> UsageLine:
 def lines(
     connection: Connection, which: UsageFilter, by: Grouping, *, limit: int, after: str | None = None
 ) -> list[UsageLine]:
-    """A line per day (newest first), agent, model (by key) or turn (newest first); those after the key `after`."""
+    """Return a line per day (newest first), agent, model (by key) or turn (newest first); those after the key
+    `after`.
+    """
     table, sums = _source(which, by)
     conditions, values, tree = _conditions(which, table)
     key, order, beyond = _KEYS[by]
@@ -257,7 +259,7 @@ _KEYS = {
 
 
 def _source(which: UsageFilter, by: Grouping | None) -> tuple[str, str]:
-    """The table that answers with the least work, and its sums."""
+    """Return the table that answers with the least work, and its sums."""
     whole_days = all(bound is None or bound.endswith(_MIDNIGHT) for bound in (which.since, which.until))
     if whole_days and which.turn is None and by is not Grouping.TURN:
         return "usage_day", _OF_DAYS

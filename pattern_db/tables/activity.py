@@ -61,7 +61,7 @@ _NOTED = Table(
 
 
 def newest_turns(connection: Connection, limit: int) -> list[TurnActivity]:
-    """The newest turns of all agents that were started, oldest first."""
+    """Return the newest turns of all agents that were started, oldest first."""
     found = _TURNS.select(
         connection,
         "WHERE t.key > (SELECT coalesce(max(key), 0) FROM turn) - ? AND t.started_at IS NOT NULL"
@@ -72,17 +72,17 @@ def newest_turns(connection: Connection, limit: int) -> list[TurnActivity]:
 
 
 def turn(connection: Connection, turn_id: str) -> TurnActivity | None:
-    """The activity of one turn; None if there is no such turn, or it was never started."""
+    """Return the activity of one turn; None if there is no such turn, or it was never started."""
     return _TURNS.first(connection, "WHERE t.id = ? AND t.started_at IS NOT NULL", (turn_id,))
 
 
 def noted_since(connection: Connection, since: str, *, limit: int) -> list[NotedActivity]:
-    """The newest noted events from `since` on, newest first."""
+    """Return the newest noted events from `since` on, newest first."""
     return _NOTED.select(connection, "WHERE timestamp >= ? ORDER BY timestamp DESC, e.id DESC LIMIT ?", (since, limit))
 
 
 def noted(connection: Connection, event_id: str) -> NotedActivity | None:
-    """One noted event; None if there is none of that id."""
+    """Return one noted event; None if there is none of that id."""
     return _NOTED.first(connection, "WHERE e.id = ?", (event_id,))
 
 
@@ -102,7 +102,9 @@ _TASKS = Table("tasks", OpenTask)
 
 
 def open_tasks(connection: Connection, agent_id: str, limit: int) -> list[OpenTask]:
-    """The agent's open tasks and the constellation's: the most urgent first, then by when they are due and made."""
+    """Return the agent's open tasks and the constellation's: the most urgent first, then by when they are due and
+    made.
+    """
     return _TASKS.select(
         connection,
         "WHERE status IN ('pending', 'in_progress') AND (agent_id = ?1 OR agent_id IS NULL)"
@@ -112,6 +114,6 @@ def open_tasks(connection: Connection, agent_id: str, limit: int) -> list[OpenTa
 
 
 def title_of_task(connection: Connection, task_id: str) -> str | None:
-    """The task's title; None if there is no such task any more."""
+    """Return the task's title; None if there is no such task any more."""
     row = connection.execute("SELECT title FROM tasks WHERE id = ?", (task_id,)).fetchone()
     return None if row is None else str(row[0])

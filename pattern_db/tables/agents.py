@@ -52,7 +52,7 @@ def create(connection: Connection, row: AgentRow) -> None:
 
 
 def get(connection: Connection, agent_id: str) -> AgentRow:
-    """The agent with this id.
+    """Return the agent with this id.
 
     Raises:
         NotFound: there is none.
@@ -61,7 +61,7 @@ def get(connection: Connection, agent_id: str) -> AgentRow:
 
 
 def find(connection: Connection, id_or_name: str) -> AgentRow:
-    """The agent with this id, else the one with this name.
+    """Return the agent with this id, else the one with this name.
 
     Raises:
         NotFound: there is none.
@@ -75,12 +75,12 @@ def find(connection: Connection, id_or_name: str) -> AgentRow:
 
 
 def list_all(connection: Connection, *, status: AgentStatus | None = None) -> list[AgentRow]:
-    """All agents (of one status), by name."""
+    """Return all agents (of one status), by name."""
     return _AGENTS.select(connection, "WHERE ?1 IS NULL OR status = ?1 ORDER BY name", (status,))
 
 
 def count(connection: Connection) -> int:
-    """How many agents there are, of whatever status; reads an index and no agent."""
+    """Return how many agents there are, of whatever status; reads an index and no agent."""
     return int(fetch_all(connection, "SELECT count(*) FROM agents")[0][0])
 
 

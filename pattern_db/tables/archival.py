@@ -55,7 +55,7 @@ def insert(connection: Connection, row: ArchivalRow) -> None:
 
 
 def get(connection: Connection, entry_id: str) -> ArchivalRow:
-    """The row with this id: an entry's first chunk, or a further chunk.
+    """Return the row with this id: an entry's first chunk, or a further chunk.
 
     Raises:
         NotFound: there is none.
@@ -64,7 +64,7 @@ def get(connection: Connection, entry_id: str) -> ArchivalRow:
 
 
 def contents(connection: Connection, entry_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The texts of the chunks of each of these entries, in order; joined they are the whole text."""
+    """Return the texts of the chunks of each of these entries, in order; joined they are the whole text."""
     rows = fetch_all(
         connection,
         "SELECT coalesce(parent_entry_id, id), content FROM archival_entries WHERE id IN (SELECT value FROM"
@@ -86,7 +86,7 @@ def list_for_agent(
     tag: str | None = None,
     valid_at: str | None = None,
 ) -> list[ArchivalRow]:
-    """The agent's newest `limit` entries (first chunks), newest first.
+    """Return the agent's newest `limit` entries (first chunks), newest first.
 
     `before` leaves only those older than an entry, named by its `created_at` and id (it may have been deleted since).
     `tag` narrows them to those that bear it, `valid_at` to those that are not superseded or ended at that time.
@@ -102,7 +102,7 @@ def list_for_agent(
 
 
 def count(connection: Connection, agent_id: str) -> int:
-    """How many entries the agent has, whatever their number of chunks."""
+    """Return how many entries the agent has, whatever their number of chunks."""
     row = fetch_all(
         connection,
         "SELECT count(*) FROM archival_entries WHERE agent_id = ? AND parent_entry_id IS NULL",
@@ -112,13 +112,13 @@ def count(connection: Connection, agent_id: str) -> int:
 
 
 def count_rows(connection: Connection, agent_id: str) -> int:
-    """How many rows the agent's archive takes, each chunk counted; read from the index alone."""
+    """Return how many rows the agent's archive takes, each chunk counted; read from the index alone."""
     row = fetch_all(connection, "SELECT count(*) FROM archival_entries WHERE agent_id = ?", (agent_id,))
     return int(row[0][0])
 
 
 def same(connection: Connection, agent_id: str, content_hash: bytes, now: str) -> ArchivalRow | None:
-    """The agent's valid entry whose whole text has this hash; None if there is none."""
+    """Return the agent's valid entry whose whole text has this hash; None if there is none."""
     return _ENTRIES.first(
         connection,
         "WHERE agent_id = ? AND content_hash = ? AND (valid_to IS NULL OR valid_to > ?) ORDER BY row LIMIT 1",
@@ -129,7 +129,8 @@ def same(connection: Connection, agent_id: str, content_hash: bytes, now: str) -
 def candidates(
     connection: Connection, agent_id: str, groups: Sequence[Sequence[str]], now: str, *, chars: range, limit: int
 ) -> list[str]:
-    """Ids of valid entries that hold all words of one of the `groups` in one chunk, and as many characters as `chars`.
+    """Return ids of valid entries that hold all words of one of the `groups` in one chunk, and as many characters as
+    `chars`.
 
     At most `limit`, best first. Words are plain text.
     """
@@ -167,7 +168,7 @@ def supersede(connection: Connection, entry_id: str, *, by: str, valid_to: str) 
 
 
 def versions(connection: Connection, entry_id: str, limit: int) -> list[ArchivalRow]:
-    """The entry with all that it superseded and that superseded it, oldest first; at most `limit`."""
+    """Return the entry with all that it superseded and that superseded it, oldest first; at most `limit`."""
     return _ENTRIES.select(
         connection,
         "WHERE id IN (WITH RECURSIVE chain (id) AS (VALUES (?1) UNION SELECT e.superseded_by FROM chain"

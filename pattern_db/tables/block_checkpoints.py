@@ -87,7 +87,7 @@ _PARTS = {
 
 
 def get_checkpoint_and_updates(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list[Update]]:
-    """What the document is made of: the newest checkpoint and the updates after it, in order.
+    """Return what the document is made of: the newest checkpoint and the updates after it, in order.
 
     The checkpoint is None for a block that has only updates so far. Deleted blocks can be read too.
 
@@ -147,17 +147,17 @@ def consolidate_checkpoint(
 
 
 def list_checkpoints(connection: Connection, block_id: str) -> list[Checkpoint]:
-    """The stored checkpoints, newest first."""
+    """Return the stored checkpoints, newest first."""
     return _CHECKPOINTS.select(connection, "WHERE block_id = ? ORDER BY id DESC", (block_id,))
 
 
 def list_stamps(connection: Connection, block_id: str) -> list[CheckpointStamp]:
-    """What checkpoints there are, newest first."""
+    """Return what checkpoints there are, newest first."""
     return _STAMPS.select(connection, "WHERE block_id = ? ORDER BY id DESC", (block_id,))
 
 
 def snapshot_of(connection: Connection, checkpoint_id: int) -> tuple[bytes, Encoding]:
-    """A checkpoint's bytes.
+    """Return a checkpoint's bytes.
 
     Raises:
         NotFound: there is no such checkpoint (any more).
@@ -196,7 +196,7 @@ def add_segment(connection: Connection, segment: Segment) -> None:
 
 
 def segments_of(connection: Connection, block_id: str) -> list[Segment]:
-    """The block's segments, oldest first."""
+    """Return the block's segments, oldest first."""
     return _SEGMENTS.select(connection, "WHERE block_id = ? ORDER BY first_seq", (block_id,))
 
 
@@ -227,7 +227,7 @@ def put_aside(connection: Connection, block_id: str, after: int, found_at: str, 
 
 
 def damaged_of(connection: Connection, block_id: str) -> list[DamagedBytes]:
-    """What was put aside of the block, oldest first."""
+    """Return what was put aside of the block, oldest first."""
     return _DAMAGED.select(connection, "WHERE block_id = ? ORDER BY id", (block_id,))
 
 

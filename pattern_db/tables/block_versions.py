@@ -130,7 +130,7 @@ def store_update(
 
 
 def get_updates_since(connection: Connection, block_id: str, after_seq: int) -> list[Update]:
-    """The stored updates with numbers greater than `after_seq`, in order; empty if there are none.
+    """Return the stored updates with numbers greater than `after_seq`, in order; empty if there are none.
 
     Those that a checkpoint has taken in are gone: a reader that is behind the newest checkpoint starts over.
     """
@@ -154,7 +154,7 @@ def get_pending_update_stats(connection: Connection, block_id: str) -> UpdateSta
 
 
 def list_pending(connection: Connection) -> list[tuple[str, UpdateStats]]:
-    """The active blocks with updates since their checkpoints, and what these come to; longest waiting first."""
+    """Return the active blocks with updates since their checkpoints, and what these come to; longest waiting first."""
     rows = connection.execute(
         "SELECT block_id, count(*), sum(byte_size), min(seq), max(seq), min(memory_block_updates.created_at) AS oldest"
         " FROM memory_block_updates JOIN memory_blocks ON memory_blocks.id = block_id AND is_active = 1"
@@ -188,7 +188,7 @@ def append(connection: Connection, row: HistoryRow) -> None:
 
 
 def recent(connection: Connection, block_id: str, limit: int, *, before: int | None = None) -> list[HistoryRow]:
-    """The block's newest `limit` lines, newest first; with `before` those of versions less than that."""
+    """Return the block's newest `limit` lines, newest first; with `before` those of versions less than that."""
     return _LINES.select(
         connection,
         "WHERE block_id = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3",
@@ -197,12 +197,14 @@ def recent(connection: Connection, block_id: str, limit: int, *, before: int | N
 
 
 def get(connection: Connection, block_id: str, seq: int) -> HistoryRow | None:
-    """The line of the version `seq`, or None: there is no such version, or it is older than the history."""
+    """Return the line of the version `seq`, or None: there is no such version, or it is older than the history."""
     return _LINES.first(connection, "WHERE block_id = ? AND seq = ?", (block_id, seq))
 
 
 def between(connection: Connection, block_id: str, after: int, last: int, *, limit: int) -> list[HistoryRow]:
-    """The lines of the versions greater than `after` up to `last`, oldest first; at most the newest `limit` of them."""
+    """Return the lines of the versions greater than `after` up to `last`, oldest first; at most the newest `limit` of
+    them.
+    """
     found = _LINES.select(
         connection,
         "WHERE block_id = ? AND seq > ? AND seq <= ? ORDER BY seq DESC LIMIT ?",
@@ -214,7 +216,8 @@ def between(connection: Connection, block_id: str, after: int, last: int, *, lim
 def changes(
     connection: Connection, block_id: str, after: int, last: int, *, newest_first: bool = False
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Number and packed change of each version greater than `after` up to `last`, in order; read as they are asked for.
+    """Return number and packed change of each version greater than `after` up to `last`, in order; read as they are
+    asked for.
 
     Versions without a line are left out.
     """

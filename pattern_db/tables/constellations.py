@@ -33,7 +33,7 @@ def create(connection: Connection, row: ConstellationRow) -> None:
 
 
 def get(connection: Connection, constellation_id: str) -> ConstellationRow:
-    """The constellation with this id.
+    """Return the constellation with this id.
 
     Raises:
         NotFound: there is none.
@@ -42,7 +42,7 @@ def get(connection: Connection, constellation_id: str) -> ConstellationRow:
 
 
 def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None) -> ConstellationRow:
-    """The owner's constellation with this id, else with this name; with no owner given, anybody's.
+    """Return the owner's constellation with this id, else with this name; with no owner given, anybody's.
 
     Raises:
         NotFound: there is none, or it is somebody else's, or (with no owner given) several have that name.
@@ -60,7 +60,7 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
 
 
 def list_all(connection: Connection, *, owner_id: str | None = None) -> list[ConstellationRow]:
-    """All constellations (of one owner), by name."""
+    """Return all constellations (of one owner), by name."""
     return _CONSTELLATIONS.select(connection, "WHERE ?1 IS NULL OR owner_id = ?1 ORDER BY name, id", (owner_id,))
 
 

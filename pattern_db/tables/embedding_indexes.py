@@ -43,7 +43,7 @@ class EmbedderInfo:
     fingerprint: str  # hex digest of weights and settings: what two vectors must share to be compared
 
     def matches(self, other: EmbedderInfo) -> bool:
-        """Whether vectors of the two may be compared."""
+        """Return whether vectors of the two may be compared."""
         return (self.fingerprint, self.dimension) == (other.fingerprint, other.dimension)
 
 
@@ -326,7 +326,7 @@ def _make_table(connection: Connection, index: IndexRow, kind: SearchKind) -> No
 
 
 def _free_suffix(connection: Connection) -> str:
-    """The first one has the plain names; another one stands beside it until its vectors are gone."""
+    """Return the first one has the plain names; another one stands beside it until its vectors are gone."""
     taken = {index.suffix for index in kept(connection)}
     number = 1
     while (suffix := "" if number == 1 else f"_{number}") in taken:

@@ -42,26 +42,26 @@ class EmbeddingSource:
 
 
 def newer(connection: Connection, kind: SearchKind, row: int, limit: int) -> list[tuple[int, str]]:
-    """The first `limit` rows beyond `row`, upwards, each with its id; whether they can be embedded or not."""
+    """Return the first `limit` rows beyond `row`, upwards, each with its id; whether they can be embedded or not."""
     return fetch_all(
         connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row > ? ORDER BY row LIMIT ?", (row, limit)
     )
 
 
 def older(connection: Connection, kind: SearchKind, row: int, limit: int) -> list[tuple[int, str]]:
-    """The first `limit` rows from `row` downwards, each with its id; whether they can be embedded or not."""
+    """Return the first `limit` rows from `row` downwards, each with its id; whether they can be embedded or not."""
     return fetch_all(
         connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row <= ? ORDER BY row DESC LIMIT ?", (row, limit)
     )
 
 
 def get(connection: Connection, kind: SearchKind, ref: str) -> EmbeddingSource | None:
-    """The text as it is now; None if it is gone, or there is nothing to embed in it."""
+    """Return the text as it is now; None if it is gone, or there is nothing to embed in it."""
     return _READERS[kind](connection, ref)
 
 
 def successor(connection: Connection, message_id: str) -> str | None:
-    """The message whose predecessor this one is, or was before it was deleted."""
+    """Return the message whose predecessor this one is, or was before it was deleted."""
     here = connection.execute(
         "SELECT agent_id, position, session_id FROM messages WHERE id = ?", (message_id,)
     ).fetchone()

@@ -92,7 +92,7 @@ def touch(connection: Connection, file_id: str, mtime_ns: int) -> None:
 
 
 def find(connection: Connection, folder_id: str, name: str) -> FileRow:
-    """The file of this name (or id) in the folder.
+    """Return the file of this name (or id) in the folder.
 
     Raises:
         NotFound: there is none.
@@ -108,7 +108,7 @@ def find(connection: Connection, folder_id: str, name: str) -> FileRow:
 def list_in(
     connection: Connection, folder_id: str, *, limit: int | None = None, after: str | None = None
 ) -> list[FileRow]:
-    """The files of a folder by name: the first `limit`, only those whose name comes after `after`."""
+    """Return the files of a folder by name: the first `limit`, only those whose name comes after `after`."""
     return _FILES.select(
         connection,
         "WHERE folder_id = ?1 AND (?2 IS NULL OR name > ?2) ORDER BY name LIMIT coalesce(?3, -1)",
@@ -117,12 +117,12 @@ def list_in(
 
 
 def count(connection: Connection, folder_id: str) -> int:
-    """How many files the folder has."""
+    """Return how many files the folder has."""
     return int(fetch_all(connection, "SELECT count(*) FROM folder_files WHERE folder_id = ?", (folder_id,))[0][0])
 
 
 def content(connection: Connection, file_id: str) -> bytes:
-    """The bytes of a file that lives in this database.
+    """Return the bytes of a file that lives in this database.
 
     Raises:
         NotFound: there is no such file, or it lives elsewhere.

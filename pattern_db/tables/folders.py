@@ -58,7 +58,7 @@ def create(connection: Connection, row: FolderRow) -> None:
 
 
 def find(connection: Connection, id_or_name: str) -> FolderRow:
-    """The folder with this id or, if there is none, this name.
+    """Return the folder with this id or, if there is none, this name.
 
     Raises:
         NotFound: there is neither.
@@ -72,7 +72,7 @@ def find(connection: Connection, id_or_name: str) -> FolderRow:
 
 
 def list_all(connection: Connection) -> list[FolderRow]:
-    """All folders, by name."""
+    """Return all folders, by name."""
     return _FOLDERS.select(connection, "ORDER BY name, id")
 
 
@@ -134,12 +134,12 @@ def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
 
 
 def attachments(connection: Connection, folder_id: str) -> list[FolderAttachment]:
-    """Who may use a folder, by time."""
+    """Return who may use a folder, by time."""
     return _ATTACHMENTS.select(connection, "WHERE folder_id = ? ORDER BY attached_at, agent_id", (folder_id,))
 
 
 def of_agent(connection: Connection, agent_id: str) -> list[AttachedFolder]:
-    """The folders that an agent may use, by name."""
+    """Return the folders that an agent may use, by name."""
     rows = connection.execute(
         f"SELECT {_FOLDERS.columns}, access FROM folder_attachments JOIN folders ON id = folder_id"
         " WHERE agent_id = ? ORDER BY name, id",
@@ -149,7 +149,7 @@ def of_agent(connection: Connection, agent_id: str) -> list[AttachedFolder]:
 
 
 def attached_local(connection: Connection) -> list[FolderRow]:
-    """The directories that at least one agent may use: those to keep in step, the longest unread first."""
+    """Return the directories that at least one agent may use: those to keep in step, the longest unread first."""
     return _FOLDERS.select(
         connection,
         "WHERE path_type = 'local' AND EXISTS (SELECT 1 FROM folder_attachments WHERE folder_id = folders.id)"

@@ -138,7 +138,7 @@ def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, enco
 
 
 def get(connection: Connection, block_id: str, *, include_inactive: bool = False) -> BlockRow:
-    """The block with this id.
+    """Return the block with this id.
 
     Raises:
         NotFound: there is none, or it was deleted.
@@ -150,7 +150,7 @@ def get(connection: Connection, block_id: str, *, include_inactive: bool = False
 
 
 def list_for_agent(connection: Connection, agent_id: str, *, block_type: BlockType | None = None) -> list[BlockRow]:
-    """The owner's active blocks (of one type), by label. Those lent to an agent: see `list_visible`."""
+    """Return the owner's active blocks (of one type), by label. Those lent to an agent: see `list_visible`."""
     return _select(
         connection,
         "WHERE agent_id = ?1 AND is_active = 1 AND (?2 IS NULL OR block_type = ?2) ORDER BY label",
@@ -159,7 +159,7 @@ def list_for_agent(connection: Connection, agent_id: str, *, block_type: BlockTy
 
 
 def list_all(connection: Connection, *, label_prefix: str = "") -> list[BlockRow]:
-    """The active blocks of all owners whose labels begin with `label_prefix`, by owner and label."""
+    """Return the active blocks of all owners whose labels begin with `label_prefix`, by owner and label."""
     return _select(
         connection,
         "WHERE is_active = 1 AND substr(label, 1, length(?1)) = ?1 ORDER BY agent_id, label",
@@ -255,7 +255,7 @@ def detach(connection: Connection, block_id: str, agent_id: str) -> None:
 def list_attachments(
     connection: Connection, *, block_id: str | None = None, agent_id: str | None = None
 ) -> list[Attachment]:
-    """The loans of a block, of an agent, or all, by time."""
+    """Return the loans of a block, of an agent, or all, by time."""
     rows = connection.execute(
         "SELECT block_id, agent_id, permission, attached_at FROM shared_block_agents"
         " WHERE (?1 IS NULL OR block_id = ?1) AND (?2 IS NULL OR agent_id = ?2)"
@@ -268,8 +268,8 @@ def list_attachments(
 
 
 def list_visible(connection: Connection, agent_id: str, *, label: str | None = None) -> list[BlockRow]:
-    """All active blocks that the agent sees (of one label): its own, those lent to it, the constellation's, each by
-    label. Of several with one label the agent means the first.
+    """Return all active blocks that the agent sees (of one label): its own, those lent to it, the constellation's, each
+    by label. Of several with one label the agent means the first.
     """
     rows = connection.execute(
         f"SELECT {_COLUMNS}, lent_with, (SELECT name FROM agents WHERE agents.id = agent_id)"

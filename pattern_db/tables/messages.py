@@ -69,7 +69,7 @@ def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
 
 
 def get(connection: Connection, message_id: str) -> MessageRow:
-    """The message with this id.
+    """Return the message with this id.
 
     Raises:
         NotFound: there is none, or it was deleted.
@@ -85,7 +85,8 @@ def recent(
     before: str | None = None,
     include_archived: bool = False,
 ) -> list[MessageRow]:
-    """The agent's newest `limit` messages, newest first; only those at positions smaller than `before`, if given.
+    """Return the agent's newest `limit` messages, newest first; only those at positions smaller than `before`, if
+    given.
 
     What the prompt shows leaves the archived ones out; a person's history includes them.
     """
@@ -97,7 +98,7 @@ def recent(
 
 
 def after(connection: Connection, agent_id: str, position: str, limit: int) -> list[MessageRow]:
-    """The agent's first `limit` messages beyond `position`, oldest first, archived or not."""
+    """Return the agent's first `limit` messages beyond `position`, oldest first, archived or not."""
     return _MESSAGES.select(
         connection,
         "WHERE agent_id = ? AND position > ? AND is_deleted = 0 ORDER BY position LIMIT ?",
@@ -106,7 +107,7 @@ def after(connection: Connection, agent_id: str, position: str, limit: int) -> l
 
 
 def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[MessageRow]:
-    """The messages of one turn, oldest first; empty if there are none.
+    """Return the messages of one turn, oldest first; empty if there are none.
 
     An agent runs one turn at a time, so they lie between the batch's own position and the next batch; the range
     takes the place of an index. Only what a turn said after it waited for a person stands further back.
@@ -134,7 +135,7 @@ def discard_batch(connection: Connection, agent_id: str, batch_id: str) -> None:
 
 
 def by_session(connection: Connection, session_id: str, limit: int, *, before: str | None = None) -> list[MessageRow]:
-    """The newest `limit` messages of a session, newest first, archived or not."""
+    """Return the newest `limit` messages of a session, newest first, archived or not."""
     return _MESSAGES.select(
         connection,
         "WHERE session_id = ? AND position < ? AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
@@ -143,7 +144,9 @@ def by_session(connection: Connection, session_id: str, limit: int, *, before: s
 
 
 def newest_position(connection: Connection) -> str | None:
-    """The greatest position of all agents, tombstones included, because no position is given twice; None if empty."""
+    """Return the greatest position of all agents, tombstones included, because no position is given twice; None if
+    empty.
+    """
     row = connection.execute(
         "SELECT max(newest) FROM (SELECT (SELECT max(position) FROM messages WHERE agent_id = agents.id) AS newest"
         " FROM agents)"
@@ -152,7 +155,7 @@ def newest_position(connection: Connection) -> str | None:
 
 
 def shown(connection: Connection, agent_id: str, limit: int) -> list[MessageRow]:
-    """The newest `limit` messages that are not archived, newest first: what a prompt may show.
+    """Return the newest `limit` messages that are not archived, newest first: what a prompt may show.
 
     However many are archived, only these are read.
     """
@@ -164,7 +167,7 @@ def shown(connection: Connection, agent_id: str, limit: int) -> list[MessageRow]
 
 
 def count_shown(connection: Connection, agent_id: str, *, before: str) -> int:
-    """How many messages at positions smaller than `before` are not archived."""
+    """Return how many messages at positions smaller than `before` are not archived."""
     row = fetch_all(
         connection,
         "SELECT count(*) FROM messages WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0 AND position < ?",
@@ -184,7 +187,7 @@ def first_shown(connection: Connection, agent_id: str, limit: int, *, before: st
 
 
 def positions_of(connection: Connection, agent_id: str, batch_ids: Sequence[str]) -> list[str]:
-    """Positions of the messages of these turns that are not archived."""
+    """Return positions of the messages of these turns that are not archived."""
     rows = fetch_all(
         connection,
         "SELECT position FROM messages WHERE agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"
@@ -195,7 +198,7 @@ def positions_of(connection: Connection, agent_id: str, batch_ids: Sequence[str]
 
 
 def count(connection: Connection, agent_id: str, *, include_archived: bool = True) -> int:
-    """How many messages the agent has."""
+    """Return how many messages the agent has."""
     row = fetch_all(
         connection,
         "SELECT count(*) FROM messages WHERE agent_id = ? AND is_deleted = 0 AND is_archived <= ?",
@@ -281,7 +284,7 @@ def note_import(connection: Connection, row: ImportRow) -> None:
 
 
 def find_import(connection: Connection, idempotency: bytes) -> ImportRow | None:
-    """The import made under this digest of a key; None if there is none."""
+    """Return the import made under this digest of a key; None if there is none."""
     row = connection.execute(
         "SELECT idempotency, fingerprint, agent_id, created_at, positions FROM history_import WHERE idempotency = ?",
         (idempotency,),
@@ -298,7 +301,7 @@ def find_import(connection: Connection, idempotency: bytes) -> ImportRow | None:
 
 
 def newest_between(connection: Connection, agent_id: str, first: str, last: str) -> str | None:
-    """The greatest position from `first` to `last` that is taken; None if none is.
+    """Return the greatest position from `first` to `last` that is taken; None if none is.
 
     A message's id is made of its position, so what any agent holds counts; of this agent's messages the position
     itself counts too, for an id may have come from elsewhere.
@@ -338,7 +341,7 @@ def put_blob(connection: Connection, row: BlobRow) -> bool:
 
 
 def get_blob(connection: Connection, digest: bytes) -> BlobRow:
-    """The content with this digest.
+    """Return the content with this digest.
 
     Raises:
         NotFound: there is none.
@@ -347,7 +350,7 @@ def get_blob(connection: Connection, digest: bytes) -> BlobRow:
 
 
 def blob_sizes(connection: Connection, digests: list[bytes]) -> dict[bytes, int]:
-    """The size of each content that is stored, in bytes before compression, without reading any."""
+    """Return the size of each content that is stored, in bytes before compression, without reading any."""
     found: dict[bytes, int] = {}
     for digest in digests:
         for (size,) in fetch_all(connection, "SELECT size FROM blob WHERE digest = ?", (digest,)):
@@ -358,8 +361,8 @@ def blob_sizes(connection: Connection, digests: list[bytes]) -> dict[bytes, int]
 def blobs_older_than(
     connection: Connection, created_before: str, limit: int, *, after: tuple[str, bytes] = ("", b"")
 ) -> list[tuple[str, bytes, bytes]]:
-    """The oldest `limit` contents stored as they are and created before a time, oldest first: time, digest and their
-    first 16 bytes. Begin `after` nothing, and go on with the last one's time and digest.
+    """Return the oldest `limit` contents stored as they are and created before a time, oldest first: time, digest and
+    their first 16 bytes. Begin `after` nothing, and go on with the last one's time and digest.
     """
     return fetch_all(
         connection,
@@ -370,7 +373,7 @@ def blobs_older_than(
 
 
 def blobs_shown_between(connection: Connection, after: int, to: int) -> set[str]:
-    """The digests (hex) of the images in messages with `after` < row <= `to`; what is deleted shows none."""
+    """Return the digests (hex) of the images in messages with `after` < row <= `to`; what is deleted shows none."""
     rows = fetch_all(
         connection,
         "SELECT DISTINCT part.value ->> '$.digest' FROM messages AS m, json_each(m.parts) AS part"
@@ -381,7 +384,7 @@ def blobs_shown_between(connection: Connection, after: int, to: int) -> set[str]
 
 
 def newest_message_row(connection: Connection) -> int:
-    """The greatest row of a message; 0 if there is none."""
+    """Return the greatest row of a message; 0 if there is none."""
     return int(fetch_all(connection, "SELECT coalesce(max(row), 0) FROM messages")[0][0])
 
 

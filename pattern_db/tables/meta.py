@@ -12,7 +12,7 @@ EPOCH_OF_FILE = f"SELECT value FROM meta WHERE key = '{EPOCH}'"
 
 
 def get(connection: Connection, key: str) -> str | None:
-    """The value of `key`, or None."""
+    """Return the value of `key`, or None."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if row is None else str(row[0])
 

@@ -82,7 +82,7 @@ def replace(
 def of_file(
     connection: Connection, file_id: str, *, first_line: int = 1, last_line: int | None = None
 ) -> list[PassageRow]:
-    """The passages of a file in order; only those that hold any of the given lines."""
+    """Return the passages of a file in order; only those that hold any of the given lines."""
     rows = connection.execute(
         "SELECT id, file_id, content, start_line, end_line, chunk_index, created_at, heading, page FROM file_passages"
         " WHERE file_id = ?1 AND coalesce(end_line, 1) >= ?2 AND (?3 IS NULL OR coalesce(start_line, 1) <= ?3)"
@@ -144,7 +144,7 @@ class PassagePlace:
 
 
 def places(connection: Connection, passage_ids: Sequence[str]) -> dict[str, PassagePlace]:
-    """Where these passages stand, by id; those that are gone are left out."""
+    """Return where these passages stand, by id; those that are gone are left out."""
     rows = connection.execute(
         "SELECT p.id, o.name, f.name, coalesce(p.start_line, 1), coalesce(p.end_line, 1), p.page"
         " FROM file_passages AS p JOIN folder_files AS f ON f.id = p.file_id JOIN folders AS o ON o.id = f.folder_id"

@@ -90,12 +90,12 @@ def remember(connection: Connection, turn: int, logged: LoggedParts) -> None:
 
 
 def unpacked(parts: bytes) -> str:
-    """The JSON text of a stored list; those from before lists were packed are that text themselves."""
+    """Return the JSON text of a stored list; those from before lists were packed are that text themselves."""
     return (parts if parts[:1] == b"{" else zlib.decompress(parts)).decode()
 
 
 def of_turn(connection: Connection, turn: int) -> list[StepPrompt]:
-    """The steps of the turn with the key `turn`, every attempt, in order."""
+    """Return the steps of the turn with the key `turn`, every attempt, in order."""
     rows = connection.execute(
         "SELECT s.no, s.attempt, s.status, s.provider, s.model, s.started_at, s.cursor, u.input_tokens,"
         " u.cached_tokens, s.prompt_tokens, s.prompt_stable, stable.parts, s.prompt_volatile, volatile.parts,"
@@ -136,8 +136,8 @@ def _shown(row: tuple[Any, ...]) -> ShownRow:
 
 
 def counted(connection: Connection, agent_id: str, model: str, limit: int, *, among: int) -> list[CountedRow]:
-    """The agent's last `limit` prompts that this model's vendor counted, oldest first, as far as they are among the
-    file's last `among` calls of any agent: so it never reads more than these.
+    """Return the agent's last `limit` prompts that this model's vendor counted, oldest first, as far as they are among
+    the file's last `among` calls of any agent: so it never reads more than these.
     """
     rows = fetch_all(
         connection,
@@ -158,7 +158,7 @@ def counted(connection: Connection, agent_id: str, model: str, limit: int, *, am
 
 
 def text_of(connection: Connection, ref: str) -> str | None:
-    """What the message, archive entry or passage with this id says; None if it is not there any more."""
+    """Return what the message, archive entry or passage with this id says; None if it is not there any more."""
     row = connection.execute(
         "SELECT content FROM messages WHERE id = ?1 AND is_deleted = 0 UNION ALL SELECT content FROM archival_entries"
         " WHERE id = ?1 UNION ALL SELECT content FROM file_passages WHERE id = ?1",
@@ -168,9 +168,9 @@ def text_of(connection: Connection, ref: str) -> str | None:
 
 
 def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Beyond:
-    """What there is for the agent beyond its prompt: messages at positions smaller than `before` (empty: the prompt
-    shows none), archive entries, passages of attached files, open tasks, events noted from `since` on. Looks at one row
-    of each.
+    """Return what there is for the agent beyond its prompt: messages at positions smaller than `before` (empty: the
+    prompt shows none), archive entries, passages of attached files, open tasks, events noted from `since` on. Looks at
+    one row of each.
     """
     row = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND position < ?2),"

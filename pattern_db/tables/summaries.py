@@ -62,7 +62,7 @@ def insert(connection: Connection, row: SummaryRow) -> None:
 
 
 def get(connection: Connection, summary_id: str) -> SummaryRow:
-    """The summary with this id.
+    """Return the summary with this id.
 
     Raises:
         NotFound: there is none.
@@ -71,13 +71,15 @@ def get(connection: Connection, summary_id: str) -> SummaryRow:
 
 
 def newest(connection: Connection, agent_id: str) -> SummaryRow | None:
-    """The agent's newest summary; None if there is none."""
+    """Return the agent's newest summary; None if there is none."""
     found = recent(connection, agent_id, 1)
     return found[0] if found else None
 
 
 def recent(connection: Connection, agent_id: str, limit: int, *, before: str | None = None) -> list[SummaryRow]:
-    """The agent's newest `limit` summaries, newest first; only those made before the summary `before`, if given."""
+    """Return the agent's newest `limit` summaries, newest first; only those made before the summary `before`, if
+    given.
+    """
     return _SUMMARIES.select(
         connection,
         "WHERE agent_id = ?1 AND row < coalesce((SELECT row FROM archive_summaries WHERE id = ?2), 9223372036854775807)"
@@ -87,7 +89,9 @@ def recent(connection: Connection, agent_id: str, limit: int, *, before: str | N
 
 
 def chain(connection: Connection, agent_id: str, *, head: int, tail: int) -> Chain:
-    """What a prompt shows of the agent's past: the first `head` and the newest `tail` summaries that stand for it."""
+    """Return what a prompt shows of the agent's past: the first `head` and the newest `tail` summaries that stand for
+    it.
+    """
     begin = fetch_all(
         connection,
         "SELECT coalesce(max(row), 0) FROM archive_summaries WHERE agent_id = ? AND depth > 0",

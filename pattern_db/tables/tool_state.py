@@ -13,7 +13,7 @@ from pattern_db.errors import Conflict
 
 
 def read(connection: Connection, agent_id: str, tool: str) -> dict[str, Json]:
-    """What the tool keeps for the agent, by name."""
+    """Return what the tool keeps for the agent, by name."""
     rows = connection.execute(
         "SELECT name, value FROM tool_state WHERE agent_id = ? AND tool = ? ORDER BY name", (agent_id, tool)
     )
@@ -78,7 +78,7 @@ def add_result(connection: Connection, row: ToolResultRow, *, count_max: int, by
 
 
 def get_result(connection: Connection, agent_id: str, result_id: str) -> ToolResultRow:
-    """The agent's result with this id.
+    """Return the agent's result with this id.
 
     Raises:
         NotFound: the agent has none, or has it no more.

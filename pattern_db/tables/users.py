@@ -40,7 +40,7 @@ def create(connection: Connection, row: UserRow) -> None:
 
 
 def get(connection: Connection, user_id: str) -> UserRow:
-    """The user with this id.
+    """Return the user with this id.
 
     Raises:
         NotFound: there is none.
@@ -49,7 +49,7 @@ def get(connection: Connection, user_id: str) -> UserRow:
 
 
 def find(connection: Connection, id_or_name: str) -> UserRow:
-    """The user with this id, else with this name (in any case).
+    """Return the user with this id, else with this name (in any case).
 
     Raises:
         NotFound: there is none.
@@ -63,7 +63,7 @@ def find(connection: Connection, id_or_name: str) -> UserRow:
 
 
 def list_all(connection: Connection) -> list[UserRow]:
-    """All users, by name."""
+    """Return all users, by name."""
     return _USERS.select(connection, "ORDER BY username")
 
 
@@ -111,12 +111,12 @@ def create_token(connection: Connection, row: TokenRow, token_hash: bytes) -> No
 
 
 def find_token(connection: Connection, token_hash: bytes) -> TokenRow | None:
-    """The token with this hash, whatever its state: revoked, expired, of a disabled user; or None."""
+    """Return the token with this hash, whatever its state: revoked, expired, of a disabled user; or None."""
     return _TOKENS.first(connection, "WHERE token_hash = ?", (token_hash,))
 
 
 def get_token(connection: Connection, token_id: str) -> TokenRow:
-    """The token with this id.
+    """Return the token with this id.
 
     Raises:
         NotFound: there is none.
@@ -125,7 +125,7 @@ def get_token(connection: Connection, token_id: str) -> TokenRow:
 
 
 def list_tokens(connection: Connection, *, user_id: str | None = None) -> list[TokenRow]:
-    """All tokens (of one user), oldest first, revoked ones included."""
+    """Return all tokens (of one user), oldest first, revoked ones included."""
     return _TOKENS.select(connection, "WHERE ?1 IS NULL OR user_id = ?1 ORDER BY created_at, id", (user_id,))
 
 

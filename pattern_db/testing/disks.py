@@ -72,14 +72,14 @@ class WatchedDisk(apsw.VFS):
         super().__init__(self.name, base=self.base, makedefault=is_default)
 
     def before(self, call: Call) -> None:
-        """Called before the operating system is; what it raises (an `apsw.Error`) is what SQLite gets."""
+        """Act before the operating system is called; what it raises (an `apsw.Error`) is what SQLite gets."""
 
     def kept(self, call: Call) -> int:
-        """How many bytes of a write that `before` refused reach the file all the same."""
+        """Return how many bytes of a write that `before` refused reach the file all the same."""
         return 0
 
     def done(self, call: Call) -> None:
-        """Called after the operating system did it. Must not raise."""
+        """Act after the operating system did it. Must not raise."""
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - apsw's name
         """Open a file, watched if it has a name."""
@@ -215,7 +215,7 @@ class FaultyDisk(WatchedDisk):
         raise apsw.IOError(f"the test's disk fails: {call.op} of {call.path}")
 
     def kept(self, call: Call) -> int:
-        """The first half of a refused write."""
+        """Return the first half of a refused write."""
         return call.size // 2
 
     def done(self, call: Call) -> None:
@@ -254,7 +254,7 @@ class Chance(Protocol):
     """Where random bits come from; a `random.Random` or the core's `Randomness`."""
 
     def getrandbits(self, k: int, /) -> int:
-        """An integer of `k` random bits."""
+        """Return an integer of `k` random bits."""
         ...
 
 
@@ -285,7 +285,7 @@ class _Inode:
         return content
 
     def torn(self, chance: Chance) -> bytearray:
-        """The content with each unsynced write there, not there, or there in part; truncations there or not."""
+        """Return the content with each unsynced write there, not there, or there in part; truncations there or not."""
         content = bytearray(self.durable)
         for call in self.pending:
             fate = chance.getrandbits(2)
@@ -368,13 +368,13 @@ class PowerLossDisk(WatchedDisk):
             Path(path + "-shm").unlink(missing_ok=True)  # shared memory, gone with the machine
 
     def _entry(self, path: str, left: Left, chance: Chance) -> _Inode | None:
-        """What the folder's entry `path` leads to."""
+        """Return what the folder's entry `path` leads to."""
         if left is Left.NOTHING or (left is Left.CHANCE and chance.getrandbits(1)):
             return self._durable_names.get(path)
         return self._names.get(path)
 
     def _inode(self, path: str) -> _Inode:
-        """The file at `path`; one that this disk did not make was there before, and is durable as it is."""
+        """Return the file at `path`; one that this disk did not make was there before, and is durable as it is."""
         inode = self._names.get(path)
         if inode is None:
             inode = self._names[path] = self._durable_names[path] = _Inode(bytearray(Path(path).read_bytes()))

@@ -31,7 +31,7 @@ def agent() -> None:
 
 
 def fields(function: F) -> F:
-    """The options that describe an agent, as `create` and `edit` take them."""
+    """Return the options that describe an agent, as `create` and `edit` take them."""
     for option in (
         click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
         click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
@@ -51,7 +51,7 @@ def fields(function: F) -> F:
 
 
 def block_of(text: str) -> Json:
-    """The block in `LABEL=TEXT`.
+    """Return the block in `LABEL=TEXT`.
 
     Raises:
         click.UsageError: there is no `=`, or no label before it.
@@ -213,7 +213,7 @@ def body_of(
     tools: tuple[str, ...],
     rules: str | None,
 ) -> Json:
-    """The fields that were given, under the API's names; all but the config.
+    """Return the fields that were given, under the API's names; all but the config.
 
     Raises:
         click.UsageError: the instructions were given twice, or the rules cannot be read.
@@ -234,7 +234,7 @@ def body_of(
 
 
 def rules_of(text: str) -> object:
-    """The rules in a JSON text, or in the file that it names.
+    """Return the rules in a JSON text, or in the file that it names.
 
     Raises:
         click.UsageError: there is no such file, or it holds no JSON.
@@ -254,8 +254,8 @@ def rules_of(text: str) -> object:
 
 
 def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json:
-    """The config with what was written as KEY=VALUE: `limits.steps=20` sets `{"limits": {"steps": 20}}` and leaves the
-    other limits; `limits.steps=` takes the key away, and the object with its last key.
+    """Return the config with what was written as KEY=VALUE: `limits.steps=20` sets `{"limits": {"steps": 20}}` and
+    leaves the other limits; `limits.steps=` takes the key away, and the object with its last key.
 
     Raises:
         click.UsageError: one has no `=`, or goes into what is no object; or no agent knows its key.
@@ -275,7 +275,7 @@ def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json
 
 
 def changed_tools(enabled: Sequence[str], added: Sequence[str], dropped: Sequence[str]) -> list[str]:
-    """The tools that an agent has, with some more and without others.
+    """Return the tools that an agent has, with some more and without others.
 
     Raises:
         click.UsageError: it does not have one that is to be taken away.
@@ -303,7 +303,7 @@ def _put(place: Json, steps: list[str], text: str) -> None:
 
 
 def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """The settings of a config, each as it would be written for `--config`."""
+    """Yield the settings of a config, each as it would be written for `--config`."""
     for name, value in config.items():
         if isinstance(value, dict) and value and name != "response_schema":
             yield from settings_in(value, f"{before}{name}.")
@@ -313,7 +313,7 @@ def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:
 
 
 def model_lines(facts: Json) -> Iterator[str]:
-    """What is known of an agent's model, in lines: its window, its prices, and what is missing."""
+    """Yield what is known of an agent's model, in lines: its window, its prices, and what is missing."""
     window = f"{facts['window']:,} tokens"
     if facts["prompt_window"] < facts["window"]:
         window += f", of which this agent uses {facts['prompt_window']:,}"
@@ -325,7 +325,9 @@ def model_lines(facts: Json) -> Iterator[str]:
 
 
 def trouble(facts: Json) -> Iterator[str]:
-    """What somebody should know before talking to an agent with this model: each a sentence that says what to do."""
+    """Yield what somebody should know before talking to an agent with this model: each a sentence that says what to
+    do.
+    """
     provider, model = facts["provider"], facts["model"]
     section = f'[providers.{provider}.models."{model}"]'
     if not facts["is_configured"]:

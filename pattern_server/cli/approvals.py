@@ -44,7 +44,7 @@ def _row(one: Json) -> Json:
 
 
 def what_is_asked(request: Json) -> str:
-    """A request in one line: its own words if it has some, else its fields."""
+    """Return a request in one line: its own words if it has some, else its fields."""
     words = request.get("summary") or request.get("question") or request.get("note")
     if isinstance(words, str) and words.strip():
         return in_line(words)
@@ -72,8 +72,9 @@ async def show(home: Home, output: Output, id_: str) -> None:
 
 
 def _request_lines(request: Json) -> Iterator[str]:
-    """All that a request says, a line for each thing; the arguments of a call whole, and what only programs want not
-    at all."""
+    """Yield all that a request says, a line for each thing; the arguments of a call whole, and what only programs want
+    not at all.
+    """
     for name, value in request.items():
         if name in PROGRAMS_WORDS or not _is_told(value):
             continue
@@ -94,7 +95,7 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The time in seconds."""
+        """Return the time in seconds."""
         found = _DURATION.fullmatch(str(value).strip())
         if found is None:
             self.fail(f"{value!r} is no time; write 90s, 30m, 2h or 7d", param, ctx)

@@ -33,7 +33,7 @@ class Questions:
     is_live: bool
 
     async def of_turn(self, turn_id: str) -> list[str]:
-        """The ids of the open questions that a turn asked, oldest first."""
+        """Return the ids of the open questions that a turn asked, oldest first."""
         rows = await self.home.pages("approvals", status="pending")
         return [one["id"] for one in reversed(rows) if turn_of(one["request"]) == turn_id]
 
@@ -68,13 +68,15 @@ class Questions:
 
 
 def turn_of(request: Json) -> str | None:
-    """The turn in which something was asked; a question about memory has it in its cause."""
+    """Return the turn in which something was asked; a question about memory has it in its cause."""
     found = request.get("turn_id") or (request.get("cause") or {}).get("turn")
     return None if found is None else str(found)
 
 
 def answer_of(line: str) -> Json | None:
-    """The decision that a typed line stands for: the body of the API's answer, {} if it is none, None for later."""
+    """Return the decision that a typed line stands for: the body of the API's answer, {} if it is none, None for
+    later.
+    """
     word, _, rest = line.strip().partition(" ")
     match word.lower():
         case "y" | "yes":
@@ -235,7 +237,7 @@ class Talk:
 
 
 def ended(status: str, error: Json | None) -> str:
-    """How a turn ended that did not complete, in a sentence."""
+    """Return how a turn ended that did not complete, in a sentence."""
     message = str((error or {}).get("message") or "")
     if status == "cancelled":
         reason = message.removeprefix("cancelled: ")

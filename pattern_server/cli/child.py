@@ -88,7 +88,7 @@ class ServerProcess:
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[Api]:
-        """Its API.
+        """Yield its API.
 
         Raises:
             ServerUnreachable: it does not run.

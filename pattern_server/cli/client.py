@@ -70,7 +70,7 @@ class ServerEvent:
 
 
 def running_server(data_dir: Path) -> RunningServer | None:
-    """The server that runs on this directory; None if there is none, or only what a killed one left behind."""
+    """Return the server that runs on this directory; None if there is none, or only what a killed one left behind."""
     try:
         said = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
         found = RunningServer(
@@ -90,7 +90,7 @@ def running_server(data_dir: Path) -> RunningServer | None:
 
 
 def json_or_words(text: str) -> Any:
-    """What somebody typed: JSON where it is that, else just words."""
+    """Return what somebody typed: JSON where it is that, else just words."""
     try:
         return json.loads(text)
     except ValueError:
@@ -98,7 +98,7 @@ def json_or_words(text: str) -> Any:
 
 
 def path(*parts: str) -> str:
-    """A path of the API from its parts, each escaped: `path("constellations", "home")`."""
+    """Return a path of the API from its parts, each escaped: `path("constellations", "home")`."""
     return API + "".join("/" + quote(part, safe=":@") for part in parts)
 
 
@@ -115,7 +115,7 @@ class Api:
         self.streams = streams  # False in-process, where an answer can only be had whole
 
     async def get(self, where: str, **params: object) -> Any:
-        """The thing at a path."""
+        """Return the thing at a path."""
         return await self.call("GET", where, params=params)
 
     async def call(
@@ -137,7 +137,7 @@ class Api:
         return (await self._answered(self._http.build_request("PUT", where, content=data, headers=headers))).json()
 
     async def find(self, where: str) -> tuple[Json, str] | None:
-        """The thing at a path with its version (the ETag), or None if there is none."""
+        """Return the thing at a path with its version (the ETag), or None if there is none."""
         try:
             return await self.tagged(where)
         except ServerFailed as error:
@@ -146,7 +146,7 @@ class Api:
             raise
 
     async def tagged(self, where: str) -> tuple[Json, str]:
-        """The thing at a path with its version (the ETag)."""
+        """Return the thing at a path with its version (the ETag)."""
         answer = await self._send("GET", where)
         return answer.json(), answer.headers.get("etag", "")
 
@@ -167,7 +167,7 @@ class Api:
                     raise
 
     async def pages(self, where: str, *, most: int | None = None, **params: object) -> list[Json]:
-        """All rows of a list, or the first `most`, page by page."""
+        """Return all rows of a list, or the first `most`, page by page."""
         rows: list[Json] = []
         cursor: object = None
         while True:
@@ -181,7 +181,7 @@ class Api:
     def events(
         self, where: str, *, body: object = None, after: int | None = None, key: str | None = None
     ) -> AbstractAsyncContextManager[Events]:
-        """A stream of events: of a message just sent if there is a `body`, else of what is at the path."""
+        """Return a stream of events: of a message just sent if there is a `body`, else of what is at the path."""
         headers = {"Accept": "text/event-stream"}
         if after is not None:
             headers["Last-Event-ID"] = str(after)
@@ -271,7 +271,7 @@ class Events:
 
 
 def _with_line(fields: dict[str, str], line: str) -> dict[str, str]:
-    """The fields of an event after one more line of it; an empty line begins a new event."""
+    """Return the fields of an event after one more line of it; an empty line begins a new event."""
     if not line:
         return {}
     name, _, value = line.partition(":")
@@ -288,7 +288,7 @@ def _unreachable(error: httpx2.TransportError) -> ServerUnreachable:
 
 
 def failure(answer: httpx2.Response) -> ServerFailed:
-    """The error in an answer: the `detail` of its problem document (RFC 9457), or what is known of it."""
+    """Return the error in an answer: the `detail` of its problem document (RFC 9457), or what is known of it."""
     try:
         problem = answer.json()
         message = str(problem.get("detail") or problem.get("title"))
@@ -300,7 +300,7 @@ def failure(answer: httpx2.Response) -> ServerFailed:
 
 @asynccontextmanager
 async def open_api(config: Config) -> AsyncIterator[Api]:
-    """The API of the server that runs on the data directory, or of the application opened here for the moment.
+    """Yield the API of the server that runs on the data directory, or of the application opened here for the moment.
 
     Raises:
         OwnedElsewhere: another process holds the directory and does not let go.
@@ -330,7 +330,7 @@ async def _connect(stack: AsyncExitStack, config: Config) -> Api:
 
 
 def connection(server: RunningServer) -> httpx2.AsyncClient:
-    """An HTTP client for a running server, with its token."""
+    """Return an HTTP client for a running server, with its token."""
     return _client(server.url, server.token, None)
 
 

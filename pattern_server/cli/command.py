@@ -41,13 +41,13 @@ class PlainGroup(click.Group):
     """A group whose help tells of each command the first paragraph of its docstring, uncut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help text. Called by click."""
+        """Write the list of commands into the help text. Called by click."""
         helps = {name: (command.help or "").partition("\n\n")[0] for name, command in self.commands.items()}
         with formatter.section("Commands"):
             formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order in which they were added."""
+        """Return the names, in the order in which they were added."""
         return list(self.commands)
 
 
@@ -62,15 +62,15 @@ class Home:
     name: str
 
     def at(self, *below: str) -> str:
-        """The path of what lies below it."""
+        """Return the path of what lies below it."""
         return path("constellations", self.name, *below)
 
     async def get(self, *below: str, **params: object) -> Any:
-        """The thing at a path."""
+        """Return the thing at a path."""
         return await self.api.get(self.at(*below), **params)
 
     async def pages(self, *below: str, most: int | None = None, **params: object) -> list[Json]:
-        """All rows of a list, or the first `most`."""
+        """Return all rows of a list, or the first `most`."""
         return await self.api.pages(self.at(*below), most=most, **params)
 
     async def call(
@@ -80,12 +80,14 @@ class Home:
         return await self.api.call(method, self.at(*below), body=body, headers=headers)
 
     async def agent_names(self) -> dict[str, str]:
-        """The names of the agents, by id."""
+        """Return the names of the agents, by id."""
         return {agent["id"]: agent["name"] for agent in await self.pages("agents")}
 
 
 def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
-    """A command that works on the files itself: called with the `Config`, its `Output`, and click's parameters."""
+    """Return a command that works on the files itself: called with the `Config`, its `Output`, and click's
+    parameters.
+    """
 
     @data_dir_option
     @_JSON
@@ -99,7 +101,7 @@ def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
 
 
 def connected(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., None]:
-    """A command that speaks to the API: called in trio with the `Api`, its `Output`, and click's parameters."""
+    """Return a command that speaks to the API: called in trio with the `Api`, its `Output`, and click's parameters."""
 
     @local
     @wraps(function)
@@ -110,7 +112,7 @@ def connected(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., Non
 
 
 def in_constellation(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., None]:
-    """A command about one constellation: called with its `Home`, the `Output`, and click's other parameters."""
+    """Return a command about one constellation: called with its `Home`, the `Output`, and click's other parameters."""
 
     @constellation_option
     @connected

@@ -47,7 +47,7 @@ class Target:
 
 
 def targets(data_dir: Path, constellation: str | None = None) -> list[Target]:
-    """The databases of a data directory, the global one first; with a name or id, that constellation's alone.
+    """Return the databases of a data directory, the global one first; with a name or id, that constellation's alone.
 
     Raises:
         NotFound: there is no database here, or no such constellation.
@@ -157,7 +157,7 @@ def _migrate(data_dir: Path, target: Target, output: Output) -> dict[str, object
 
 @contextmanager
 def _reported(target: Target, output: Output) -> Iterator[dict[str, object]]:
-    """One target's result; its `outcome` is done, skipped (somebody has it open) or failed (and why is told)."""
+    """Yield one target's result; its `outcome` is done, skipped (somebody has it open) or failed (and why is told)."""
     result: dict[str, object] = {"database": target.name, "outcome": "done"}
     try:
         yield result
@@ -204,7 +204,7 @@ def _problems(target: Target) -> list[str]:
 
 
 def _problems_of(target: Target, path: Path) -> list[str]:
-    """What is wrong with the file of `target`, or a copy of it at `path`."""
+    """Return what is wrong with the file of `target`, or a copy of it at `path`."""
     try:
         with closing(open_connection(path)) as connection, translated():
             problems = maintenance.check(connection)
@@ -217,7 +217,7 @@ def _problems_of(target: Target, path: Path) -> list[str]:
 
 
 async def _damaged_blocks(constellation: str, path: Path) -> list[str]:
-    """The memory blocks that cannot be opened, and how to bring each back."""
+    """Return the memory blocks that cannot be opened, and how to bring each back."""
     with DatabaseThreads(writers=1, readers=1) as threads:
         async with await Database.open(path, threads) as database:
             found = await damaged_blocks(database)
@@ -239,7 +239,7 @@ def _owner_option(connection: Connection, owner: str) -> str:
 
 
 def _problems_of_copy(target: Target) -> list[str]:
-    """The owner may write at any moment: a copy holds still, and has every damage of the original."""
+    """Return the owner may write at any moment: a copy holds still, and has every damage of the original."""
     with tempfile.TemporaryDirectory(prefix="pattern-check-") as folder:
         copy = Path(folder) / "copy.db"
         try:

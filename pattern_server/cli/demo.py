@@ -56,7 +56,7 @@ class Tour:
         self.output.heading(text)
 
     def say(self, text: str) -> None:
-        """A line of a station, indented."""
+        """Print a line of a station, indented."""
         self.output.say(f"   {text}")
 
 
@@ -74,7 +74,7 @@ async def say(api: Api, agent: str, content: str, *, constellation: str = "home"
 
 
 def answer_of(turn: Json) -> str:
-    """The agent's words in a turn."""
+    """Return the agent's words in a turn."""
     return "\n".join(said["content"] for said in turn["messages"] if said["role"] == "assistant" and said["content"])
 
 
@@ -142,7 +142,7 @@ async def explain(tour: Tour) -> None:
 
 
 async def consent(tour: Tour) -> None:
-    """An agent that may change a block only if a person agrees."""
+    """Show an agent that may change a block only if a person agrees."""
     tour.title("4. What an agent may not do alone, it asks for")
     async with tour.child.api() as api:
         block = {"label": "rules", "content": "", "permission": "human", "description": "The rules of this house."}
@@ -204,7 +204,7 @@ async def _search(tour: Tour, api: Api, query: str) -> Json:
 
 
 async def _embedded(api: Api) -> Json:
-    """How far texts have become vectors, once all have or it is known that they will not soon."""
+    """Return how far texts have become vectors, once all have or it is known that they will not soon."""
     where = path("constellations", "home", "embeddings")
     state: Json = await api.get(where)
     with trio.move_on_after(VECTORS_WAIT_S):
@@ -229,7 +229,7 @@ _APPROVALS = path("constellations", "home", "approvals")
 
 
 async def ask_for_consent(tour: Tour) -> None:
-    """A call waits for a person; nobody answers yet."""
+    """Show a call that waits for a person; nobody answers yet."""
     tour.title("6. A call that waits for your consent")
     rule = {"tool": "block_edit", "type": "requires_consent"}
     agent = {"name": "cleo", "model_provider": "embedded", "memory": [{"label": "human", "content": ""}]}
@@ -243,7 +243,7 @@ async def ask_for_consent(tour: Tour) -> None:
 
 
 async def consent_at_last(tour: Tour) -> None:
-    """What was asked before the server died is agreed to now, and done once."""
+    """Show that what was asked before the server died is agreed to now, and done once."""
     async with tour.child.api() as api:
         (question,) = (await api.get(_APPROVALS, status="pending"))["items"]
         tour.say(f"✓ what cleo asked is still open: {what_is_asked(question['request'])}")
@@ -255,7 +255,7 @@ async def consent_at_last(tour: Tour) -> None:
 
 
 async def keep_limits(tour: Tour) -> None:
-    """A budget is kept before anything is spent, and every prompt can be explained."""
+    """Show that a budget is kept before anything is spent, and every prompt can be explained."""
     tour.title("8. A budget that is kept beforehand, and a prompt that explains itself")
     async with tour.child.api() as api:
         budget = {"scope": "agent", "agent": "cleo", "period": "day", "unit": "tokens"}
@@ -278,7 +278,7 @@ async def keep_limits(tour: Tour) -> None:
 
 
 async def outgrow_a_window(tour: Tour) -> None:
-    """A conversation that no longer fits leaves the prompt and stays in the history and in search."""
+    """Show that a conversation that no longer fits leaves the prompt and stays in the history and in search."""
     tour.title(f"9. A long conversation in a window of {WINDOW:,} tokens")
     agent = {
         "name": "dora",
@@ -321,7 +321,7 @@ async def outgrow_a_window(tour: Tour) -> None:
 
 
 async def _until(api: Api, turn_id: str, status: str) -> Json:
-    """The turn once it has this status.
+    """Return the turn once it has this status.
 
     Raises:
         ClaimFailed: it has not within `WAIT_S`.

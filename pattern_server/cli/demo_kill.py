@@ -45,7 +45,7 @@ class Watch:
         return self.seen[-1].seq if self.seen else 0
 
     def ended(self) -> list[str]:
-        """The turns whose end was seen, one entry per terminal event."""
+        """Return the turns whose end was seen, one entry per terminal event."""
         return [str(event.data["turn_id"]) for event in self.seen if event.name in TERMINAL]
 
     async def follow(self, child: ServerProcess) -> None:
@@ -138,12 +138,12 @@ async def _check(api: Api, output: Output, watch: Watch, claim: Claim) -> None:
 
 
 def _lasting(events: list[ServerEvent]) -> list[int]:
-    """The numbers of the events that stay; pieces of a message are dropped once the whole message is stored."""
+    """Return the numbers of the events that stay; pieces of a message are dropped once the whole message is stored."""
     return [event.seq for event in events if not event.name.endswith(".delta")]
 
 
 async def _replay(api: Api, latest: int) -> list[ServerEvent]:
-    """All events from the first to number `latest`, read anew."""
+    """Return all events from the first to number `latest`, read anew."""
     replay: list[ServerEvent] = []
     if latest:
         async with api.events(_EVENTS, after=0) as events:

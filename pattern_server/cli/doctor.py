@@ -223,7 +223,9 @@ def _models(config: Config) -> Iterator[DoctorFinding]:
 
 
 async def _unreachable(config: Config) -> list[DoctorFinding]:
-    """The servers of models that were given by their address and take no connection; nothing is asked of them."""
+    """Return the servers of models that were given by their address and take no connection; nothing is asked of
+    them.
+    """
     findings: list[DoctorFinding] = []
 
     async def knock(name: str, url: httpx2.URL) -> None:
@@ -247,7 +249,7 @@ async def _unreachable(config: Config) -> list[DoctorFinding]:
 
 
 def _web(config: Config) -> Iterator[DoctorFinding]:
-    """What agents may reach, where the configuration lets them reach anything."""
+    """Yield what agents may reach, where the configuration lets them reach anything."""
     if config.web is None:
         return
     hosts = f"only {', '.join(config.web.allow_hosts)}" if config.web.allow_hosts else "the public internet"
@@ -258,7 +260,7 @@ def _web(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _shell(config: Config) -> Iterator[DoctorFinding]:
-    """What holds the commands of agents, where the configuration lets them run any."""
+    """Yield what holds the commands of agents, where the configuration lets them run any."""
     settings = shell_settings(config)
     if settings is None:
         return
@@ -281,7 +283,7 @@ def _shell(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _unstartable(program: Stdio) -> list[str]:
-    """What keeps a program from being started."""
+    """Return what keeps a program from being started."""
     if not program.cwd.is_dir():
         return [f"{program.cwd}, where it should start, is no directory"]
     folders = program.environment.get("PATH")
@@ -292,7 +294,7 @@ def _unstartable(program: Stdio) -> list[str]:
 
 
 def _mcp(config: Config) -> Iterator[DoctorFinding]:
-    """What keeps configured MCP servers from being started; none is started here."""
+    """Yield what keeps configured MCP servers from being started; none is started here."""
     sound = []
     for name, server in configured_mcp(config).items():
         wrong = [f"the variable {variable} is not set" for variable in server.missing]
@@ -311,7 +313,7 @@ def _mcp(config: Config) -> Iterator[DoctorFinding]:
 
 
 async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:
-    """What the configured embedder says it is, or why it says nothing."""
+    """Return what the configured embedder says it is, or why it says nothing."""
     embedder = make_embedder(embedder_settings(config))
     try:
         with trio.move_on_after(EMBEDDER_TIMEOUT_S):
@@ -325,7 +327,7 @@ async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:
 
 
 def _embedder(config: Config, answer: EmbedderInfo | EmbedderUnavailable) -> DoctorFinding:
-    """What is not there though it was asked for is a problem; search by words alone is a way to live."""
+    """Return what is not there though it was asked for is a problem; search by words alone is a way to live."""
     if isinstance(answer, EmbedderInfo):
         message = f"{answer.provider}/{answer.model} can work, {answer.dimension} numbers a vector"
         return DoctorFinding("embeddings", "ok", message)
@@ -336,7 +338,7 @@ def _embedder(config: Config, answer: EmbedderInfo | EmbedderUnavailable) -> Doc
 
 
 def _conditions(data_dir: Path) -> Iterator[tuple[str, Condition]]:
-    """The constellations whose files can be opened, by name; about the others `_databases` has spoken."""
+    """Yield the constellations whose files can be opened, by name; about the others `_databases` has spoken."""
     with suppress(DatabaseError):
         for target in targets(data_dir):
             if target.kind == "constellation":

@@ -91,7 +91,7 @@ def _model(told: Json | None) -> str:
 
 
 def _explain(output: Output, row: Json) -> None:
-    """What the table cannot say: what holds it up, what to do, and what is left out."""
+    """Print what the table cannot say: what holds it up, what to do, and what is left out."""
     name, active, building = row["constellation"], row["active"], row["building"]
     if row["reason"]:
         output.note(f"{name}: {row['reason']}")
@@ -136,7 +136,7 @@ async def _act(
 
 
 async def _until_done(api: Api, output: Output, name: str) -> Any:
-    """The state once nothing is left to do, or nothing can be done; the bar shows how far it is."""
+    """Return the state once nothing is left to do, or nothing can be done; the bar shows how far it is."""
     told = await api.call("GET", _at(name))
     with output.progress(f"Embedding {name}", told["total"]) as advance:
         shown = 0

@@ -97,7 +97,9 @@ async def add(home: Home, output: Output, name: str, files: tuple[Path, ...]) ->
 
 
 def _files_of(given: Path) -> list[tuple[Path, str]]:
-    """The files that an argument means, with their names in the folder; hidden ones and links are passed over."""
+    """Return the files that an argument means, with their names in the folder; hidden ones and links are passed
+    over.
+    """
     if not given.is_dir():
         return [(given, given.name)]
     found = sorted(file for file in given.rglob("*") if file.is_file() and not file.is_symlink())

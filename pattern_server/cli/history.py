@@ -42,7 +42,7 @@ async def show(home: Home, output: Output, agent: str, limit: int) -> None:
 
 
 def said(message: Json) -> str:
-    """A message for people: when, who and what; calls of tools with their arguments, results cut short."""
+    """Return a message for people: when, who and what; calls of tools with their arguments, results cut short."""
     parts = message["parts"] if isinstance(message["parts"], list) else []
     told = [message["content"] or ""] + [_part(part) for part in parts if part.get("type") in ("tool_call", "image")]
     who = message["role"]
@@ -133,7 +133,7 @@ def _read(file: Path) -> str:
 
 
 def _messages(text: str) -> tuple[list[Json], list[str]]:
-    """The messages of the lines, and what is wrong with the other lines."""
+    """Return the messages of the lines, and what is wrong with the other lines."""
     messages: list[Json] = []
     unreadable: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):

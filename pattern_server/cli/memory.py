@@ -66,12 +66,14 @@ class MemoryOf(Home):
         return f"-c {self.name} " + ("--everyone" if self.agent == EVERYONE else f"-a {self.agent}")
 
     def at(self, *below: str) -> str:
-        """The path of a block by its label and what follows."""
+        """Return the path of a block by its label and what follows."""
         return path("constellations", self.name, "agents", self.agent, "memory", *below)
 
 
 def about_memory(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A command that is called with the `MemoryOf` that its options name, its `Output`, and click's parameters."""
+    """Return a command that is called with the `MemoryOf` that its options name, its `Output`, and click's
+    parameters.
+    """
 
     @connected
     @constellation_option
@@ -89,7 +91,7 @@ def about_memory(function: Callable[..., Awaitable[None]]) -> Callable[..., None
 
 
 def filled(block: Json) -> str:
-    """How full a block is: `120/5000`."""
+    """Return how full a block is: `120/5000`."""
     return f"{len(block['content'])}/{block['char_limit']}"
 
 
@@ -144,7 +146,7 @@ async def create(
 
 
 def schema_of(text: str) -> object:
-    """A schema given as JSON, as the name of a simple one (`Text`), or as the path of a file with JSON.
+    """Return a schema given as JSON, as the name of a simple one (`Text`), or as the path of a file with JSON.
 
     Raises:
         InvalidInput: it is none of these.

@@ -13,20 +13,20 @@ TEXT_TYPES = ("Text", "Timestamp")  # types of fields whose value is never read 
 
 
 def schema_name(block: Json) -> str:
-    """The name of a block's schema: Text, Map, List, Log or Composite."""
+    """Return the name of a block's schema: Text, Map, List, Log or Composite."""
     schema = block.get("schema") or "Text"
     return schema if isinstance(schema, str) else str(next(iter(schema), "Text"))
 
 
 def written(block: Json) -> str:
-    """A block's content as a person edits it: its text, or indented JSON."""
+    """Return a block's content as a person edits it: its text, or indented JSON."""
     if is_text(block):
         return str(block.get("value", block["content"]))
     return json.dumps(block["value"], ensure_ascii=False, indent=2) + "\n"
 
 
 def is_text(block: Json) -> bool:
-    """Whether its content is text, and not JSON."""
+    """Return whether its content is text, and not JSON."""
     return schema_name(block) == "Text"
 
 
@@ -81,7 +81,7 @@ def _kept(label: str, content: str) -> Path:
 
 
 def with_more(block: Json, *, text: str) -> Json:
-    """The body that adds a line or an item to a block.
+    """Return the body that adds a line or an item to a block.
 
     Raises:
         InvalidInput: the block's schema has no end to add something at.
@@ -99,7 +99,7 @@ def with_more(block: Json, *, text: str) -> Json:
 
 
 def with_field(block: Json, *, field: str, value: str) -> Json:
-    """The body that sets one field of a block.
+    """Return the body that sets one field of a block.
 
     Raises:
         InvalidInput: the block has no fields.
@@ -117,12 +117,12 @@ def with_field(block: Json, *, field: str, value: str) -> Json:
 
 
 def _typed(block: Json, field: str, value: str) -> object:
-    """The value as JSON, unless the schema says that the field is words."""
+    """Return the value as JSON, unless the schema says that the field is words."""
     return value if _field_type(block.get("schema"), field) in TEXT_TYPES else json_or_words(value)
 
 
 def _field_type(schema: object, field: str) -> str | None:
-    """The type that a tagged schema gives a field, or a field of a section (`section.field`)."""
+    """Return the type that a tagged schema gives a field, or a field of a section (`section.field`)."""
     match schema:
         case "Text" | {"Text": _}:
             return "Text"

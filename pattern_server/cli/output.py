@@ -30,22 +30,22 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def plain(text: object) -> str:
-    """The text without control characters other than tab and line feed, which are shown as signs."""
+    """Return the text without control characters other than tab and line feed, which are shown as signs."""
     return str(text).translate(_VISIBLE)
 
 
 def when(stamp: object) -> str:
-    """A time as tables show it: to the minute, in UTC; empty for none."""
+    """Return a time as tables show it: to the minute, in UTC; empty for none."""
     return str(stamp or "")[:16].replace("T", " ")
 
 
 def in_line(value: object) -> str:
-    """A text, or JSON, in one line."""
+    """Return a text, or JSON, in one line."""
     return " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
 
 
 def cut(text: str, chars: int) -> str:
-    """At most so many characters of a text; the last one says that there are more."""
+    """Return at most so many characters of a text; the last one says that there are more."""
     return text if len(text) <= chars else text[: chars - 1] + "…"
 
 
@@ -56,17 +56,17 @@ class Output:
         self.is_json = is_json
 
     def say(self, text: str = "") -> None:
-        """A line for a person; nothing in JSON mode, where only data is wanted."""
+        """Print a line for a person; nothing in JSON mode, where only data is wanted."""
         if not self.is_json:
             self._write(plain(text) + "\n")
 
     def heading(self, text: str) -> None:
-        """A line that stands out on a terminal."""
+        """Print a line that stands out on a terminal."""
         if not self.is_json:
             self._write(click.style(plain(text), bold=True) + "\n")
 
     def words(self, text: str) -> None:
-        """A piece of a line, shown at once: an answer as it arrives."""
+        """Print a piece of a line, shown at once: an answer as it arrives."""
         if not self.is_json:
             self._write(plain(text))
 
@@ -76,7 +76,7 @@ class Output:
             self._write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
     def result(self, value: object, *lines: str) -> None:
-        """What a command came to: lines for a person, or the value as JSON."""
+        """Print what a command came to: lines for a person, or the value as JSON."""
         self.data(value)
         for line in lines:
             self.say(line)
@@ -112,7 +112,7 @@ class Output:
             self._write(f"{name.replace('_', ' '):<{width}}{shown}".rstrip() + "\n")
 
     def note(self, text: str) -> None:
-        """A remark beside the data, on the standard error."""
+        """Print a remark beside the data, on the standard error."""
         self._write(plain(text) + "\n", is_data=False)
 
     def error(self, message: str, *, code: str = "failed") -> None:
@@ -126,7 +126,7 @@ class Output:
             self._write(f"{prefix} {plain(message)}\n", is_data=False)
 
     def ask(self, prompt: str) -> str | None:
-        """A line that the user types, without its end; None at the end of the input. Blocks its thread."""
+        """Return a line that the user types, without its end; None at the end of the input. Blocks its thread."""
         click.echo(prompt, nl=False, err=True)
         line = sys.stdin.readline()
         return line.rstrip("\r\n") if line else None

@@ -93,8 +93,8 @@ async def add(
 
 
 def field_values(kind: str, fields: tuple[str, ...]) -> Json:
-    """The fields that were written as FIELD=VALUE: JSON where it is that, else words, where a list is wanted split at
-    commas.
+    """Return the fields that were written as FIELD=VALUE: JSON where it is that, else words, where a list is wanted
+    split at commas.
 
     Raises:
         click.UsageError: one has no `=`.

@@ -89,7 +89,7 @@ async def why(home: Home, output: Output, turn_id: str | None, agent: str | None
 
 
 async def _newest(home: Home, agent: str | None) -> str:
-    """The newest turn that asked a model.
+    """Return the newest turn that asked a model.
 
     Raises:
         NotFound: there is none yet.
@@ -120,7 +120,7 @@ def _show_step(output: Output, step: Json, before: Json | None) -> None:
 
 
 def headline(step: Json) -> str:
-    """One line about a step: its number, model, tokens and window."""
+    """Return one line about a step: its number, model, tokens and window."""
     attempt = f", attempt {step['attempt']}" if step["attempt"] > 1 else ""
     counted = "estimated" if step["is_estimate"] else "as the vendor counted"
     cached = f", {step['cached_tokens']:,} of them cached" if step["cached_tokens"] else ""
@@ -130,7 +130,7 @@ def headline(step: Json) -> str:
 
 
 def conversation(step: Json) -> str:
-    """The conversation and the tools that a step showed, in one line."""
+    """Return the conversation and the tools that a step showed, in one line."""
     shown, tools = step["history"], step["tools"]
     messages = f"{shown['count']} messages of the conversation (about {shown['tokens']:,} tokens)"
     offered = f"{tools['count']} tools (about {tools['tokens']:,})" if tools["count"] else "no tools"
@@ -138,7 +138,7 @@ def conversation(step: Json) -> str:
 
 
 def part_row(part: Json) -> Json:
-    """A part as a line of the table."""
+    """Return a part as a line of the table."""
     version = f" v{part['version']}" if part["version"] is not None else ""
     text = cut(in_line(part["text"] or ""), TEXT_CHARS_MAX)
     return {

@@ -62,13 +62,13 @@ class Application(FastAPI):
                     del self.unloaded[0]
 
     def openapi(self) -> dict[str, Any]:
-        """The description of the whole API. The first call takes half a second: make it in a thread."""
+        """Return the description of the whole API. The first call takes half a second: make it in a thread."""
         self.load()
         return super().openapi()
 
 
 def build_app(server: ServerState) -> Application:
-    """The ASGI application over the parts of a server. It needs no lifespan."""
+    """Return the ASGI application over the parts of a server. It needs no lifespan."""
     app = Application(
         title="Pattern",
         summary="A self-hosted server for long-lived AI agents.",
@@ -91,7 +91,7 @@ def build_app(server: ServerState) -> Application:
 
 
 def api_routes() -> list[ApiRoute]:
-    """Every route of the API."""
+    """Return every route of the API."""
     return [route for name in RESOURCES for route in import_module(name).router.routes]
 
 

@@ -80,7 +80,7 @@ class BlockPlace:
     label: str
 
     async def view(self, constellation: Constellation) -> BlockRow:
-        """The block.
+        """Return the block.
 
         Raises:
             NotFound: there is no such agent or block.
@@ -96,7 +96,7 @@ At = Annotated[BlockPlace, Depends(_place_of)]
 
 
 async def find(constellation: Constellation, owner: str, label: str) -> BlockRow | None:
-    """The block that `owner` means by `label`, or None."""
+    """Return the block that `owner` means by `label`, or None."""
     try:
         return await constellation.memory.view(owner, label)
     except NotFound:
@@ -104,7 +104,7 @@ async def find(constellation: Constellation, owner: str, label: str) -> BlockRow
 
 
 async def told(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
-    """The block as `BLOCK` has it. One that cannot be opened still tells its stored text, and why."""
+    """Return the block as `BLOCK` has it. One that cannot be opened still tells its stored text, and why."""
     value, damaged = None, None
     try:
         await constellation.memory.blocks.check(view)
@@ -122,7 +122,7 @@ def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def new_block(asked: BlockRequest | BlockPutRequest, label: str) -> NewBlock:
-    """The block to make: the template's, if one is named, with what else is asked for in its place.
+    """Return the block to make: the template's, if one is named, with what else is asked for in its place.
 
     Raises:
         InvalidInput: there is no such template.
@@ -139,7 +139,7 @@ def new_block(asked: BlockRequest | BlockPutRequest, label: str) -> NewBlock:
 
 
 def settings_of(asked: BlockPutRequest | BlockPatchRequest, found: BlockRow) -> BlockSettings | None:
-    """What of the settings is asked to be other than it is; None if nothing is.
+    """Return what of the settings is asked to be other than it is; None if nothing is.
 
     Raises:
         InvalidInput: the schema cannot be read.
@@ -155,7 +155,7 @@ def settings_of(asked: BlockPutRequest | BlockPatchRequest, found: BlockRow) -> 
 
 
 def content_edit(asked: BlockPutRequest) -> SetText | SetValue | None:
-    """What is asked to stand in the block; None if that is left to a template or a new schema.
+    """Return what is asked to stand in the block; None if that is left to a template or a new schema.
 
     Raises:
         InvalidInput: both text and value are given, or nothing at all.

@@ -155,7 +155,7 @@ class HttpExchange:
         )
 
     async def receive(self) -> Message:
-        """The whole body in one message, then whatever comes. Called by the application."""
+        """Return the whole body in one message, then whatever comes. Called by the application."""
         if self._is_body_read:
             return await self._receive()
         self._is_body_read = True

@@ -77,7 +77,7 @@ class RequestTimeout(PatternError):
 
 
 def status_of(code: str) -> int:
-    """The HTTP status of an error code; 500 for those that clients should never see."""
+    """Return the HTTP status of an error code; 500 for those that clients should never see."""
     if code.startswith("model_") or code == "window_exceeded":
         return 502
     return STATUS.get(code, 500)
@@ -86,7 +86,9 @@ def status_of(code: str) -> int:
 def problem(
     code: str, detail: str, members: Mapping[str, object] | None = None, *, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A problem document. `members` are further JSON-safe members; `retry_after_s` also becomes `Retry-After`."""
+    """Return a problem document. `members` are further JSON-safe members; `retry_after_s` also becomes
+    `Retry-After`.
+    """
     status = status_of(code)
     more = dict(members or {})
     sent = dict(headers or {})
@@ -110,13 +112,13 @@ def problem(
 
 
 def of_error(error: PatternError | DatabaseError) -> Response:
-    """The problem document of an expected failure."""
+    """Return the problem document of an expected failure."""
     details = error.details if isinstance(error, PatternError) else {}
     return problem(error.code, error.message, details)
 
 
 def of_framework(error: HTTPException) -> Response:
-    """The problem document of what routing itself refuses: no such path, wrong method, body that is no JSON."""
+    """Return the problem document of what routing itself refuses: no such path, wrong method, body that is no JSON."""
     code = _OF_STATUS.get(error.status_code, "malformed_json" if error.status_code == 400 else "invalid_input")
     detail = {
         "not_found": "there is nothing at this path; see /docs",
@@ -126,7 +128,7 @@ def of_framework(error: HTTPException) -> Response:
 
 
 def of_validation(error: RequestValidationError) -> Response:
-    """The problem document of a body, path or query that does not fit: which fields, and why."""
+    """Return the problem document of a body, path or query that does not fit: which fields, and why."""
     misfits = error.errors()
     if any(misfit["type"] == "json_invalid" for misfit in misfits):
         place = misfits[0].get("ctx", {}).get("error", "it cannot be read")
@@ -137,5 +139,7 @@ def of_validation(error: RequestValidationError) -> Response:
 
 
 def _field(place: Sequence[int | str]) -> str:
-    """The path of a field as the client wrote it, without the names that pydantic gives to what might stand there."""
+    """Return the path of a field as the client wrote it, without the names that pydantic gives to what might stand
+    there.
+    """
     return ".".join(str(part) for part in place if part != "str" and "[" not in str(part))

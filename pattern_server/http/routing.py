@@ -62,7 +62,7 @@ class Access:
     c: str
 
     def use(self) -> AbstractAsyncContextManager[Constellation]:
-        """The constellation, awake within the block; raises as `Constellations.use`."""
+        """Return the constellation, awake within the block; raises as `Constellations.use`."""
         return self.server.constellations.use(self.caller, self.c)
 
 
@@ -115,7 +115,7 @@ ToWrite = Annotated[Access, Depends(AccessDemand("write"))]
 
 
 async def owner_of(constellation: Constellation, a: str) -> str:
-    """The owner in the place of `{a}` in a path: an agent's id, or `_constellation_` for all agents together.
+    """Return the owner in the place of `{a}` in a path: an agent's id, or `_constellation_` for all agents together.
 
     Raises:
         NotFound: there is no such agent.
@@ -127,7 +127,7 @@ class StrictRequest(Request):
     """A request whose JSON is what RFC 8259 allows and SQLite can hold: no NaN, no half characters, bounded depth."""
 
     async def json(self) -> Any:
-        """The body.
+        """Return the body.
 
         Raises:
             json.JSONDecodeError: it is not valid JSON.
@@ -167,7 +167,7 @@ class ApiRoute(APIRoute):
         self.scope: Scope = demands[0]
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The framework's handler, given our kind of request."""
+        """Return the framework's handler, given our kind of request."""
         handle = super().get_route_handler()
 
         async def strictly(request: Request) -> Response:

@@ -30,7 +30,9 @@ Use = Callable[[], AbstractAsyncContextManager[Constellation]]
 
 
 def encode(event: Event) -> bytes:
-    """One event on the wire; its data is one line of JSON with `seq`, `turn_id`, `created_at` and the event's own."""
+    """Return one event on the wire; its data is one line of JSON with `seq`, `turn_id`, `created_at` and the event's
+    own.
+    """
     data = {"seq": event.seq, "turn_id": event.turn_id, "created_at": event.created_at, **event.data}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return f"id: {event.seq}\nevent: {event.name}\ndata: {text}\n\n".encode("utf-8", "replace")
@@ -100,7 +102,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_stored(self, constellation: Constellation, send: Send) -> None:
-        """The events of a turn that has ended."""
+        """Yield the events of a turn that has ended."""
         cursor = self._after
         while True:
             batch = await constellation.database.read_aside(read, cursor, turn_id=self._turn_id)

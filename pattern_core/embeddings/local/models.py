@@ -194,7 +194,7 @@ def _onnx(settings: EmbedderSettings) -> FoundModel:
 
 
 def _prefixes(settings: EmbedderSettings, name: str, folder: Path) -> Prefixes:
-    """What was configured, else what the model's own files say, else what its family wants."""
+    """Return what was configured, else what the model's own files say, else what its family wants."""
     prompts = _json(folder / "config_sentence_transformers.json").get("prompts")
     own = prompts if isinstance(prompts, dict) else {}
     family = prefixes_of(name)
@@ -204,7 +204,7 @@ def _prefixes(settings: EmbedderSettings, name: str, folder: Path) -> Prefixes:
 
 
 def _dimension(folder: Path) -> int | None:
-    """The length of the vectors by the folder's own descriptions; the last module that changes it decides."""
+    """Return the length of the vectors by the folder's own descriptions; the last module that changes it decides."""
     modules = _parsed(folder / "modules.json")
     for module in reversed(modules if isinstance(modules, list) else []):
         described = _json(folder / str(module.get("path", "")) / "config.json")
@@ -216,7 +216,7 @@ def _dimension(folder: Path) -> int | None:
 
 
 def _from_hub(name: str, *, allow_download: bool) -> Path:
-    """The model's folder in the hub's cache; the network is asked only for what the cache lacks, if at all."""
+    """Return the model's folder in the hub's cache; the network is asked only for what the cache lacks, if at all."""
     import huggingface_hub
 
     reason = ""
@@ -237,7 +237,7 @@ def _from_hub(name: str, *, allow_download: bool) -> Path:
 
 
 def _packaged(package: str, inner: str) -> Path | None:
-    """A file or folder of an installed package, found without running the package's code."""
+    """Return a file or folder of an installed package, found without running the package's code."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return None
@@ -268,7 +268,7 @@ def _json(file: Path) -> Mapping[str, object]:
 
 
 def _parsed(file: Path) -> object:
-    """What a JSON file holds; None without a file."""
+    """Return what a JSON file holds; None without a file."""
     try:
         return json.loads(file.read_bytes()) if file.is_file() else None
     except ValueError as error:

@@ -25,8 +25,8 @@ EMBEDDERS: Mapping[str, str] = MappingProxyType(
 
 
 def make_embedder(settings: EmbedderSettings) -> Embedder:
-    """The embedder that `[embeddings]` describes. Nothing is loaded or opened before the first question, and what is
-    missing is said by that question, so that a server starts without it.
+    """Return the embedder that `[embeddings]` describes. Nothing is loaded or opened before the first question, and
+    what is missing is said by that question, so that a server starts without it.
 
     Raises:
         InvalidInput: there is no provider of that name.

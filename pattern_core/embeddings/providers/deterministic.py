@@ -43,7 +43,7 @@ class DeterministicEmbedder:
 
 
 def hashed_words(text: str, dimension: int) -> bytes:
-    """A unit vector of the words of `text`, whatever their case and order: float32, little endian.
+    """Return a unit vector of the words of `text`, whatever their case and order: float32, little endian.
 
     A text without words counts as one word, the empty one.
     """

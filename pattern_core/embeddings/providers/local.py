@@ -83,7 +83,7 @@ class LocalEmbedder:
         return self._worker.pid
 
     async def info(self) -> EmbedderInfo:
-        """What the model is. Starts the child but does not load the model: its files tell enough.
+        """Return what the model is. Starts the child but does not load the model: its files tell enough.
 
         Raises:
             EmbedderUnavailable: nothing is installed that could run it, or the child fails.
@@ -101,8 +101,8 @@ class LocalEmbedder:
         return self._info
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """One unit vector per text, in order. What a model does not read any more (256 tokens for the default one) is
-        not part of its vector.
+        """Return one unit vector per text, in order. What a model does not read any more (256 tokens for the default
+        one) is not part of its vector.
 
         Raises:
             TextsRefused: the child fails twice over these texts.
@@ -134,7 +134,7 @@ class LocalEmbedder:
         await self._worker.aclose()
 
     async def _ask(self, question: Mapping[str, object]) -> ChildAnswer:
-        """The child's answer; it is asked again once if it died, which may be no fault of the question."""
+        """Return the child's answer; it is asked again once if it died, which may be no fault of the question."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             if self._is_closed:
                 raise EmbedderUnavailable("The server is stopping.")
@@ -341,7 +341,7 @@ class Worker:
             self._buffer += data
 
     async def _forget_the_ended(self) -> None:
-        """A child that ended because it was idle is no failure."""
+        """Forget a child that ended because it was idle: that is no failure."""
         if self._process is not None and self._process.poll() is not None:
             await self.stop()
 
@@ -359,7 +359,7 @@ class Worker:
         return f"it {how}{f': {words}' if words else ''}"
 
     def _last_words(self) -> str:
-        """The last line that the child wrote to its standard error, where Python puts what went wrong."""
+        """Return the last line that the child wrote to its standard error, where Python puts what went wrong."""
         if self._errors is None:
             return ""
         end = self._errors.seek(0, 2)

@@ -112,7 +112,7 @@ class RemoteEmbedder:
         self._failure: ModelError | None = None
 
     async def info(self) -> EmbedderInfo:
-        """What the model is; asks the service where its name does not tell.
+        """Return what the model is; asks the service where its name does not tell.
 
         Raises:
             EmbedderUnavailable: the service does not answer, or refuses.
@@ -125,7 +125,7 @@ class RemoteEmbedder:
         return self._info
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """One unit vector per text, in order. A text that is longer than the model reads is cut.
+        """Return one unit vector per text, in order. A text that is longer than the model reads is cut.
 
         Raises:
             TextsRefused: the service is there, and refuses or garbles the answer to these texts.
@@ -198,7 +198,7 @@ class RemoteEmbedder:
             attempt += 1
 
     async def _answer(self, path: str, body: Mapping[str, object] | None, purpose: Purpose) -> Mapping[str, object]:
-        """The service's answer as a JSON object; one question, with its time limit."""
+        """Return the service's answer as a JSON object; one question, with its time limit."""
         name, slots = self._service.provider, self._slots[purpose]
         if slots.statistics().tasks_waiting >= WAITING_MAX:
             message = f"{name} is busy: {WAITING_MAX} callers wait for it. Ask again later."
@@ -262,7 +262,7 @@ class RemoteEmbedder:
         )
 
     def _checked(self, answer: Mapping[str, object], count: int, dimension: int | None) -> list[bytes]:
-        """The vectors of an answer, if all of them can be used."""
+        """Return the vectors of an answer, if all of them can be used."""
         name = self._service.provider
         try:
             vectors = [unit_vector(values) for values in listed(answer, *self._service.vectors)]
@@ -281,7 +281,7 @@ class RemoteEmbedder:
         return vectors
 
     def _refuse_while_resting(self) -> None:
-        """A service that is down is not asked again for every query; nobody should wait for its time limit."""
+        """Refuse a question while a service that is down rests: nobody waits for its time limit with every query."""
         if self._failure is not None and trio.current_time() < self._rests_until:
             raise self._unavailable(self._failure)
 

@@ -77,7 +77,7 @@ def make_google(settings: EmbedderSettings) -> Embedder:
     address = settings.base_url or GOOGLE_URL
 
     def body(texts: Sequence[str], purpose: Purpose) -> dict[str, object]:
-        """One request per text within one call. Shortened vectors come without unit length."""
+        """Return one request per text within one call. Shortened vectors come without unit length."""
         shared: dict[str, object] = {"model": f"models/{model}", "taskType": _GOOGLE_TASKS[purpose]}
         if settings.dimensions is not None:
             shared["outputDimensionality"] = settings.dimensions
@@ -103,7 +103,7 @@ def make_ollama(settings: EmbedderSettings) -> Embedder:
     model = settings.model or OLLAMA_MODEL
 
     def digest(answer: Mapping[str, object]) -> str:
-        """The digest of the weights counts: a name such as `nomic-embed-text` may mean others tomorrow."""
+        """Return the digest of the weights counts: a name such as `nomic-embed-text` may mean others tomorrow."""
         models = answer.get("models")
         for one in models if isinstance(models, list) else ():
             if isinstance(one, dict) and {model, f"{model}:latest"} & {one.get("name"), one.get("model")}:

@@ -75,7 +75,7 @@ class AnthropicProvider(HttpProvider):
 
 
 def encode(request: ModelRequest) -> dict[str, object]:
-    """The body of the request.
+    """Return the body of the request.
 
     Marks for the vendor's prompt cache, of which there may be four, end the tools, the first system part, the last one,
     and the conversation before the tail: tools stay cached when instructions change, those when memory does, and all of
@@ -117,14 +117,16 @@ def encode(request: ModelRequest) -> dict[str, object]:
 
 
 def _encode_sampling(request: ModelRequest) -> dict[str, object]:
-    """The temperature or else `top_p`: newer models take only one of them."""
+    """Return the temperature or else `top_p`: newer models take only one of them."""
     if request.temperature is not None:
         return {"temperature": request.temperature}
     return {} if request.top_p is None else {"top_p": request.top_p}
 
 
 def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
-    """The fields that say how much to reason; none where the request does not say, but for models that always do."""
+    """Return the fields that say how much to reason; none where the request does not say, but for models that always
+    do.
+    """
     effort = request.reasoning_effort
     if _ALWAYS.search(request.model):
         level = "low" if effort == "none" else effort
@@ -143,7 +145,7 @@ def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
 
 
 def _has_thoughtless_calls(request: ModelRequest) -> bool:
-    """Whether the calls that were just answered came without thoughts, as forced ones and other models' do.
+    """Return whether the calls that were just answered came without thoughts, as forced ones and other models' do.
 
     Models with a budget then refuse to begin thinking before the turn is over.
     """
@@ -155,7 +157,7 @@ def _has_thoughtless_calls(request: ModelRequest) -> bool:
 
 
 def _encode_messages(request: ModelRequest) -> list[_Block]:
-    """Turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
+    """Return turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
 
     def blocks_of(message: Message) -> list[_Block]:
         blocks = [block for part in message.parts if (block := _encode_part(part, message.role, request.model))]
@@ -179,7 +181,7 @@ def _encode_messages(request: ModelRequest) -> list[_Block]:
 
 
 def _urged(request: ModelRequest) -> list[str]:
-    """The wish that a tool be called in words, for models that cannot be made to."""
+    """Return the wish that a tool be called in words, for models that cannot be made to."""
     if request.force_tool is None or not request.tools or not _UNFORCED.search(request.model):
         return []
     named = "one of your tools" if request.force_tool == ANY_TOOL else f"the tool {request.force_tool}"
@@ -215,7 +217,7 @@ def _encode_part(part: Part, role: str, model: str) -> _Block | None:
 
 
 def _encode_thought(part: Reasoning, model: str) -> _Block | None:
-    """The thought as it came; None for unsigned ones and those of other models, which are refused."""
+    """Return the thought as it came; None for unsigned ones and those of other models, which are refused."""
     if _BOUND.search(model):
         return None
     if data := proof_of(f"{REDACTED}{model} ", part.signature):

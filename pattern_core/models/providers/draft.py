@@ -56,13 +56,13 @@ class Joiner:
         self._half = ""
 
     def feed(self, piece: str) -> str:
-        """The part of the text that is complete now; may be empty."""
+        """Return the part of the text that is complete now; may be empty."""
         text = self._half + piece
         self._half = text[-1] if text and _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
         return mended(text[: len(text) - len(self._half)])
 
     def end(self) -> str:
-        """What was still held back: nothing, or U+FFFD for a half without its other."""
+        """Return what was still held back: nothing, or U+FFFD for a half without its other."""
         rest, self._half = mended(self._half), ""
         return rest
 
@@ -141,7 +141,7 @@ class ReplyDraft:
         self._last_words(is_reasoning).signature = signature
 
     def _last_words(self, is_reasoning: bool) -> _Words:
-        """The words that came last, or new ones if they are signed already or of the other kind."""
+        """Return the words that came last, or new ones if they are signed already or of the other kind."""
         last = self._segments[-1] if self._segments else None
         if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
             last = _Words(is_reasoning)
@@ -198,7 +198,7 @@ class ReplyDraft:
             raise Malformed(f"it is longer than {REPLY_CHARS_MAX} characters")
 
     def parts(self, *, is_cut: bool = False) -> tuple[Part, ...]:
-        """The parts so far; ids that did not come are made up, empty text is left out.
+        """Return the parts so far; ids that did not come are made up, empty text is left out.
 
         With `is_cut` the answer ended for lack of room: a call at its end whose arguments had not begun is invalid, as
         it is not one without arguments.
@@ -309,7 +309,7 @@ class Decoder(ABC):
 
 
 def loads(text: str) -> dict[str, object]:
-    """The JSON object of an event.
+    """Return the JSON object of an event.
 
     Raises:
         Malformed: it is none.
@@ -324,7 +324,7 @@ def loads(text: str) -> dict[str, object]:
 
 
 def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
-    """The call with its arguments parsed; no text at all means no arguments.
+    """Return the call with its arguments parsed; no text at all means no arguments.
 
     What is not a JSON object (RFC 8259, so neither NaN nor Infinity) or nests too deep ends up in `invalid` as it came.
     """

@@ -273,7 +273,7 @@ class _Turn:
 
 
 def _telling(text: str) -> list[str]:
-    """The words that carry meaning, in lower case: what to search for."""
+    """Return the words that carry meaning, in lower case: what to search for."""
     words = (word for word in _WORD.findall(text.casefold()) if word not in _STOP)
     return [word for word in words if len(word) > 1 or word.isdigit()]
 
@@ -284,7 +284,7 @@ def keywords(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """The word without its ending, so that "lives" meets "live" and "walnuts" meets "walnut"."""
+    """Return the word without its ending, so that "lives" meets "live" and "walnuts" meets "walnut"."""
     if not word.isascii() or len(word) < 4:
         return word
     for ending, rest in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
@@ -321,13 +321,15 @@ def best_sentences(question: str, found: Sequence[_Excerpt]) -> list[_Excerpt]:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences and lines of a text, without list marks."""
+    """Return the sentences and lines of a text, without list marks."""
     pieces = (piece.strip().lstrip("-*• ").strip() for piece in _SENTENCE.split(text))
     return [piece[:SENTENCE_CHARS_MAX] for piece in pieces if any(map(str.isalnum, piece))]
 
 
 def _hits(content: str) -> Iterable[_Excerpt]:
-    """The hits of the search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`, marked or not."""
+    """Return the hits of the search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`, marked or
+    not.
+    """
     marked = _MARKED.fullmatch(content)
     hits = json_object(content if marked is None else marked["text"]).get("hits")
     for hit in hits if isinstance(hits, list) else ():
@@ -348,7 +350,7 @@ def _block(found: re.Match[str]) -> _Block:
 
 
 def _home_of(fact: str, blocks: Sequence[_Block]) -> _Block | None:
-    """The block where a fact belongs: "human", else the first with room that is not "persona"; None without one.
+    """Return the block where a fact belongs: "human", else the first with room that is not "persona"; None without one.
 
     One that needs a person's consent only if there is no other.
     """

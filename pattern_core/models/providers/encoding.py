@@ -44,22 +44,22 @@ _VALUE_KEYWORDS = ("enum", "const", "default", "examples")  # of a schema: what 
 
 @lru_cache(maxsize=TOOL_NAMES_MAX)
 def plain_name(tool: str) -> str:
-    """The name of a tool that was called, as every vendor takes it."""
+    """Return the name of a tool that was called, as every vendor takes it."""
     return _STRANGE.sub("_", tool)[:TOOL_NAME_CHARS_MAX]
 
 
 def plain_id(call_id: str, chars_max: int) -> str:
-    """The id in letters, digits, `_` and `-`, at most `chars_max` of them."""
+    """Return the id in letters, digits, `_` and `-`, at most `chars_max` of them."""
     return short_id(_STRANGE.sub("_", call_id), chars_max)
 
 
 def short_id(call_id: str, chars_max: int) -> str:
-    """The id, or a digest that stands for it where it has more than `chars_max` characters."""
+    """Return the id, or a digest that stands for it where it has more than `chars_max` characters."""
     return call_id if len(call_id) <= chars_max else f"call_{_digest(call_id)}"[:chars_max]
 
 
 def nine_id(call_id: str) -> str:
-    """The id, or a digest that stands for it where it is not nine letters and digits."""
+    """Return the id, or a digest that stands for it where it is not nine letters and digits."""
     return call_id if _NINE.fullmatch(call_id) else _digest(call_id)[:9]
 
 
@@ -68,12 +68,12 @@ def _digest(call_id: str) -> str:
 
 
 def image_base64(image: Image) -> str | None:
-    """The image's bytes as base64, None where they are not at hand."""
+    """Return the image's bytes as base64, None where they are not at hand."""
     return None if image.data is None else b64encode(image.data).decode("ascii")
 
 
 def image_url(image: Image) -> str | None:
-    """An address that holds the image: a `data:` one of its bytes, else its own; None where there is neither."""
+    """Return an address that holds the image: a `data:` one of its bytes, else its own; None where there is neither."""
     data = image_base64(image)
     return image.url if data is None else f"data:{image.media_type};base64,{data}"
 
@@ -104,7 +104,7 @@ def system_words(text: str) -> str:
 
 
 def closed_schema(schema: Mapping[str, object]) -> dict[str, object]:
-    """The JSON Schema with `additionalProperties: false` on each object that says nothing of them."""
+    """Return the JSON Schema with `additionalProperties: false` on each object that says nothing of them."""
     made = _closed(dict(schema), SCHEMA_DEPTH_MAX)
     return made if isinstance(made, dict) else dict(schema)
 
@@ -123,7 +123,9 @@ def _closed(value: object, depth: int) -> object:
 
 
 def is_strict_schema(schema: Mapping[str, object]) -> bool:
-    """Whether OpenAI's strict mode takes the JSON Schema: every object is closed and requires all that it has."""
+    """Return whether OpenAI's strict mode takes the JSON Schema: every object is closed and requires all that it
+    has.
+    """
     return _is_strict(schema, SCHEMA_DEPTH_MAX)
 
 
@@ -149,7 +151,7 @@ def _is_object(value: Mapping[str, object]) -> bool:
 
 
 def mended(text: str) -> str:
-    """The text with surrogate pairs joined into their characters and lone halves replaced by U+FFFD."""
+    """Return the text with surrogate pairs joined into their characters and lone halves replaced by U+FFFD."""
     if text.isascii():
         return text
     try:
@@ -160,22 +162,22 @@ def mended(text: str) -> str:
 
 
 def as_dict(value: object) -> dict[str, object]:
-    """The value if it is an object, else an empty one: optional parts of foreign formats are often null."""
+    """Return the value if it is an object, else an empty one: optional parts of foreign formats are often null."""
     return value if isinstance(value, dict) else {}
 
 
 def as_str(value: object) -> str:
-    """The value if it is a string, else ""."""
+    """Return the value if it is a string, else ""."""
     return value if isinstance(value, str) else ""
 
 
 def as_count(value: object) -> int | None:
-    """The value if it is a whole number from 0, else None."""
+    """Return the value if it is a whole number from 0, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
 
 
 def json_object(text: str | None) -> dict[str, object]:
-    """The JSON object that the text is; an empty one where it is none."""
+    """Return the JSON object that the text is; an empty one where it is none."""
     try:
         return as_dict(json.loads(text or "{}"))
     except (ValueError, RecursionError):

@@ -189,7 +189,7 @@ async def _pass_on(events: Sequence[StreamEvent], decoder: Decoder, on_delta: On
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """All that sending a request and reading its answer raise."""
+    """Return all that sending a request and reading its answer raise."""
     import httpx2
 
     return (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError)

@@ -137,7 +137,7 @@ def refusal(provider: str, status: int, headers: Mapping[str, str], text: str, n
 def failure(
     provider: str, status: int | None, words: str, *, code: str = "", retry_after_s: float | None = None
 ) -> ModelError:
-    """The error for an answer of `status`, or without one for an error in the middle of a stream."""
+    """Return the error for an answer of `status`, or without one for an error in the middle of a stream."""
     if status is None:
         status = _STATUS_OF_CODE.get(code, int(code) if re.fullmatch(r"[45]\d\d", code) else 500)
     said = f": {shortened(words)}" if words.strip() else "."
@@ -173,7 +173,9 @@ def _is_too_long(status: int, code: str, words: str) -> bool:
 
 
 def _is_broke(status: int, code: str, words: str, retry_after_s: float | None) -> bool:
-    """Whether no money is left. Google names the plan and billing at limits per minute too, and when to come back."""
+    """Return whether no money is left. Google names the plan and billing at limits per minute too, and when to come
+    back.
+    """
     if status not in (400, 429):
         return False
     is_for_good = status == 400 or retry_after_s is None
@@ -181,7 +183,7 @@ def _is_broke(status: int, code: str, words: str, retry_after_s: float | None) -
 
 
 def shortened(words: str) -> str:
-    """Words from outside in one line of at most `WORDS_MAX` characters, safe to store."""
+    """Return words from outside in one line of at most `WORDS_MAX` characters, safe to store."""
     line = " ".join(mended(words[: 2 * WORDS_MAX]).split())
     return line if len(line) <= WORDS_MAX else line[: WORDS_MAX - 1] + "…"
 
@@ -224,7 +226,7 @@ def _count(value: str) -> int | None:
 
 
 def parse_wait_s(value: str, now_ms: int) -> float | None:
-    """Seconds from `now_ms` (unix milliseconds) that a header's value means; None where it means nothing.
+    """Return seconds from `now_ms` (unix milliseconds) that a header's value means; None where it means nothing.
 
     Forms: seconds, durations (`1500ms`, `2s`, `3m`, `1h`, `6m0s`), unix time in seconds or milliseconds, and dates as
     in RFC 9110 (section 5.6.7) and RFC 3339. What lies in the past is 0; the most is `RETRY_AFTER_MAX_S`.
@@ -249,7 +251,9 @@ def parse_wait_s(value: str, now_ms: int) -> float | None:
 
 
 def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float | None:
-    """When to come back, in seconds: from the headers (lower-case names), else from the vendor's words, else None."""
+    """Return when to come back, in seconds: from the headers (lower-case names), else from the vendor's words, else
+    None.
+    """
     for name, unit in (("retry-after-ms", "ms"), ("retry-after", "")):
         if name in headers and (wait_s := parse_wait_s(headers[name] + unit, now_ms)) is not None:
             return wait_s
@@ -262,7 +266,7 @@ def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float 
 
 
 def vendor_now_ms(headers: Mapping[str, str], now_ms: int) -> int:
-    """The moment of an answer by the vendor's own clock (`date`, RFC 9110 section 6.6.1), else `now_ms`.
+    """Return the moment of an answer by the vendor's own clock (`date`, RFC 9110 section 6.6.1), else `now_ms`.
 
     The dates in its other headers are of that clock, and this machine's may be wrong by minutes.
     """

@@ -79,7 +79,7 @@ class GoogleProvider(HttpProvider):
 
 
 def encode(request: ModelRequest) -> dict[str, object]:
-    """The body of the request; the model's name belongs to the address."""
+    """Return the body of the request; the model's name belongs to the address."""
     body: dict[str, object] = {
         "contents": _encode_messages(request),
         "generationConfig": _encode_generation(request),
@@ -103,7 +103,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
 
 
 def _takes_schema(request: ModelRequest) -> bool:
-    """Whether the model can be held to a schema: the older ones not while they may also call tools."""
+    """Return whether the model can be held to a schema: the older ones not while they may also call tools."""
     return not request.tools or _version(request.model) >= (3, 0)
 
 
@@ -123,7 +123,7 @@ def _encode_generation(request: ModelRequest) -> dict[str, object]:
 
 
 def _encode_thinking(model: str, effort: ReasoningEffort | None) -> dict[str, object]:
-    """How much to think; nothing for models that cannot, which refuse to be told."""
+    """Return how much to think; nothing for models that cannot, which refuse to be told."""
     version = _version(model)
     if version < (2, 5):
         return {}
@@ -137,13 +137,13 @@ def _encode_thinking(model: str, effort: ReasoningEffort | None) -> dict[str, ob
 
 
 def _version(model: str) -> tuple[int, int]:
-    """The version in the model's name; (0, 0) of models that are no Gemini."""
+    """Return the version in the model's name; (0, 0) of models that are no Gemini."""
     found = _VERSION.search(model)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
 def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
-    """Turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
+    """Return turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
     is_signing = _version(request.model) >= (3, 0)
     turns = alternating(request.messages, "model", lambda message: _encode_parts(message, is_signing=is_signing))
     turns[-1][1].extend({"text": system_words(part)} for part in request.tail if part.strip())
@@ -233,7 +233,7 @@ class GeminiDecoder(Decoder):
         return deltas
 
     def _refuse_blocked(self, chunk: Mapping[str, object]) -> None:
-        """A chunk without an answer: it counts tokens, or says why there is none."""
+        """Read a chunk without an answer: it counts tokens, or says why there is none."""
         reason = as_str(as_dict(chunk.get("promptFeedback")).get("blockReason"))
         if reason:
             words = f"the prompt was blocked ({reason}); change what the agent was told or shown."

@@ -79,7 +79,7 @@ class Server:
 
     @classmethod
     def at(cls, name: str, base_url: str) -> Server:
-        """The server at an address."""
+        """Return the server at an address."""
         try:
             host = urlsplit(base_url).hostname or ""
         except ValueError:  # no address; who connects to it says so
@@ -131,7 +131,7 @@ class OpenAIProvider(HttpProvider):
 
 
 def encode(request: ModelRequest, server: Server) -> _Encoded:
-    """The body of the request."""
+    """Return the body of the request."""
     messages: list[_Encoded] = []
     if request.system:
         messages.append({"role": "system", "content": "\n\n".join(request.system)})
@@ -183,7 +183,7 @@ def _is_of(host: str, domains: Sequence[str]) -> bool:
 
 
 def _folded(messages: Sequence[_Encoded]) -> list[_Encoded]:
-    """The conversation as the templates of open models know it.
+    """Return the conversation as the templates of open models know it.
 
     They raise at a system message that is not the first one, and many at two of one role in a row. Calls and their
     results stand between as they are.
@@ -251,7 +251,7 @@ def _encode_message(message: Message, model: str, server: Server) -> Sequence[_E
 
 
 def _encode_content(message: Message) -> str | list[_Encoded]:
-    """Words as a string, which every server takes; a list of parts only where there are images."""
+    """Return words as a string, which every server takes; a list of parts only where there are images."""
     if not message.images:
         return message.text
     content: list[_Encoded] = []
@@ -276,7 +276,7 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> _Encoded:
 
 
 def _encode_thoughts(message: Message, server: Server) -> _Encoded:
-    """The thoughts behind calls, in the fields in which this server sent them; no other server is told."""
+    """Return the thoughts behind calls, in the fields in which this server sent them; no other server is told."""
     fields: _Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
     for part in message.parts:
         if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
@@ -409,14 +409,14 @@ class ChatDecoder(Decoder):
 
 
 def _content(value: object) -> str:
-    """The words of `content`, which is a string, or in some servers a list of parts."""
+    """Return the words of `content`, which is a string, or in some servers a list of parts."""
     if isinstance(value, list):
         return "".join(as_str(as_dict(part).get("text")) for part in value)
     return as_str(value)
 
 
 def _thinking(value: object) -> str:
-    """The thoughts within `content`, where Mistral's server has them."""
+    """Return the thoughts within `content`, where Mistral's server has them."""
     parts = [as_dict(part) for part in value] if isinstance(value, list) else []
     return "".join(_content(part.get("thinking")) for part in parts if part.get("type") == "thinking")
 

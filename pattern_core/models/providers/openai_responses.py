@@ -56,7 +56,7 @@ _Item = dict[str, object]
 
 
 def encode_response(request: ModelRequest) -> dict[str, object]:
-    """The body of the request."""
+    """Return the body of the request."""
     items = [item for message in request.messages for item in _encode_message(message)]
     tail = "\n\n".join(request.tail)
     if tail.strip():
@@ -96,17 +96,17 @@ def encode_response(request: ModelRequest) -> dict[str, object]:
 
 
 def is_reasoning(model: str) -> bool:
-    """Whether it is one of the vendor's models that reason before they answer."""
+    """Return whether it is one of the vendor's models that reason before they answer."""
     return _WITH_REASONING.search(model) is not None
 
 
 def needs_responses(model: str) -> bool:
-    """Whether the vendor's own server takes an agent's questions to the model in this format alone."""
+    """Return whether the vendor's own server takes an agent's questions to the model in this format alone."""
     return _RESPONSES_ONLY.search(model) is not None
 
 
 def effort_of(request: ModelRequest) -> str | None:
-    """How hard the model is asked to reason, in its own words; None for models that cannot be asked."""
+    """Return how hard the model is asked to reason, in its own words; None for models that cannot be asked."""
     if _WITHOUT_REASONING.search(request.model):
         return None
     if request.reasoning_effort != "none":
@@ -115,7 +115,7 @@ def effort_of(request: ModelRequest) -> str | None:
 
 
 def sampling(request: ModelRequest) -> dict[str, object]:
-    """The fields that say how to sample, in both of the vendor's formats; none for models that refuse them."""
+    """Return the fields that say how to sample, in both of the vendor's formats; none for models that refuse them."""
     if is_reasoning(request.model) and effort_of(request) != "none":
         return {}
     fields = {"temperature": request.temperature, "top_p": request.top_p}

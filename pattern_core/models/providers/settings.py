@@ -18,7 +18,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The key itself, for the request that needs it."""
+        """Return the key itself, for the request that needs it."""
         return self._value
 
     def __repr__(self) -> str:

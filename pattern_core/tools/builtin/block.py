@@ -154,7 +154,7 @@ def _details(view: BlockRow) -> dict[str, object]:
 
 
 def _parts(schema: Schema) -> dict[str, object]:
-    """What a block of that shape is made of, and what it takes."""
+    """Return what a block of that shape is made of, and what it takes."""
     match schema:
         case MapSchema():
             return {"fields": [_field(field) for field in schema.fields]}

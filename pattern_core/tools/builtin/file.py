@@ -156,7 +156,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _replaced(place: Located, before: bytes, old: str, new: str) -> bytes:
-    """The file with `old` replaced, which must stand in it exactly once: a guess could change another place."""
+    """Return the file with `old` replaced, which must stand in it exactly once: a guess could change another place."""
     count = before.count(_bytes(old)) if old else 0
     if count != 1:
         found = "is not in it" if count == 0 else f"stands in it {count} times"

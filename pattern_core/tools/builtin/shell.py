@@ -20,7 +20,7 @@ SHOWN_CHARS_MAX = 12_000  # of what was printed in one answer; JSON makes it lon
 
 
 def consent(arguments: Mapping[str, object], settings: ShellSettings | None = None) -> str | None:
-    """Why a person must agree before a call with these arguments runs; None if nobody need be asked. Pure.
+    """Return why a person must agree before a call with these arguments runs; None if nobody need be asked. Pure.
 
     What is refused is not asked for: the call itself says why.
     """
@@ -115,7 +115,7 @@ def _output(service: ShellService, task_id: str, agent_id: str, since: int) -> d
 
 
 def _shortened(text: str) -> str:
-    """The beginning and, since errors come last, twice as much of the end."""
+    """Return the beginning and, since errors come last, twice as much of the end."""
     if len(text) <= SHOWN_CHARS_MAX:
         return text
     head, tail = SHOWN_CHARS_MAX // 3, 2 * SHOWN_CHARS_MAX // 3

@@ -39,12 +39,14 @@ class Unreadable(ValueError):
 
 
 def form_of(block: Mapping[str, Any]) -> Form:
-    """The form of a block as the API shows it: by its schema, `"Text"` or an object with one key such as `Map`."""
+    """Return the form of a block as the API shows it: by its schema, `"Text"` or an object with one key such as
+    `Map`.
+    """
     return {"Text": Form.TEXT, "Log": Form.LOG}.get(schema_name(dict(block)), Form.VALUE)
 
 
 def text_of(block: Mapping[str, Any]) -> str:
-    """The block's content as the text of its file."""
+    """Return the block's content as the text of its file."""
     form, value = form_of(block), block.get("value", block["content"])
     if form is Form.TEXT:
         return str(value)
@@ -54,22 +56,22 @@ def text_of(block: Mapping[str, Any]) -> str:
 
 
 def dumped(value: object) -> str:
-    """A JSON value as the text of a file."""
+    """Return a JSON value as the text of a file."""
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
 def body_of(form: Form, text: str) -> dict[str, object]:
-    """The part of a request that sets a block's content to what a file's text says."""
+    """Return the part of a request that sets a block's content to what a file's text says."""
     return {"content": text} if form is Form.TEXT else {"value": json.loads(text)}
 
 
 def to_bytes(text: str) -> bytes:
-    """The text as it is stored in a file: it ends with a newline, as editors want it, if there is any text."""
+    """Return the text as it is stored in a file: it ends with a newline, as editors want it, if there is any text."""
     return (text if not text or text.endswith("\n") else text + "\n").encode()
 
 
 def read(raw: bytes, form: Form) -> str:
-    """The text of a file's bytes, in the one way to write it for structured forms.
+    """Return the text of a file's bytes, in the one way to write it for structured forms.
 
     Raises:
         Unreadable: it is no UTF-8, or no JSON where that is wanted.
@@ -106,7 +108,7 @@ def like(text: str, model: str) -> str:
 
 
 def merged(form: Form, base: str, mine: str, theirs: str) -> str:
-    """The text with what both sides changed since `base`."""
+    """Return the text with what both sides changed since `base`."""
     if form is Form.TEXT:
         return str(merge_values(base, mine, theirs))
     return dumped(merge_values(*(json.loads(text) for text in (base, mine, theirs))))
@@ -119,7 +121,7 @@ _DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 def file_name(name: str) -> str:
-    """The name as a file system takes it, without an ending; `plain_name` gives it back.
+    """Return the name as a file system takes it, without an ending; `plain_name` gives it back.
 
     One that is too long is cut and ends with `~` and a digest: that one can only be recognised, not read.
     """
@@ -139,7 +141,7 @@ def _fitted(name: str, written: str) -> str:
 
 
 def plain_name(written: str) -> str | None:
-    """The name that `file_name` wrote; None if it was cut, or was never written by it."""
+    """Return the name that `file_name` wrote; None if it was cut, or was never written by it."""
     if "~" in written:
         return None
     try:
@@ -150,7 +152,8 @@ def plain_name(written: str) -> str | None:
 
 
 def distinct_names(names: Iterable[str], taken: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A file name for each name, no two the same where upper and lower case are: `Human` beside `human` is `%48uman`.
+    """Return a file name for each name, no two the same where upper and lower case are: `Human` beside `human` is
+    `%48uman`.
 
     `taken` says what names have already; they keep it.
     """

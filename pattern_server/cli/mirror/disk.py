@@ -52,7 +52,7 @@ class Disk:
         self.root = root
 
     def files(self) -> Iterator[str]:
-        """All paths that could be a block's, in order; hidden, linked and unknown ones are passed over."""
+        """Yield all paths that could be a block's, in order; hidden, linked and unknown ones are passed over."""
         for folder in sorted(self.root.iterdir()) if self.root.is_dir() else ():
             if folder.name.startswith(".") or folder.is_symlink() or not folder.is_dir():
                 continue
@@ -62,7 +62,7 @@ class Disk:
                     yield f"{folder.name}/{file.name}"
 
     def signature(self, path: str) -> Signature | None:
-        """The file's signature; None if there is none."""
+        """Return the file's signature; None if there is none."""
         try:
             found = (self.root / path).lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -70,7 +70,7 @@ class Disk:
         return Signature(found.st_ino, found.st_size, found.st_mtime_ns)
 
     def read(self, path: str) -> Local:
-        """The file at a path, as far as it is a block's text."""
+        """Return the file at a path, as far as it is a block's text."""
         target = self.root / path
         if target.parent.is_symlink() or target.is_symlink():
             return Local(problem="it is a symbolic link, which is not followed; put a plain file there")
@@ -114,7 +114,9 @@ class Disk:
         return True
 
     def _held(self, target: Path) -> Path | None:
-        """A second name for the file that is about to be replaced; None without one, or where disks have no links."""
+        """Return a second name for the file that is about to be replaced; None without one, or where disks have no
+        links.
+        """
         held = self.own("replaced") / target.name[:200]
         held.unlink(missing_ok=True)
         try:
@@ -195,7 +197,7 @@ class Disk:
             target.unlink(missing_ok=True)
 
     def own(self, *parts: str) -> Path:
-        """A folder of the mirror's own, made if it is missing."""
+        """Return a folder of the mirror's own, made if it is missing."""
         folder = self.root.joinpath(OWN, *parts)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -208,7 +210,7 @@ class Disk:
 
 
 def form_at(path: str) -> Form:
-    """The form that a file's ending says."""
+    """Return the form that a file's ending says."""
     return Form(path.rpartition(".")[2])
 
 
@@ -249,7 +251,7 @@ class States:
         return iter(list(self._known.values()))
 
     def get(self, block_id: str) -> Known | None:
-        """What is known of a block; None if nothing is."""
+        """Return what is known of a block; None if nothing is."""
         return self._known.get(block_id)
 
     def put(self, known: Known, *, is_durable: bool = False) -> None:

@@ -91,7 +91,7 @@ NOTHING = Action(do=Do.NOTHING)
 
 
 def decide(known: Known | None, local: Local, remote: Remote | None, *, merge: Merge, deletes: bool = False) -> Action:
-    """The next step for a file and its block. `deletes`: a deleted file takes its block with it.
+    """Return the next step for a file and its block. `deletes`: a deleted file takes its block with it.
 
     After every step but NOTHING, REFUSE and FORGET, ask again with what is the case then.
     """
@@ -171,14 +171,14 @@ def _shrunk(before: str, after: str) -> str:
 
 
 def is_doubtful(known: Known | None, local: Local) -> bool:
-    """Whether the file looks as if an editor were in the middle of saving it: missing, empty, or far shorter."""
+    """Return whether the file looks as if an editor were in the middle of saving it: missing, empty, or far shorter."""
     if known is None or local.problem is not None:
         return False
     return not (local.text or "").strip() or bool(_shrunk(known.text, local.text or ""))
 
 
 def settled(known: Known, local: Local) -> Known:
-    """The state without `incoming`: whether the file was written before the program died is seen by its text.
+    """Return the state without `incoming`: whether the file was written before the program died is seen by its text.
 
     If the file was edited since, it was written before or not by what it resembles more.
     """
@@ -195,7 +195,8 @@ def settled(known: Known, local: Local) -> Known:
 
 
 def resolved(known: Known, next_text: str | None, *, now_version: int) -> Known:
-    """The state without `sent`. `next_text` is the block's text at the version after the one that it was sent for.
+    """Return the state without `sent`. `next_text` is the block's text at the version after the one that it was sent
+    for.
 
     A text is only taken by a block that is still at that version, so it became the very next one or was never taken.
     """
@@ -207,7 +208,7 @@ def resolved(known: Known, next_text: str | None, *, now_version: int) -> Known:
 
 
 def recognised(block_id: str, path: str, local: str, past: tuple[tuple[int, str], ...]) -> Known | None:
-    """The state that was lost, if the file's text is one that the block once had; `past` is newest first."""
+    """Return the state that was lost, if the file's text is one that the block once had; `past` is newest first."""
     for version, text in past:
         if like(local, text) == text:
             return Known(block_id=block_id, path=path, version=version, text=text)

@@ -46,7 +46,7 @@ class Memory:
         self._constellation = constellation
 
     async def owners(self, names: Sequence[str]) -> list[Owner]:
-        """The agents with these names or ids; all that are awake, and everybody, if none are given."""
+        """Return the agents with these names or ids; all that are awake, and everybody, if none are given."""
         if names:
             return [await self._owner(name) for name in names]
         agents = await self._api.pages(self._at("agents"))
@@ -60,7 +60,7 @@ class Memory:
         return Owner(id=agent["id"], name=agent["name"])
 
     async def blocks(self, owner: Owner) -> list[Block]:
-        """The blocks that belong to the owner itself; those that it only sees are in their owners' folders."""
+        """Return the blocks that belong to the owner itself; those that it only sees are in their owners' folders."""
         try:
             rows = await self._api.pages(self._at("agents", owner.id, "memory"))
         except ServerFailed as error:
@@ -70,7 +70,7 @@ class Memory:
         return [_block(owner, row) for row in rows if row["agent_id"] == owner.id]
 
     async def block(self, block: Block) -> Block:
-        """The block as it is now."""
+        """Return the block as it is now."""
         row = await self._api.get(self._of(block.owner, block.label))
         return _block(block.owner, row)
 
@@ -93,7 +93,7 @@ class Memory:
         await self._api.call("DELETE", self._of(block.owner, block.label), headers=headers)
 
     async def text_at(self, block: Block, version: int) -> str | None:
-        """The block's text as it was at a version; None if that is not kept any more."""
+        """Return the block's text as it was at a version; None if that is not kept any more."""
         try:
             row = await self._api.get(self._of(block.owner, block.label), version=version)
         except ServerFailed as error:

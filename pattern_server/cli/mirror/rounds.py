@@ -90,14 +90,14 @@ class MirrorReport:
         self.skip(path, Do.REFUSE, note)
 
     def has_refused(self, path: str, local: Local, *, version: int = 0) -> bool:
-        """Whether just this was refused already: asking again would only bring the same answer."""
+        """Return whether just this was refused already: asking again would only bring the same answer."""
         if self._refused.get(path, (None, 0))[:2] != (local, version):
             return False
         self.skipped.add(path)
         return True
 
     def accept(self, path: str) -> None:
-        """A file is as it should be: no reason stands beside it any more."""
+        """Note that a file is as it should be: no reason stands beside it any more."""
         self._refused.pop(path, None)
         if not self._is_dry:
             self._disk.explain(path, None)
@@ -112,7 +112,7 @@ class Looks:
         self.is_unsettled = False  # in this round: some file was not at rest, and is to be looked at again
 
     def is_at_rest(self, path: str, known: Known | None, local: Local) -> bool:
-        """Whether the file has been the same for a moment."""
+        """Return whether the file has been the same for a moment."""
         wanted = DOUBTFUL_SETTLE_S if is_doubtful(known, local) else SETTLE_S
         signature, now = self._disk.signature(path), trio.current_time()
         if path not in self._seen or self._seen[path][0] != signature:
@@ -137,12 +137,14 @@ class Rules:
 
 
 def is_passing(error: ServerFailed) -> bool:
-    """Whether the refusal is not about what was asked: the server is in trouble, or does not know us just now."""
+    """Return whether the refusal is not about what was asked: the server is in trouble, or does not know us just
+    now.
+    """
     return error.status >= 500 or error.status in (401, 403, 408, 429)
 
 
 def _is_untouched(known: Known | None, local: Local) -> bool:
-    """Whether the file is as it was when both sides were last the same, so that nobody can be saving it."""
+    """Return whether the file is as it was when both sides were last the same, so that nobody can be saving it."""
     if known is None:
         return local.text is None and local.problem is None
     return known.sent is not None or (local.text is not None and like(local.text, known.text) == known.text)
@@ -207,7 +209,9 @@ class Mirror:
         return {folder for folder, files in gone.items() if len(files) >= VANISHED_MIN and all(files)}
 
     def _paths(self, blocks: Iterable[Block], folders: dict[str, str]) -> dict[str, str]:
-        """Where each block's file belongs: `agent/label.md`, by the block's id. A block keeps the name it has."""
+        """Return where each block's file belongs: `agent/label.md`, by the block's id. A block keeps the name it
+        has.
+        """
         labels: dict[str, list[Block]] = {}
         for block in blocks:
             labels.setdefault(folders[block.owner.name], []).append(block)
@@ -223,7 +227,9 @@ class Mirror:
         return name if known is not None and known.path == f"{folder}/{name}.{block.remote.form.value}" else None
 
     def _lose(self, known: Known) -> None:
-        """A block that is gone: its file leaves, or stays under another name if it holds a person's own words."""
+        """Deal with a block that is gone: its file leaves, or stays under another name if it holds a person's own
+        words.
+        """
         local = self._disk.read(known.path)
         known = settled(replace(known, sent=None), local)
         action = decide(known, local, None, merge=merged)
@@ -424,7 +430,7 @@ class Mirror:
 
 @contextmanager
 def opened(root: Path, constellation: str, rules: Rules, tell: Tell) -> Iterator[Mirror]:
-    """The folder, made if it is missing, as the mirror of a constellation (an id); held until the end.
+    """Yield the folder, made if it is missing, as the mirror of a constellation (an id); held until the end.
 
     Raises:
         Conflict: another process mirrors into it, or it mirrors another constellation.

@@ -107,7 +107,7 @@ async def listen(api: Api, where: str, bell: Bell) -> None:
 
 
 async def newest_event(api: Api, where: str) -> int:
-    """The number of the newest event, by halves: the server takes any number up to it, and no later one.
+    """Return the number of the newest event, by halves: the server takes any number up to it, and no later one.
 
     To read all events from the first would be the other way to know it.
 
@@ -165,7 +165,7 @@ async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
 
 
 async def bring_together(api: Api, wanted: SyncWanted, tell: Callable[[MirrorEvent], None]) -> Sequence[str]:
-    """Rounds until every file is at rest; the paths that wait for a person.
+    """Make rounds until every file is at rest; return the paths that wait for a person.
 
     Raises:
         ServerFailed: the server refused, or knows no such agent.
@@ -262,7 +262,7 @@ class _Keeper:
             pause = min(2 * pause, RETRY_MAX_S)
 
     async def _rounds(self, api: Api, *, is_first: bool) -> str:
-        """Rounds until something goes wrong; what it was."""
+        """Make rounds until something goes wrong; return what it was."""
         memory = Memory(api, self._constellation)
         where = path("constellations", self._constellation, "events")
         lost: ServerFailed | str = ""
@@ -294,7 +294,7 @@ async def _connected(config: Config) -> AsyncIterator[Api]:
 
 
 def as_data(event: MirrorEvent) -> dict[str, object]:
-    """An event as JSON."""
+    """Return an event as JSON."""
     told = {"path": event.path, "did": event.did.value, "note": event.note, "version": event.version}
     return {**told, "skipped": event.is_skipped}
 

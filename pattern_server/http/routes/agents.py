@@ -156,7 +156,7 @@ def _tagged(response: Response, agent: Agent) -> dict[str, Any]:
 
 
 def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[str, str]:
-    """The provider and model that an agent gets."""
+    """Return the provider and model that an agent gets."""
     chosen = provider or config.default_provider
     _check_provider(config, chosen)
     named = model or default_model_of(config, chosen)

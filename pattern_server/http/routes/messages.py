@@ -158,7 +158,7 @@ async def send(
 
 
 def parts_of(content: str | list[TextRequest | ImageRequest]) -> tuple[Text | Image, ...]:
-    """The parts of a message's content. Words that follow each other stay apart by a line's end.
+    """Return the parts of a message's content. Words that follow each other stay apart by a line's end.
 
     Raises:
         InvalidInput: an image has both data and address or neither, or is not acceptable.
@@ -191,7 +191,7 @@ def _image(asked: ImageRequest) -> Image:
 
 
 async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | None:
-    """The turn when it has ended; None if patience ends first.
+    """Return the turn when it has ended; None if patience ends first.
 
     Raises:
         Unavailable: the constellation stopped meanwhile; the error names the turn, which goes on later.

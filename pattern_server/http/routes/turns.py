@@ -47,7 +47,7 @@ class CancelResponse(BaseModel):
 
 
 def told(view: TurnView) -> dict[str, Any]:
-    """The turn as clients are sent it."""
+    """Return the turn as clients are sent it."""
     return {"turn_id": view.id, **{name: getattr(view, name) for name in TURN.model_fields if name != "turn_id"}}
 
 

@@ -82,7 +82,7 @@ async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> objec
 
 
 async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
-    """The agent's id; an id is also one if the agent was deleted, because what it spent is still told."""
+    """Return the agent's id; an id is also one if the agent was deleted, because what it spent is still told."""
     try:
         return (await constellation.roster.get(id_or_name)).id
     except NotFound:
