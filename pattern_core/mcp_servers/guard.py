@@ -38,7 +38,6 @@ TAIL_BYTES = 4096  # of standard error, where the last words are looked for
 WORDS_CHARS_MAX = 300
 CANNOT_START = 127
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_AWAITED = {signal.SIGCHLD, signal.SIGTERM}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     plan, server = json.loads(arguments[0]), os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     _prctl(libc, _PR_SET_CHILD_SUBREAPER, 1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    signals = _Signals()
     (output, program_output), (errors, program_errors) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     for thread in threads:
         thread.start()
-    code, was_stopped = _until_over(child, server, float(plan["grace_s"]))
+    code, was_stopped = _until_over(child, server, float(plan["grace_s"]), signals)
     _end_the_rest(child)
     for thread in threads:
         thread.join(END_S)
@@ -79,9 +78,9 @@ def _become(libc: ctypes.CDLL, plan: Mapping[str, Any], output: int, errors: int
     _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)
     os.dup2(output, 1)
     os.dup2(errors, 2)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):  # Python ignores the first two
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     try:
         for name in plan["hidden"]:
             os.unsetenv(name)
@@ -116,12 +115,35 @@ def _keep_tail(source: int, tail: bytearray) -> None:
         _pause(1 / UNITS_PER_S)
 
 
-def _until_over(child: int, server: int, grace_s: float) -> tuple[int, bool]:
+class _Signals:
+    """Wakes whoever waits when a child has ended or this process shall end; `is_asked_to_end` says the latter."""
+
+    def __init__(self) -> None:
+        self.is_asked_to_end = False
+        self._wakes, waker = os.pipe()
+        for end in (self._wakes, waker):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.signal(signal.SIGTERM, self._end)
+
+    def _end(self, _number: int, _frame: object) -> None:
+        self.is_asked_to_end = True
+
+    def wait(self, seconds: float) -> None:
+        """Return after the next signal, or the time."""
+        waiting = select.poll()
+        waiting.register(self._wakes, select.POLLIN)
+        if waiting.poll(seconds * 1000):
+            os.read(self._wakes, 4096)
+
+
+def _until_over(child: int, server: int, grace_s: float, signals: _Signals) -> tuple[int, bool]:
     """Return the program's exit code, and whether it was stopped."""
     kill_at: float | None = None
     while (code := _reaped(child)) is None:
-        found = signal.sigtimedwait(_AWAITED, LOOK_S)
-        is_due = os.getppid() != server or (found is not None and found.si_signo == signal.SIGTERM)
+        signals.wait(LOOK_S)
+        is_due = os.getppid() != server or signals.is_asked_to_end
         if is_due and kill_at is None:
             kill_at = time.monotonic() + grace_s
             _signal_all(child, signal.SIGTERM)
