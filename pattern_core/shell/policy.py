@@ -133,35 +133,35 @@ class ShellSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CommandVerdict:
     """Whether a command line runs, a person is asked first, or it is refused; and a sentence that says why."""
 
     action: Literal["run", "ask", "refuse"]
     reason: str
 
 
-def verdict(command: str, settings: ShellSettings) -> Verdict:
+def verdict(command: str, settings: ShellSettings) -> CommandVerdict:
     """Return what the settings make of the command line. Pure, and never fails."""
     if len(command) > COMMAND_CHARS_MAX:
-        return Verdict(action="refuse", reason=f"The command is longer than {COMMAND_CHARS_MAX} characters.")
+        return CommandVerdict(action="refuse", reason=f"The command is longer than {COMMAND_CHARS_MAX} characters.")
     if odd := next((char for char in command if _is_invisible(char)), None):
         # A person who is asked must see what they agree to.
-        return Verdict(action="refuse", reason=f"The command holds the invisible character U+{ord(odd):04X}.")
+        return CommandVerdict(action="refuse", reason=f"The command holds the invisible character U+{ord(odd):04X}.")
     commands = _plain(command)
     others = [words for words in commands or () if not _only_reads(words)]
     for entry in settings.deny:
         is_begun = any(_begins(words, entry.split()) for words in commands or ())
         if is_begun or ((others or commands is None) and _stands_in(command, entry)):
-            return Verdict(action="refuse", reason=f"This server does not run `{entry}`.")
+            return CommandVerdict(action="refuse", reason=f"This server does not run `{entry}`.")
     if commands is None:
-        return Verdict(action="ask", reason=f"`{_shown(command)}` may change something.")
+        return CommandVerdict(action="ask", reason=f"`{_shown(command)}` may change something.")
     for words in others:
         if words[0] in NETWORK and not settings.network:
             reason = f"`{_shown(' '.join(words))}` reaches other machines. Commands on this server have no network."
-            return Verdict(action="refuse", reason=reason)
+            return CommandVerdict(action="refuse", reason=reason)
         if not any(_begins(words, entry.split()) for entry in settings.allow):
-            return Verdict(action="ask", reason=f"`{_shown(' '.join(words))}` may change something.")
-    return Verdict(action="run", reason="It only reads, or this server allows it.")
+            return CommandVerdict(action="ask", reason=f"`{_shown(' '.join(words))}` may change something.")
+    return CommandVerdict(action="run", reason="It only reads, or this server allows it.")
 
 
 def _plain(line: str) -> list[list[str]] | None:
