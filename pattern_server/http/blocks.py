@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Response
@@ -17,7 +17,7 @@ from pattern_core.memory.edits import SetText, SetValue
 from pattern_core.memory.schema import parse_schema, to_metadata
 from pattern_core.memory.templates import from_template
 from pattern_db.enums import BlockType, Permission
-from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of
+from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of, fields_with
 from pattern_server.http.routing import owner_of
 
 _SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned")
@@ -112,7 +112,7 @@ async def told(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
     except DocumentDamaged as error:
         damaged = error.message
     shown = {"content": view.content, "version": view.version, "schema": to_metadata(shown_schema(view.metadata))}
-    return {**asdict(view), **shown, "value": value, "damaged": damaged}
+    return fields_with(view, **shown, value=value, damaged=damaged)
 
 
 def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 from fastapi import Depends, Query
@@ -60,6 +60,11 @@ def answer_of(source: type, names: str, title: str = "", /, **other: Any) -> typ
         __doc__=source.__doc__,
         **fields,
     )
+
+
+def fields_with(row: Any, /, **more: object) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, uncopied (unlike `asdict`, which copies deeply), and `more`."""
+    return {**{field.name: getattr(row, field.name) for field in fields(row)}, **more}
 
 
 def page_of(answer: type[BaseModel]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Header, Response
@@ -18,7 +17,7 @@ from pattern_core.rules.ruleset import warnings_of
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config
 from pattern_server.http.blocks import BlockRequest, new_block
-from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, page_of
+from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 from pattern_server.settings import catalogue_of, default_model_of
 
@@ -138,16 +137,16 @@ async def show_model(a: str, home: ToRead) -> object:
     config = home.server.config
     async with home.use() as constellation:
         agent = await constellation.roster.get(a)
-    facts = asdict(catalogue_of(config).facts(agent.model_provider, agent.model_name))
-    return {
-        **facts,
-        "prompt_window": min(settings_of(agent.config).context_window, facts["window"]),
-        "is_configured": agent.model_provider in config.providers,
-    }
+    facts = catalogue_of(config).facts(agent.model_provider, agent.model_name)
+    return fields_with(
+        facts,
+        prompt_window=min(settings_of(agent.config).context_window, facts.window),
+        is_configured=agent.model_provider in config.providers,
+    )
 
 
 def _told(agent: Agent) -> dict[str, Any]:
-    return {**asdict(agent), "rule_warnings": warnings_of(agent.tool_rules, agent.enabled_tools)}
+    return fields_with(agent, rule_warnings=warnings_of(agent.tool_rules, agent.enabled_tools))
 
 
 def _tagged(response: Response, agent: Agent) -> dict[str, Any]:

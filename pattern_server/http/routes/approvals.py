@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
@@ -11,7 +10,7 @@ from pydantic import Field
 from pattern_core.approvals import Approval, ApprovalAnswer, Scope
 from pattern_db.enums import ApprovalStatus
 from pattern_db.journal.approvals import GrantRow
-from pattern_server.http.bodies import Paged, RequestModel, answer_of, page_of
+from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}", tags=["approvals"])
@@ -78,7 +77,7 @@ async def list_grants(home: ToRead, paging: Paged) -> object:
     async with home.use() as constellation:
         found = await constellation.approvals.grants.list(paging.one_more, before=before)
     page = paging.cut(found, lambda grant: grant.id)
-    return {**page, "items": [{**asdict(one), "same_arguments": one.args_hash is not None} for one in page["items"]]}
+    return {**page, "items": [fields_with(one, same_arguments=one.args_hash is not None) for one in page["items"]]}
 
 
 @router.delete("/grants/{id}", status_code=204)

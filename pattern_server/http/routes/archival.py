@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ from pattern_server.http.bodies import (
     answer_of,
     decode_cursor,
     encode_cursor,
+    fields_with,
     items_of,
     page_of,
 )
@@ -139,4 +139,4 @@ async def _stored(home: Access, a: str, body: EntryRequest, supersedes: str | No
         response.status_code = 200
     where = f"/api/v1/constellations/{constellation.id}/agents/{owner}/archival"
     response.headers["location"] = f"{where}/{quote(added.entry.id)}"
-    return {**asdict(added.entry), "is_new": added.is_new}
+    return fields_with(added.entry, is_new=added.is_new)

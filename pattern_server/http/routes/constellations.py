@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +12,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.halt import HaltRow
 from pattern_server.accounts import SCOPES, Constellation, Principal
 from pattern_server.constellations import Copy
-from pattern_server.http.bodies import Paged, RequestModel, answer_of, page_of
+from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import MayAdminister, MayRead, MayWrite, Router, Server, ServerState, ToRead, ToWrite
 
 router = Router(tags=["constellations"])
@@ -44,7 +43,7 @@ class RestoreRequest(RequestModel):
 @router.get("/me", response_model=ME)
 async def me(caller: MayRead) -> object:
     """Whose token this is, and what it may do."""
-    return {**asdict(caller), "scopes": [scope for scope in SCOPES if scope in caller.scopes]}
+    return fields_with(caller, scopes=[scope for scope in SCOPES if scope in caller.scopes])
 
 
 @router.get("/constellations", response_model=page_of(CONSTELLATION))
@@ -93,14 +92,14 @@ async def show_halt(home: ToRead) -> object:
     """Whether an agent halted everything, and why."""
     async with home.use() as constellation:
         halt = constellation.halt.current
-    return {"halted": halt is not None, **(dict.fromkeys(_HALT.split()) if halt is None else asdict(halt))}
+    return dict.fromkeys(_HALT.split()) | {"halted": False} if halt is None else fields_with(halt, halted=True)
 
 
 @router.post("/constellations/{c}/resume", response_model=HALT)
 async def resume(home: ToWrite) -> object:
     """Let a halted constellation go on; the answer is the halt that ends."""
     async with home.use() as constellation:
-        return {"halted": False, **asdict(await constellation.resume(by=home.caller.author))}
+        return fields_with(await constellation.resume(by=home.caller.author), halted=False)
 
 
 @router.post("/constellations/{c}/backup", status_code=201)
@@ -122,4 +121,4 @@ def _made(server: ServerState, row: Constellation, response: Response) -> dict[s
 
 def _told(server: ServerState, row: Constellation) -> dict[str, Any]:
     state, reason = server.supervisor.state_of(row.id)
-    return {**asdict(row), "state": state, "reason": reason}
+    return fields_with(row, state=state, reason=reason)

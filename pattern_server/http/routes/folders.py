@@ -7,7 +7,6 @@ write, any for an administrator, and never the server's own data.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 from urllib.parse import quote
 
@@ -18,7 +17,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
 from pattern_core.files.folders import Borrower, Folder, FolderFile, IndexReport
 from pattern_db.enums import FolderAccess, PathType
-from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, page_of
+from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/folders", tags=["folders"])
@@ -167,7 +166,7 @@ async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
     async with home.use() as constellation:
         found = await constellation.folders.attachments(f)
         names = {agent.id: agent.name for agent in await constellation.roster.all()}
-    told = [{**asdict(one), "agent": names.get(one.agent_id, one.agent_id)} for one in found]
+    told = [fields_with(one, agent=names.get(one.agent_id, one.agent_id)) for one in found]
     return paging.of_all(told, lambda row: (row["agent"], row["agent_id"]))
 
 
@@ -177,7 +176,7 @@ async def attach(f: str, body: AttachmentRequest, home: ToWrite) -> object:
     async with home.use() as constellation:
         agent = await constellation.roster.get(body.agent)
         made = await constellation.folders.attach(f, agent.id, body.access)
-    return {**asdict(made), "agent": agent.name}
+    return fields_with(made, agent=agent.name)
 
 
 @router.delete("/{f}/attachments/{a}", status_code=204)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,7 +9,7 @@ from pydantic import Field
 from pattern_core.ids import now_text
 from pattern_core.search import KINDS, SPOKEN, GroupBy, Hit, Mode, SearchRequest, SearchResult
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
-from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of
+from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of, fields_with
 from pattern_server.http.routing import Router, ToRead, owner_of
 
 router = Router(prefix="/constellations/{c}/search", tags=["search"])
@@ -68,4 +67,4 @@ async def find(body: FindRequest, home: ToRead) -> object:
 def _told(hit: Hit, names: dict[str, str]) -> dict[str, Any]:
     owner = hit.agent_id
     agent = None if owner is None or owner == CONSTELLATION_OWNER else names.get(owner, owner)
-    return {**asdict(hit), "agent": agent}
+    return fields_with(hit, agent=agent)
