@@ -44,8 +44,10 @@ from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
+from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.consent import ToolConsent
-from pattern_core.turns.state import Ending, Sender, TurnServices, cancelled
+from pattern_core.turns.record import Record
+from pattern_core.turns.state import Ending, cancelled
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
@@ -203,7 +205,6 @@ class Constellation:
         )
         return TurnServices(
             constellation_id=self.id,
-            database=database,
             journal=self._journal,
             models=self._models,
             tools=self._tools,
@@ -216,8 +217,6 @@ class Constellation:
             sharing=self.sharing,
             revisions=self.revisions,
             search=self.search,
-            clock=clock,
-            ids=ids,
             limits=self._limits,
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),
@@ -294,7 +293,7 @@ class Constellation:
         now = self._journal.now()
         return Arrival.of(incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
-    async def _deliver(self, sender: Sender, work: UnitOfWork, target: str, content: str) -> str:
+    async def _deliver(self, sender: Record, work: UnitOfWork, *, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
         if self.halt.current is not None:
             raise Halted(self.halt.current)
@@ -314,8 +313,8 @@ class Constellation:
             content=content,
             sender=f"agent:{sender.agent.id}",
             source="agent",
-            source_metadata={"agent_id": sender.agent.id, "agent_name": sender.agent.name, "turn_id": sender.turn_id},
-            parent_turn=sender.turn_key,
+            source_metadata={"agent_id": sender.agent.id, "agent_name": sender.agent.name, "turn_id": sender.id},
+            parent_turn=sender.key,
             depth=sender.depth + 1,
             policy="enqueue",
         )

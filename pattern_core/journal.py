@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Journal:
-    """Commits for one constellation."""
+    """Commits for one constellation, with what goes into them: times of `clock` and `ids`."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Journal:
         self.epoch = epoch
         self.meters: Meters = meters or Meters()
         self.budgets = budgets
-        self._database = database
+        self.database = database
+        self.clock = clock
+        self.ids = ids
         self._events = events
-        self._clock = clock
-        self._ids = ids
         self._logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are stored, by agent
         self._after_commit: Callable[[], None] = lambda: None
 
@@ -60,7 +60,7 @@ class Journal:
             StorageFailed: the disk refused, or hangs.
             DatabaseError: the transaction was refused; nothing of it is stored.
         """
-        value, _events = await self._database.write_and_announce(fn, self._events.publish)
+        value, _events = await self.database.write_and_announce(fn, self._events.publish)
         self.meters.commits += 1
         self._after_commit()
         return value
@@ -86,16 +86,16 @@ class Journal:
 
     def now(self) -> str:
         """Return the wall time as it is stored."""
-        return iso(self._clock.now_ms())
+        return iso(self.clock.now_ms())
 
     def seconds_since(self, began_ms: int) -> float:
         """Return the time since a wall time in unix milliseconds, at least 0."""
-        return max(0, self._clock.now_ms() - began_ms) / 1000
+        return max(0, self.clock.now_ms() - began_ms) / 1000
 
     def new_message(self, role: Role, *parts: Part) -> Message:
         """Return a message at the next position, not yet stored."""
-        now_ms = self._clock.now_ms()
-        position = self._ids.position(now_ms)
+        now_ms = self.clock.now_ms()
+        position = self.ids.position(now_ms)
         return Message(role=role, parts=parts, id=message_id(position), position=position, created_at=iso(now_ms))
 
     def logged(self, agent_id: str) -> set[bytes]:

@@ -22,10 +22,13 @@ its own. So whatever was recorded is on disk before a 2xx, an event, a model cal
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
+
+import trio
 
 from pattern_core.agents import Agent
 from pattern_core.approvals import requested
@@ -94,9 +97,9 @@ class Recorded:
 class Record:
     """The stored side of one turn of `agent`. Its `history` in memory is extended as things are recorded.
 
-    `key` is known once the turn is accepted. `step` and `attempt` count from 1 and name the step that is open or was
-    last. `sequence` is the place of the next message in the turn's batch. `may_hold`: something of a budget may be held
-    for its calls. `is_streamed`: pieces of an answer may be stored.
+    `key` is known once the turn is accepted. `seed` feeds sampling. `source` is what routing knows of where its message
+    comes from: what the sender named, else who sent it, such as `user` or `agent`. `step` and `attempt` count from 1
+    and name the step that is open or was last. `sequence` is the place of the next message in the turn's batch.
     """
 
     journal: Journal
@@ -105,6 +108,13 @@ class Record:
     id: str
     batch_id: str
     key: int = 0
+    seed: int = 0
+    source: str = ""
+    depth: int = 0  # how many agents passed the request on
+    children: int = 0  # messages that its tools sent to agents …
+    children_max: int | None = None  # … and how many they may send; None: any number
+    deadline: float = math.inf  # on trio's clock …
+    deadline_at: str = ""  # … and its wall time as stored
     step: int = 0
     attempt: int = 0
     sequence: int = 0
@@ -112,8 +122,8 @@ class Record:
     status: str = TurnStatus.RUNNING.value  # on disk, once it is started
     is_ending: bool = False  # its end is on the way to the disk, or there
     has_waited: bool = False
-    is_streamed: bool = False
-    may_hold: bool = False
+    is_streamed: bool = False  # pieces of an answer may be stored
+    may_hold: bool = False  # something of a budget may be held for its calls
     began_ms: int = 0
     asked_ms: int = 0  # when the open step's model was asked, unix ms
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # told of a result that became an error
@@ -211,7 +221,6 @@ class Record:
         incoming: Message,
         payload: Mapping[str, object],
         *,
-        deadline_at: str,
         limits: TurnBudget,
         arrival: Arrival | None = None,
     ) -> UnitOfWork:
@@ -228,7 +237,7 @@ class Record:
             batch_id=self.batch_id,
             epoch=self.journal.epoch,
             started_at=self.journal.now(),
-            deadline_at=deadline_at,
+            deadline_at=self.deadline_at,
         )
 
         def started(connection: Connection) -> None:
@@ -247,10 +256,10 @@ class Record:
         rows.store(started)
         return rows
 
-    def resume(self, *, waited: bool, deadline_at: str) -> None:
+    def resume(self, *, waited: bool) -> None:
         """Record that this process takes up an unfinished turn, or one that `waited` for a person."""
         if waited:
-            self._record(Draft("turn.resumed", {})).store(turns.go_on, self.key, deadline_at=deadline_at)
+            self._record(Draft("turn.resumed", {})).store(turns.go_on, self.key, deadline_at=self.deadline_at)
         else:
             rows = self._record()
             rows.store(turns.resume, self.key, epoch=self.journal.epoch, step=self.step)
@@ -398,8 +407,8 @@ class Record:
             rows.store(approvals.insert, question)
             rows.event("approval.requested", requested(question))
 
-    async def wait(self, *, left_s: float) -> None:
-        """T4': let the turn rest until its questions are answered; `left_s` is what remains of its time."""
+    async def wait(self) -> None:
+        """T4': let the turn rest until its questions are answered; its time stands still."""
         asked: list[str] = []
 
         def pending(connection: Connection) -> None:
@@ -407,6 +416,7 @@ class Record:
             stored = approvals.of_turn(connection, self.key)
             asked[:] = [row.id for row in stored if row.status is ApprovalStatus.PENDING]
 
+        left_s = self.deadline - trio.current_time()
         rows = UnitOfWork()
         rows.store(turns.wait, self.key, time_left_ms=max(0, round(left_s * 1000)))
         rows.store(pending)

@@ -438,8 +438,7 @@ async def test_of_reasons_to_stop_the_first_stays() -> None:
         actors = world.constellation._actors
         await trio.testing.wait_all_tasks_blocked()
         for reason in ("superseded", "rolled_back"):
-            actors.stop_at_border(turn_id, reason)
-        actors.stop_at_border("turn_other", "user")
+            actors._running[turn_id].stop_at_border(reason)
         actors.cancel_all("user", agent_id="agent_other")
         await trio.testing.wait_all_tasks_blocked()
         assert (await world.constellation.turn(turn_id)).status == "running"

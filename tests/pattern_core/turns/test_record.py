@@ -98,7 +98,7 @@ async def test_a_message_says_where_it_came_from() -> None:
     async with accepted() as rig:
         incoming = rig.journal.new_message("user", Text(text="hello"))
         payload = {"content": "hello", "source": "mail", "source_metadata": {"from": "bob"}}
-        rig.record.start(incoming, payload, deadline_at=DEADLINE, limits=TurnBudget())
+        rig.record.start(incoming, payload, limits=TurnBudget())
         await rig.record.flush()
         assert await rig.rows("SELECT source, source_metadata FROM messages") == [("mail", '{"from":"bob"}')]
 
@@ -324,7 +324,7 @@ async def test_resuming_is_counted_and_told_only_where_a_person_was_waited_for()
         rig.journal.epoch = EPOCH + 1
         before = await rig.names()
         for _time in range(2):
-            rig.record.resume(waited=False, deadline_at=DEADLINE)
+            rig.record.resume(waited=False)
             await rig.record.flush()
         row = await rig.database.read(turns.by_id, "turn_1")
         assert (row.epoch, row.resumes, row.steps) == (EPOCH + 1, 2, 1)
@@ -431,18 +431,19 @@ async def test_a_turn_rests_with_its_questions_and_continues(left_s: float, left
     async with accepted() as rig:
         [row] = await rig.decided(MAIL)
         rig.record.ask([(row, question(row))])
-        await rig.record.wait(left_s=left_s)
+        rig.record.deadline = trio.current_time() + left_s
+        await rig.record.wait()
         assert await rig.rows("SELECT status FROM effect") == [("awaiting_approval",)]
         assert await rig.rows("SELECT id, turn, step, call, status FROM approval") == [("apr_1", 1, 1, 0, "pending")]
         assert await rig.rows("SELECT status, deadline_at, time_left_ms FROM turn") == [("waiting", None, left_ms)]
         asked, waits = (await rig.database.read(read, 0))[-2:]
         assert (asked.name, asked.data["approval_id"]) == ("approval.requested", "apr_1")
         assert (waits.name, waits.data["approvals"]) == ("turn.waiting", ["apr_1"])
-        rig.record.resume(waited=True, deadline_at=DEADLINE)
+        rig.record.resume(waited=True)
         await rig.record.flush()
         assert await rig.rows("SELECT status, deadline_at, time_left_ms FROM turn") == [("running", DEADLINE, None)]
         assert (await rig.names())[-1] == "turn.resumed"
-        rig.record.resume(waited=True, deadline_at=DEADLINE)
+        rig.record.resume(waited=True)
         with pytest.raises(Conflict):
             await rig.record.flush()
 

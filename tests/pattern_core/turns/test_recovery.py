@@ -434,13 +434,13 @@ async def test_a_turn_is_found_as_its_rows_say() -> None:
         await world.database.write(_add_to, turn_id)
         turn = await found(world, turn_id)
         record = turn.record
-        assert (record.id, record.step, record.attempt, turn.facts.source) == (turn_id, 2, 1, "user")
+        assert (record.id, record.step, record.attempt, turn.record.source) == (turn_id, 2, 1, "user")
         assert record.sequence == 5, "the next message stands behind the five that are stored"
         assert (turn.output_chars, turn.judge.said, record.has_waited) == (len("One moment."), {2}, False)
         [(noted,)] = await world.database.read(rows, "SELECT args_hash FROM effect WHERE step = 1")
-        assert (turn.sender.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
-        assert turn.facts.deadline == pytest.approx(trio.current_time() + 50, abs=20)
-        assert turn.facts.deadline_at == "2026-01-01T00:01:00.000Z"
+        assert (turn.record.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
+        assert turn.record.deadline == pytest.approx(trio.current_time() + 50, abs=20)
+        assert turn.record.deadline_at == "2026-01-01T00:01:00.000Z"
 
 
 async def test_a_clock_that_was_set_back_gives_a_turn_no_more_than_its_time() -> None:
@@ -448,7 +448,7 @@ async def test_a_clock_that_was_set_back_gives_a_turn_no_more_than_its_time() ->
     async with under_way(clock) as (world, turn_id):
         clock.advance(-86_400_000)
         turn = await found(world, turn_id)
-        assert turn.facts.deadline == pytest.approx(trio.current_time() + 60, abs=20)
+        assert turn.record.deadline == pytest.approx(trio.current_time() + 60, abs=20)
 
 
 async def test_a_waiting_turn_has_the_time_that_it_had() -> None:
@@ -458,5 +458,5 @@ async def test_a_waiting_turn_has_the_time_that_it_had() -> None:
         clock.advance(3_600_000)
         turn = await found(world, turn_id)
         assert turn.record.has_waited
-        assert turn.facts.deadline == pytest.approx(trio.current_time() + 60, abs=20)
-        assert turn.facts.deadline_at.startswith("2026-01-01T01:0")
+        assert turn.record.deadline == pytest.approx(trio.current_time() + 60, abs=20)
+        assert turn.record.deadline_at.startswith("2026-01-01T01:0")

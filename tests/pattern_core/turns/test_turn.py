@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -25,7 +24,7 @@ from pattern_core.rules.facts import JudgedCall
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.turns.record import Record
-from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn, TurnFacts
+from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn
 from pattern_db.columns import Json
 from tests.support import USER, Running, note, rows, running, shout
 
@@ -268,10 +267,12 @@ async def stage(
             id=turn_id,
             batch_id=incoming.position,
             key=int(str(key)),
+            seed=7,
+            source="user",
+            deadline_at=LATER,
         )
-        record.start(incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget())
-        facts = TurnFacts(seed=7, source="user", depth=0, deadline=math.inf, deadline_at=LATER)
-        turn = Turn(services, record, facts)
+        record.start(incoming, {"content": ask}, limits=TurnBudget())
+        turn = Turn(services, record)
         await turn._equip(None)
         yield turn, one
 
@@ -363,7 +364,7 @@ async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:
         sent = IncomingMessage(agent_id="ada", content="again", sender="agent:agent_bob", source="schedule", depth=2)
         turn_id = (await one.constellation.submit(sent)).turn_id
         await trio.testing.wait_all_tasks_blocked()
-        turn = one.constellation._actors._running[turn_id].turn
+        turn = one.constellation._actors._running[turn_id]
         assert turn.judge.last_ms == {"note": one.clock.now_ms()}, "a rule of time knows when the tool last ran"
-        assert (turn.facts.source, turn.facts.depth, turn.sender.depth) == ("schedule", 2, 2)
+        assert (turn.record.source, turn.record.depth) == ("schedule", 2)
         gate.set()
