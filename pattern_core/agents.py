@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 
 import trio
 
@@ -17,7 +18,7 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.memory.store import MemoryStore
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Commit, UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -27,19 +28,6 @@ from pattern_db.tables import agents
 from pattern_db.tables.agents import AgentRow
 
 NAME_CHARS_MAX = 100
-CHANGEABLE = frozenset(
-    {
-        "name",
-        "description",
-        "model_provider",
-        "model_name",
-        "system_prompt",
-        "config",
-        "enabled_tools",
-        "tool_rules",
-        "status",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +45,7 @@ class AgentSpec:
     memory: Sequence[NewBlock] | None = None
 
 
+CHANGEABLE = {one.name for one in fields(AgentSpec)} - {"memory"} | {"status"}
 DEFAULT_MEMORY = (
     NewBlock(
         label="persona",
@@ -71,19 +60,18 @@ DEFAULT_MEMORY = (
 )
 
 Agent = AgentRow
-CommitWork = Callable[[UnitOfWork], Awaitable[None]]
 
 
 class AgentChanged(Conflict):
-    """The agent is not any more as it was when the change of it was thought out."""
+    """The agent was changed since the version that a change is for."""
 
     code = "version_mismatch"
 
 
 def version_of(agent: Agent) -> str:
-    """Return what tells an agent from the same agent changed: a digest of all that can be changed, in hex."""
-    told = [getattr(agent, name) for name in sorted(CHANGEABLE - {"enabled_tools"})]
-    text = json.dumps([told, list(agent.enabled_tools)], sort_keys=True, default=dict)
+    """Return a digest of all that can be changed of an agent, in hex: another one where something was changed."""
+    values = [getattr(agent, name) for name in sorted(CHANGEABLE - {"enabled_tools"})]
+    text = json.dumps([values, list(agent.enabled_tools)], sort_keys=True, default=dict)
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
@@ -99,10 +87,10 @@ class Roster:
         clock: Clock,
         ids: Ids,
         limits: Limits,
-        commit: CommitWork,
+        commit: Commit,
         on_rename: Callable[[str, str | None], None],
     ) -> None:
-        """`on_rename` is told of an agent's new name, and of None where it was deleted."""
+        """`on_rename` is called with an agent's id and new name, None where it was deleted."""
         self._database = database
         self._memory = memory
         self._tools = tools
@@ -168,7 +156,7 @@ class Roster:
         settings_of(agent.config, is_new=True)
         RuleSet.of(agent.tool_rules).check_enabled(agent.enabled_tools)
         work = UnitOfWork()
-        work.store(_insert, agent, self._limits.agents_max)
+        work.store(_store, agent, agents_max=self._limits.agents_max)
         work.event("agent.created", {"agent_id": agent.id, "name": agent.name})
         for block in DEFAULT_MEMORY if spec.memory is None else spec.memory:
             await self._memory.create(agent.id, block, author=author, work=work)
@@ -206,7 +194,7 @@ class Roster:
             if "tool_rules" in changes or "enabled_tools" in changes:
                 RuleSet.of(changed.tool_rules).check_enabled(changed.enabled_tools)
             work = UnitOfWork()
-            work.store(_update, changed)
+            work.store(_store, changed)
             work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
             await self._commit(work)
             self._known[agent.id] = changed
@@ -247,27 +235,19 @@ class Roster:
             raise InvalidInput(f"an agent's status is one of {', '.join(AgentStatus)}")
 
 
-def _insert(connection: Connection, agent: Agent, agents_max: int) -> None:
-    _check_name(connection, agent)
-    if agents.count(connection) >= agents_max:
+def _store(connection: Connection, agent: Agent, *, agents_max: int | None = None) -> None:
+    """Store a changed agent, or with `agents_max` a new one: there may be so many."""
+    with suppress(RowNotFound):
+        if agents.find(connection, agent.name).id != agent.id:
+            raise Conflict(f"there is an agent named {agent.name!r} already; choose another name")
+    if agents_max is None:
+        agents.update(connection, agent)
+    elif agents.count(connection) < agents_max:
+        agents.create(connection, agent)
+    else:
         raise InvalidInput(
             f"a constellation has at most {agents_max} agents; delete one, or make another constellation"
         )
-    agents.create(connection, agent)
-
-
-def _update(connection: Connection, agent: Agent) -> None:
-    _check_name(connection, agent)
-    agents.update(connection, agent)
-
-
-def _check_name(connection: Connection, agent: Agent) -> None:
-    try:
-        other = agents.find(connection, agent.name)
-    except RowNotFound:
-        return
-    if other.id != agent.id:
-        raise Conflict(f"there is an agent named {agent.name!r} already; choose another name")
 
 
 def _normal(stored: Json) -> Json:
