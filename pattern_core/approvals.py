@@ -62,7 +62,7 @@ class ApprovalAnswer:
     """What a person said. A yes is for the question alone (`once`), or a grant: for any arguments for a `time` (of
     `seconds`), for the `same` arguments, or `always`; the last two may have `seconds` too.
 
-    `arguments` replace those that were asked for, where the question allows it; `reason` is told to the agent.
+    `arguments` replace those that were asked for, where the question allows it; the agent reads `reason`.
     """
 
     approve: bool
@@ -160,7 +160,7 @@ class Approvals:
         """
         self._check_room(await self._database.read(approvals.count_pending) + wanted - 1)
 
-    def told(self) -> None:
+    def asked(self) -> None:
         """Say that another transaction stored a question: its time runs."""
         self._asked.set()
 
@@ -297,8 +297,8 @@ class Grants:
         )
         work.store(approvals.delete_expired_grants, row.created_at)
         work.store(approvals.insert_grant, row)
-        told = {"id": row.id, "agent_id": row.agent_id, "subject": row.subject, "expires_at": row.expires_at}
-        work.event("consent.granted", {**told, "by": answer.by})
+        data = {"id": row.id, "agent_id": row.agent_id, "subject": row.subject, "expires_at": row.expires_at}
+        work.event("consent.granted", {**data, "by": answer.by})
 
     async def list(self, limit: int, *, before: str | None = None) -> Sequence[Grant]:
         """Return the newest grants that hold, newest first; only those with ids smaller than `before`, if given."""
@@ -350,7 +350,7 @@ def _check(approval: Approval, answer: ApprovalAnswer) -> None:
 
 
 def requested(row: ApprovalRow) -> dict[str, object]:
-    """Return what the event `approval.requested` tells of a question."""
+    """Return the data of the event `approval.requested`."""
     return {
         "approval_id": row.id,
         "kind": row.kind.value,

@@ -111,7 +111,7 @@ class Constellation:
 
         Raises:
             StorageFailed: the disk failed; reopen the file.
-            Exception: a bug. Whoever runs this restarts it; nothing acknowledged is lost.
+            Exception: a bug. The caller restarts it; nothing acknowledged is lost.
         """
         opened = await self.database.read(_open)
         self._wire(opened)
@@ -256,7 +256,7 @@ class Constellation:
         self._actors.cancel_all("halted")
 
     async def resume(self, *, by: str) -> HaltRow:
-        """Let a halted constellation go on; returns the halt that ends.
+        """Let a halted constellation work again; return the halt that ends.
 
         Raises:
             Conflict: it is not halted.
@@ -369,7 +369,7 @@ class Constellation:
     async def cancel(self, turn_id: str, *, reason: str = "user") -> bool:
         """Stop a turn: at once if it waits, else at its next checkpoint. False if it had ended.
 
-        A turn whose last answer is being stored at that moment still completes.
+        A turn with its last answer on the way to the disk still completes.
 
         Raises:
             NotFound: there is no such turn.
@@ -383,7 +383,7 @@ class Constellation:
         return asked
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
-        """Note the wish to stop a turn, and end it at once if it is still queued; False if it had ended."""
+        """Note the request to stop a turn, and end it at once if it is still queued; False if it had ended."""
         now = self._journal.now()
         ending = cancelled(reason)
 
@@ -393,7 +393,7 @@ class Constellation:
         return await self._journal.commit(store)
 
     async def delete_agent(self, id_or_name: str) -> None:
-        """Remove an agent with all that is its own; what it does is cancelled first, and waiting clients are told.
+        """Remove an agent with all that is its own; what it does is cancelled first, with an event for waiting clients.
 
         Raises:
             NotFound: there is no such agent.
@@ -438,7 +438,7 @@ class Constellation:
     async def drain(self) -> None:
         """Accept nothing more and wait until every turn under way rests at a step border or has ended.
 
-        What is unfinished goes on when the constellation is opened again. Bound the wait from outside.
+        What is unfinished continues when the constellation is opened again. Bound the wait from outside.
         """
         self._is_draining = True
         while not self._actors.is_idle:
@@ -469,7 +469,7 @@ def _open(connection: Connection) -> _Opened:
 
 
 def _cancel(connection: Connection, turn_id: str, reason: str, ending: Ending, now: str) -> tuple[bool, list[Event]]:
-    """Note the wish; a turn that is still queued ends here."""
+    """Note the request; a turn that is still queued ends here."""
     row = turns.by_id(connection, turn_id)
     if not turns.request_cancel(connection, row.key, reason):
         return False, []

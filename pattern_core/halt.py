@@ -1,7 +1,7 @@
-"""The emergency halt: an agent stops its whole constellation, and only a person lets it go on.
+"""The emergency halt: an agent stops its whole constellation, and only a person lets it work again.
 
 The halt is stored in the transaction of the call that asked for it, with an entry in the agent's archive and an event.
-Then every turn under way is cancelled and nothing new is accepted, also after a restart, until somebody resumes it.
+Then every turn under way is cancelled and nothing new is accepted, also after a restart, until a person resumes it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Halt:
             self._asked.set()
 
     async def resume(self, *, by: str) -> HaltRow:
-        """Let the constellation go on; returns the halt that ends. `by` is who decided.
+        """Let the constellation work again; return the halt that ends. `by` is who decided.
 
         Raises:
             Conflict: it is not halted.

@@ -39,23 +39,23 @@ class UnitOfWork:
         self._writes.append((False, fn, args, kwargs))
 
     def store_and_tell(self, fn: Callable[[Connection], Sequence[Event]]) -> None:
-        """Run `fn(connection)`, which stores events by itself, within the transaction; they are told after it."""
+        """Run `fn(connection)`, which stores events by itself, within the transaction; they are published after it."""
         self._writes.append((True, fn, (), {}))
 
     def event(self, name: str, data: Mapping[str, object]) -> None:
-        """Store an event with the transaction; it is told to listeners after the commit."""
+        """Store an event with the transaction; it is published after the commit."""
         self.drafts.append(Draft(name, data))
 
     def when_settled(self, fn: Callable[[bool], None]) -> None:
-        """Call `fn(committed)` after the transaction, whatever became of it. `fn` must not raise or wait."""
+        """Call `fn(committed)` after the transaction, committed or not. `fn` must not raise or wait."""
         self._settled.append(fn)
 
     def run(self, connection: Connection) -> list[Event]:
         """Run everything that was added, within the caller's transaction; return the events that it stored."""
         events: list[Event] = []
-        for tells, fn, args, kwargs in self._writes:
+        for publishes, fn, args, kwargs in self._writes:
             stored = fn(connection, *args, **kwargs)
-            if tells:
+            if publishes:
                 events += stored
         return events
 
@@ -65,7 +65,7 @@ class UnitOfWork:
             self._settled.pop()(committed)
 
 
-Commit = Callable[[UnitOfWork], Awaitable[None]]  # stores it in one transaction, tells its events and settles it
+Commit = Callable[[UnitOfWork], Awaitable[None]]  # stores it in one transaction, publishes its events and settles it
 
 
 @asynccontextmanager

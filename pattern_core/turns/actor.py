@@ -24,7 +24,7 @@ from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
 from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.record import DeadAttempt, Record
-from pattern_core.turns.recovery import AskAgain, Begin, FoundTurn, RunCalls
+from pattern_core.turns.recovery import AskAgain, Begin, RestoredTurn, RunCalls
 from pattern_core.turns.state import Ending, TurnStopped, cancelled
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
@@ -36,7 +36,6 @@ from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
 LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
-LATE_IDLE = 40  # looks without anything recorded, after which none are made until there is something
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,7 +81,7 @@ class Actors:
         self._rest = trio.lowlevel.ParkingLot()
         self._stopped: dict[str, str] = {}  # agent id → why it may not work
         self._unflushed: list[Record] = []
-        self._late: trio.Event | None = None
+        self._late = trio.lowlevel.ParkingLot()
 
     # Waking and stopping
 
@@ -198,20 +197,15 @@ class Actors:
     def flush_late(self, record: Record) -> None:
         """Flush what a turn recorded if the turn has not done so within `LATE_S`."""
         self._unflushed.append(record)
-        if self._late is not None:
-            self._late.set()
+        self._late.unpark_all()
 
     async def run_late(self) -> None:
         """Keep long tools from holding back what was decided and paid for, until cancelled."""
         older: list[Record] = []
-        idle = 0
         while True:
-            if idle > LATE_IDLE:
-                self._late = trio.Event()
-                await self._late.wait()
-                self._late = None
+            if not older and not self._unflushed:
+                await self._late.park()
             await trio.sleep(LATE_S)
-            idle = 0 if older or self._unflushed else idle + 1
             for record in older:
                 if not record.is_flushed:
                     with suppress(PatternError, DatabaseError):  # the turn's own flush raises it again
@@ -336,13 +330,12 @@ class Actors:
             self._services.prompts.recent_turns.change(turn.record.id, turn.record.status)
 
     async def _take_up(self, agent_id: str, row: TurnRow) -> None:
-        """Continue a turn that a dead process left, or whose questions were answered."""
+        """Continue a turn that a dead process left, or that has answers to its questions."""
         agent = await self._roster.get(agent_id)
         if row.status == TurnStatus.WAITING:
             self.forget(agent_id)  # it stands elsewhere now: behind the turns that overtook it
-        history = await self._history(agent_id, active=row.batch_id)
-        found = await self._database.read(recovery.find, row.key)
-        turn = await self._found(row, found, agent, history)
+        found = await self._database.read(recovery.restore, row)
+        turn = self._found(row, found, agent, await self._history(agent_id, active=row.batch_id))
         if turn.record.id in self._running:
             self.forget(agent_id)  # what was read may lack how the turn ended
             self._awake[agent_id].is_woken = False  # `end_waiting` is at it, and wakes the agent afterwards
@@ -363,13 +356,12 @@ class Actors:
             await turn.record.flush()  # it counts, also if what follows ends the process
             await self._conduct(turn, verdict)
 
-    async def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
+    def _found(self, row: TurnRow, found: RestoredTurn, agent: Agent, history: History) -> Turn:
         """Return a turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
         now_ms = self._journal.clock.now_ms()
         wall_s = _settings(agent).limits.wall_s or services.limits.turn.turn_timeout_s or math.inf
         left_s = min(_left_s(row, now_ms), wall_s)  # more only if the clock was set back
-        known = await self._database.read(recovery.restore, row, is_open=found.is_asking)
         record = Record(
             journal=self._journal,
             agent=agent,
@@ -378,14 +370,14 @@ class Actors:
             key=row.key,
             batch_id=row.batch_id or "",
             seed=row.seed,
-            source=known.source or row.sender.partition(":")[0],
+            source=found.source or row.sender.partition(":")[0],
             depth=row.depth,
-            children=known.children,
+            children=found.children,
             deadline=trio.current_time() + left_s,
             deadline_at=row.deadline_at or iso(now_ms + max(0, round(left_s * 1000))),
             step=0 if step is None else step.no,
             attempt=0 if step is None else step.attempt,
-            sequence=known.messages,
+            sequence=found.messages,
             is_started=True,
             is_streamed=True,  # it may have stored pieces
             may_hold=True,  # and a budget may be held for its calls
@@ -394,10 +386,10 @@ class Actors:
         )
         turn = Turn(services, record)
         turn.calls.in_doubt.update(call.args_hash for call in found.calls if call.status == EffectStatus.IN_DOUBT)
-        turn.judge.said.update(known.said)
-        turn.judge.compactions.extend(known.compactions)
-        turn.is_addressed = known.is_addressed
-        turn.output_chars = known.output_chars
+        turn.judge.said.update(found.said)
+        turn.judge.compactions.extend(found.compactions)
+        turn.is_addressed = found.is_addressed
+        turn.output_chars = found.output_chars
         return turn
 
     async def end_waiting(self, turn_id: str, ending: Ending) -> bool:
@@ -405,10 +397,9 @@ class Actors:
         row = await self._database.read(turns.by_id, turn_id)
         if row.status != TurnStatus.WAITING or turn_id in self._running:
             return False
-        found = await self._database.read(recovery.find, row.key)
         agent = await self._roster.get(row.agent_id)
         # Its agent may be at work: the conversation in memory is another turn's.
-        turn = await self._found(row, found, agent, History())
+        turn = self._found(row, await self._database.read(recovery.restore, row), agent, History())
         if turn_id in self._running:
             return False  # its agent has just taken it up
         # While it is listed its agent leaves it alone: a turn has one end.

@@ -1,4 +1,4 @@
-"""Accepting a message (T0): checked, bounded and on disk before the sender is told so."""
+"""Accepting a message (T0): checked, bounded and on disk before the sender gets an answer."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
 from pattern_core.prompts.collect import Prompts
-from pattern_core.rules.facts import FORCED_PREFIX
+from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall, ForcedCall
 from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.tools.registry import ToolRegistry
@@ -136,7 +136,8 @@ class TurnCalls:
         record, planned = self._record, []
         for index, call in enumerate(calls, self._judge.count(record.step)):
             tool, refusal = self._find(call)
-            arguments = to_json(dict(call.arguments)) if call.invalid is None else to_json(call.invalid)
+            given = dict(call.arguments) if call.invalid is None else call.invalid
+            arguments = to_json(given)
             place = f"{self._services.constellation_id}/{record.id}/{record.step}/{index}".encode()
             row = EffectRow(
                 record.key,
@@ -150,8 +151,7 @@ class TurnCalls:
                 NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             )
             planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal))
-        given = [call.arguments if call.invalid is None else call.invalid for call in calls]
-        self._judge.plan([one.row for one in planned], given)
+            self._judge.calls.append(JudgedCall.of(row, given))
         return planned
 
     def forced(self, calls: Sequence[ForcedCall]) -> list[ToolCall]:
@@ -401,7 +401,7 @@ class TurnCalls:
 
 
 def _error_text(row: EffectRow, error: BaseException) -> str:
-    """Return what the model is told of a call that raised.
+    """Return what the model reads of a call that raised.
 
     Raises:
         StorageFailed: that is what was raised.

@@ -126,7 +126,7 @@ class Record:
     may_hold: bool = False  # something of a budget may be held for its calls
     began_ms: int = 0
     asked_ms: int = 0  # when the open step's model was asked, unix ms
-    on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # told of a result that became an error
+    on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # called with a result that became an error
     _recorded: list[Recorded] = field(default_factory=list)
 
     @property
@@ -143,7 +143,7 @@ class Record:
         """Commit what was recorded, in order, and `last`, all in one transaction.
 
         Where the writes of a tool are refused, its result is an error from then on, and the commit is tried again:
-        nothing of those writes is stored. A caller that `shows_results` is told by CallRefused instead.
+        nothing of those writes is stored. For a caller that `shows_results` CallRefused is raised instead.
 
         Raises:
             CallRefused: a result is an error now, nothing is stored, and what was recorded stays so.
@@ -355,7 +355,7 @@ class Record:
         self._record(*drafts)
         await self.flush()
 
-    async def tell(self, name: str, data: Mapping[str, object]) -> None:
+    async def publish(self, name: str, data: Mapping[str, object]) -> None:
         """Store an event about the open step that changes nothing."""
         self._record(Draft(name, {"step": self.step, "attempt": self.attempt, **data}))
         await self.flush()
@@ -380,8 +380,8 @@ class Record:
         rows.store(messages.append, [self._message_row(message)])
         rows.store(reservations.settle if self.may_hold else usage.add, spent)
         if text := message.text:
-            told = {"message_id": message.id, "role": message.role}
-            rows.drafts.append(Draft("message", told, {"content": text}))
+            about = {"message_id": message.id, "role": message.role}
+            rows.drafts.append(Draft("message", about, {"content": text}))
         if planned:
             rows.store(steps.plan_calls, planned)
             rows.drafts.extend(map(called, planned))

@@ -42,7 +42,7 @@ JOIN_ATTEMPTS = 8
 ROOM_MIN = 100  # tokens: less holds no question
 SQUEEZED_SHARE = 0.6  # of a conversation that a vendor found too long is shown once more …
 SQUEEZES_MAX = 3  # … and that again, so often within a step
-OUTPUT_SHARE = 4  # an answer takes at most one part in so many of the window, unless the agent's config says more
+OUTPUT_SHARE = 4  # an answer has at most one part in so many of the window, unless the agent's config says more
 
 
 class Turn:
@@ -300,7 +300,7 @@ class Turn:
         services, record, prompt = self._services, self.record, asking.prompt
 
         async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
-            await record.tell("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
+            await record.publish("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
 
         async def on_move(move: Move) -> None:
             asking.index = move.index
@@ -310,7 +310,7 @@ class Turn:
                 "why": move.why,
                 "message": move.message,
             }
-            await record.tell("model.fallback", data)
+            await record.publish("model.fallback", data)
 
         request, first = prompt.request, asking.chain.links[0]
         if prompt.has_images:
@@ -387,7 +387,7 @@ class Turn:
             self.record.force(calls, [one.row for one in planned])
         self.is_waiting = True
         await self.record.wait()
-        self._services.consent.asked()
+        self._services.consent.approvals.asked()
         return None
 
     async def join(self) -> None:

@@ -12,7 +12,7 @@ from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import LimitReached
 from pattern_core.messages import Message, ToolResult
-from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX
+from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX, JudgedCall
 from pattern_core.rules.rule import AskedCall
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.testing.model import Answer, calls, says, together
@@ -38,7 +38,7 @@ def row(tool: str, call: int = 0, *, step: int = 1, is_forced: bool = False) -> 
 
 
 def plan(judge: Judge, *rows: EffectRow, arguments: Sequence[object] | None = None) -> None:
-    judge.plan(rows, [{} for _row in rows] if arguments is None else arguments)
+    judge.calls += map(JudgedCall.of, rows, [{} for _row in rows] if arguments is None else arguments)
 
 
 def end(judge: Judge, one: EffectRow, content: str = "ok", status: str = "done") -> None:

@@ -380,16 +380,12 @@ async def test_what_was_said_and_written_is_restored_as_the_process_knew_it(
             await looking.wait()
             await trio.sleep(1)  # what takes long holds nothing back
         row = await one.database.read(turns.by_id, turn_id)
-        told = await one.database.read(restored, row)
+        told = await one.database.read(recovery.restore, row)
         forced = await one.database.read(rows, "SELECT step FROM effect WHERE tool = 'look'")
     assert forced == [(5,)]
     assert set(told.said) == {1, 4}
     assert told.output_chars == len("hmOne.Four.well")
     assert (told.source, told.compactions, told.children) == (None, [], 0)
-
-
-def restored(connection: Connection, row: TurnRow) -> recovery.Restored:
-    return recovery.restore(connection, row, is_open=False)
 
 
 # How a turn is taken up: as its rows say it is, with the time that it has left.
@@ -411,9 +407,9 @@ async def under_way(clock: StoppedClock, rules: Json = None) -> AsyncIterator[tu
 
 async def found(world: Running, turn_id: str) -> Turn:
     row = await world.database.read(turns.by_id, turn_id)
-    left = await world.database.read(recovery.find, row.key)
+    left = await world.database.read(recovery.restore, row)
     agent = await world.constellation.roster.get(row.agent_id)
-    return await world.constellation._actors._found(row, left, agent, History())
+    return world.constellation._actors._found(row, left, agent, History())
 
 
 def _add_to(connection: Connection, turn_id: str) -> None:
