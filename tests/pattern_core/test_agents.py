@@ -49,14 +49,6 @@ async def test_a_new_agent_has_what_it_needs(world: Running) -> None:
     assert told == {"agent_id": agent.id, "name": "ada"}
 
 
-async def test_an_agent_may_bring_its_own_memory_and_tools(world: Running) -> None:
-    memory = [NewBlock(label="notes", content="Likes tea.")]
-    agent = await world.constellation.roster.create(spec(memory=memory, enabled_tools=["note"]), author=USER)
-    assert list(agent.enabled_tools) == ["note"]
-    [block] = await world.constellation.memory.list(agent.id)
-    assert (block.label, block.content) == ("notes", "Likes tea.")
-
-
 async def test_agents_are_found_by_id_and_by_name(world: Running) -> None:
     roster = world.constellation.roster
     bob, ada = [await roster.create(spec(name), author=USER) for name in ("bob", "ada")]

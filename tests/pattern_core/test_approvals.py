@@ -209,19 +209,6 @@ async def test_an_answer_that_does_not_fit_decides_nothing(
         assert await here.approvals.grants.list(9) == []
 
 
-@pytest.mark.parametrize(
-    ("scope", "seconds"), [("once", None), ("time", 1), ("same", None), ("same", 0.5), ("always", GRANT_SECONDS_MAX)]
-)
-async def test_scopes_and_times_that_fit(scope: Any, seconds: float | None) -> None:
-    async with world() as here:
-        answer = ApprovalAnswer(approve=YES, by="user:usr_1", scope=scope, seconds=seconds)
-        agent = await here.running.agent()
-        asked = await here.ask(replace(CALL, request={**CALL.request, "agent_id": agent.id}))
-        decided = await here.approvals.decide(asked, answer)
-        assert decided.approval.status is ApprovalStatus.APPROVED
-        assert len(await here.approvals.grants.list(9)) == (scope != "once")
-
-
 PAY = Subject(agent_id=ADA.id, name="tool:pay", args_hash=b"a" * 16)
 OTHER_ARGUMENTS = replace(PAY, args_hash=b"b" * 16)
 

@@ -16,7 +16,6 @@ from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest
-from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, Paced, calls, says, together
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, ToolContext, tool
 from pattern_core.turns.admission import IncomingMessage
@@ -27,7 +26,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 from pattern_db.migrate import migrations_of
-from tests.scenarios.test_rules_matrix import CutDatabase
+from tests.scenarios.cancelled import CutDatabase
 from tests.support import PATIENCE_S, START, USER, Outside, Running, in_memory, note, rows, running, shout
 
 MAIL = calls("mail", {"to": "bob"})
@@ -173,20 +172,6 @@ async def test_rules_that_changed_while_a_turn_waited_hold() -> None:
         await agree(one)
         assert (await over(one, turn_id)).status == "completed"
         assert (outside.done, await statuses(one.database)) == ([], ["denied"])
-
-
-async def test_a_question_that_was_over_while_nobody_ran_is_a_no() -> None:
-    clock, outside = StoppedClock(), Outside()
-    async with in_memory() as database:
-        async with running([MAIL], tools=outside.tools, database=database, clock=clock) as first:
-            await first.agent()
-            await first.constellation.roster.update("ada", {"tool_rules": ASKS})
-            turn_id = (await first.say("go")).id
-        clock.advance(int(Limits().approval_expiry_s) * 1_000 + 1)
-        async with running([says("well")], tools=outside.tools, database=database, clock=clock) as second:
-            await trio.testing.wait_all_tasks_blocked()  # nobody asks for it
-            assert (await over(second, turn_id)).status == "completed"
-        assert (outside.done, await statuses(database)) == ([], ["denied"])
 
 
 async def test_whoever_leaves_takes_the_question_along() -> None:

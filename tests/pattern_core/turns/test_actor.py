@@ -13,7 +13,6 @@ import trio.testing
 
 from pattern_core.conversation.imports import PastMessage
 from pattern_core.errors import Conflict, IdempotencyMismatch, Overloaded, PatternError, Unavailable
-from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.models.model import ModelReply, ModelRequest
@@ -112,23 +111,6 @@ async def test_cancelling_a_queued_turn_ends_it_without_running() -> None:
         assert [message.content for message in view.messages] == ["three", "three"]
         contents = [message.text for message in world.provider.requests[-1].messages]
         assert "two" not in contents
-
-
-async def test_every_turn_has_exactly_one_terminal_event() -> None:
-    def answer(request: ModelRequest) -> ModelReply:
-        text = request.messages[-1].text
-        return calls("note", {"text": text}) if text.startswith("note") else says("ok")
-
-    async with running(otherwise=answer, tools=[note]) as world:
-        await world.agent()
-        await world.agent("bob")
-        turns = [await world.submit(f"note {n}", "ada" if n % 2 else "bob") for n in range(20)]
-        await world.constellation.cancel(turns[7])
-        for turn in turns:
-            await world.constellation.wait(turn)
-        events = await world.events()
-        for turn in turns:
-            assert len([event for event in events if event.turn_id == turn and event.name in TERMINAL]) == 1
 
 
 async def test_turns_start_in_the_order_of_acceptance_whoever_hears_of_it_first(tmp_path: Path) -> None:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import blake2b
-from typing import Annotated
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from pattern_core.errors import InvalidInput
 from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits, TurnLimits
+from pattern_core.memory.block import NewBlock
 from pattern_core.messages import ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest, Usage
 from pattern_core.runtime import Meters
 from pattern_core.testing.model import Answer, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.result import result
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_core.turns.actor import LATE_S
 from pattern_db.enums import EffectClass
-from tests.support import PATIENCE_S, Outside, Running, note, rows, running, shout
+from tests.support import PATIENCE_S, USER, Outside, Running, note, rows, running, shout
 
 KEYS = "The greenhouse keys hang behind the clock."
 
@@ -41,13 +44,6 @@ async def statuses(world: Running) -> list[str]:
     ]
 
 
-@tool(effect=EffectClass.LOCAL)
-async def half(context: ToolContext, text: Annotated[str, "Anything."]) -> str:
-    """Change something, and then refuse."""
-    context.work.event("half", {"text": text})
-    raise InvalidInput("the second half does not fit; send another one")
-
-
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)
 async def collide(context: ToolContext) -> str:
     """Store what storage refuses."""
@@ -56,12 +52,6 @@ async def collide(context: ToolContext) -> str:
         lambda connection: connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', '1')").fetchall()
     )
     return "stored"
-
-
-@tool(effect=EffectClass.LOCAL)
-async def broken(_context: ToolContext) -> str:
-    """Hold a bug."""
-    raise ZeroDivisionError("division by zero")
 
 
 @tool(effect=EffectClass.UNSAFE, timeout_s=5.0)
@@ -96,14 +86,6 @@ async def test_local_calls_store_no_intent_and_outside_ones_do() -> None:
         await world.say("go")
         started = await world.database.read(rows, "SELECT tool, started_at IS NOT NULL FROM effect ORDER BY call")
         assert started == [("note", 0), ("put", 1)]
-
-
-async def test_results_are_shown_for_every_call() -> None:
-    script = [together(calls("shout", {"text": "a"}), calls("note", {"text": "b"}), calls("shout", {"text": "c"}))]
-    async with running([*script, says("ok")], tools=[note, shout]) as world:
-        await world.agent()
-        await world.say("go")
-        assert sorted(results(world)) == ["A", "C", "noted b"]
 
 
 @pytest.mark.parametrize(
@@ -143,17 +125,6 @@ async def test_a_disabled_tool_does_not_exist_for_the_agent() -> None:
         await world.say("go")
         assert "there is no tool 'note'" in results(world)[0]
         assert [spec.name for spec in world.provider.requests[0].tools] == ["shout"]
-
-
-@pytest.mark.parametrize(("name", "words"), [("half", "second half"), ("broken", "ZeroDivisionError")])
-async def test_a_failed_local_call_leaves_nothing_behind(name: str, words: str) -> None:
-    arguments = {"text": "x"} if name == "half" else {}
-    async with running([calls(name, arguments), says("ok")], tools=[half, broken]) as world:
-        await world.agent()
-        view = await world.say("go")
-        assert words in results(world)[0]
-        assert await statuses(world) == ["error"]
-        assert "half" not in await world.names(view.id)
 
 
 @pytest.mark.parametrize("name", ["collide", "send_message"])
@@ -332,3 +303,53 @@ async def test_idempotency_keys_differ_between_calls_and_turns() -> None:
         turn_ids = await world.database.read(rows, "SELECT id FROM turn ORDER BY key")
         places = [f"cst_test/{turn_id}/1/{call}".encode() for (turn_id,) in turn_ids for call in (0, 1)]
         assert set(keys) == {blake2b(place, digest_size=16).hexdigest() for place in places}
+
+
+async def test_a_call_that_failed_leaves_nothing_behind() -> None:
+    @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)
+    async def half(context: ToolContext) -> str:
+        """Edit a block, send a message, halt everything, and then fail."""
+        edit = {"op": "append", "label": "notes", "content": "wrong"}
+        await block_edit.call(context, edit)
+        await send_message.call(context, {"target_type": "agent", "target": "bob", "content": "wrong"})
+        await emergency_halt.call(context, {"reason": "wrong"})
+        raise LookupError("no")
+
+    right = [
+        calls("block_edit", {"op": "append", "label": "notes", "content": " right"}),
+        calls("send_message", {"target_type": "agent", "target": "bob", "content": "right"}),
+    ]
+    script = [calls("half"), *right, says("over")]
+    tools = [half, block_edit, send_message]
+    async with running(script, otherwise=says("well"), tools=tools) as one:
+        agent, memory = await one.agent(), one.constellation.memory
+        await one.agent("bob")
+        await one.constellation.roster.update("ada", {"config": {"limits": {"children": 1}}})
+        await memory.create(agent.id, NewBlock(label="notes", content="all"), author=USER)
+        assert (await one.say("go")).status == "completed"
+        assert await statuses(one) == ["error", "done", "done"]
+        assert results(one)[0] == "Error: the tool failed (LookupError: no)"
+        assert (await memory.view(agent.id, "notes")).content == "all right"
+        assert one.constellation.halt.current is None
+        asked = "SELECT count(*) FROM turn WHERE parent_turn IS NOT NULL"
+        assert await one.database.read(rows, asked) == [(1,)]
+
+
+async def test_only_arguments_that_fit_are_shown_to_a_tool_that_asks_for_consent() -> None:
+    shown: list[object] = []
+
+    def consent(arguments: Mapping[str, Any]) -> str:
+        shown.append(arguments["to"])
+        return "mail is for ever"
+
+    outside = Outside()
+    mail = replace(outside.tools[0], consent=consent)
+    script = [calls("mail", {}), calls("mail", {"to": 7}), calls("mail", {"to": "bob"})]
+    async with running([*script, says("over")], tools=[mail]) as one:
+        await one.agent()
+        assert (await one.say("go")).status == "waiting"
+        assert (await statuses(one), shown, outside.done) == (
+            ["error", "error", "awaiting_approval"],
+            ["bob"],
+            [],
+        )

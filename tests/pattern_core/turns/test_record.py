@@ -83,17 +83,6 @@ async def test_what_is_recorded_waits_for_the_next_flush() -> None:
         assert (rig.record.is_flushed, rig.record.is_started) == (True, True)
 
 
-async def test_a_turn_starts_once() -> None:
-    async with accepted() as rig:
-        rig.start()
-        await rig.open()
-        before = await rig.stored()
-        rig.start()
-        with pytest.raises(Conflict):
-            await rig.record.flush()
-        assert await rig.stored() == before
-
-
 async def test_a_message_says_where_it_came_from() -> None:
     async with accepted() as rig:
         incoming = rig.journal.new_message("user", Text(text="hello"))
@@ -152,19 +141,6 @@ async def test_a_decision_stands_in_its_order_with_its_calls_planned() -> None:
         assert not any("see" in str(data) or "bob" in str(data) for (data,) in stored)
 
 
-async def test_who_answered_is_charged_and_named() -> None:
-    spare = Link(provider="spare", model="small", reason="the fallback")
-    async with accepted() as rig:
-        rig.start()
-        await rig.open()
-        asked = asking(OWN, spare)
-        asked.index = 1
-        rig.record.decide(reply(Text(text="hi")), asked, [])
-        await rig.record.flush()
-        assert await rig.rows("SELECT provider, model FROM usage") == [("spare", "small")]
-        assert await rig.rows("SELECT provider, model FROM step") == [("spare", "small")]
-
-
 async def test_a_dead_attempt_is_superseded_and_charged() -> None:
     async with accepted() as rig:
         rig.start()
@@ -190,17 +166,6 @@ async def test_a_dead_attempt_is_charged_to_the_model_that_was_asked_last() -> N
         cut_off.index = 1
         await rig.record.open_step(asking(prompt=rig.prompt()), dead=DeadAttempt(is_charged=True, asking=cut_off))
         assert await rig.rows("SELECT attempt, provider, model FROM usage") == [(1, "spare", "small")]
-
-
-async def test_pieces_are_dropped_when_the_turn_ends() -> None:
-    async with accepted() as rig:
-        rig.start()
-        await rig.open()
-        await rig.record.stream([Draft("text.delta", {"step": 1, "attempt": 1, "text": "h"})])
-        assert (await rig.names())[-1] == "text.delta"
-        rig.record.decide(reply(Text(text="hi")), asking(), [])
-        await rig.record.end(COMPLETED)
-        assert (await rig.names())[-3:] == ["step.started", "message", "turn.completed"]
 
 
 async def test_an_intent_is_stored_with_its_decision() -> None:
@@ -304,17 +269,6 @@ async def test_what_was_not_flushed_is_given_up() -> None:
         rig.record.finish(done(row), work, {})
         rig.record.abandon()
         assert (settled, rig.record.is_flushed, await rig.stored()) == ([False], True, before)
-
-
-async def test_a_cancelled_task_still_stores_what_it_must() -> None:
-    async with accepted() as rig:
-        rig.start()
-        await rig.open()
-        rig.record.decide(reply(Text(text="hi")), asking(), [])
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await rig.record.end(COMPLETED)
-        assert (await rig.database.read(turns.by_id, "turn_1")).status == "completed"
 
 
 async def test_resuming_is_counted_and_told_only_where_a_person_was_waited_for() -> None:
@@ -446,21 +400,6 @@ async def test_a_turn_rests_with_its_questions_and_continues(left_s: float, left
         rig.record.resume(waited=True)
         with pytest.raises(Conflict):
             await rig.record.flush()
-
-
-async def test_a_rules_call_is_a_message_with_planned_effects() -> None:
-    async with accepted() as rig:
-        await rig.decided(MAIL)
-        made = ToolCall(call_id="rule_1_1_1", tool="note", arguments={"text": "x"})
-        [row] = rig.planned(made)
-        rig.record.force([made], [replace(row, call=1)])
-        await rig.record.flush()
-        assert rig.said[-1].parts == (made,)
-        assert await rig.rows("SELECT call_id, status FROM effect ORDER BY call") == [
-            ("c2", "planned"),
-            ("rule_1_1_1", "planned"),
-        ]
-        assert (await rig.names())[-1] == "tool.call"
 
 
 def steer(connection: Connection, turn_id: str) -> tuple[None, list[Event]]:

@@ -158,39 +158,6 @@ def test_closing_says_what_may_have_happened() -> None:
 # in the rows, kind by kind, is in `tests/scenarios/test_recovery_matrix.py`.
 
 
-async def test_a_model_call_that_was_cut_off_is_superseded_and_charged() -> None:
-    async with in_memory() as database:
-        gate = trio.Event()
-        async with running([Paced(answer=says("late"), gate=gate)], database=database) as first:
-            await first.agent()
-            turn_id = await first.submit("hello")
-            await trio.testing.wait_all_tasks_blocked()
-        async with running([says("again")], database=database) as second:
-            view = await second.constellation.wait(turn_id)
-            assert [message.content for message in view.messages] == ["hello", "again"]
-            assert view.usage.is_estimate
-            assert "step.superseded" in await second.names(turn_id)
-            attempts = await database.read(rows, "SELECT attempt, status FROM step ORDER BY attempt")
-            assert attempts == [(1, "superseded"), (2, "done")]
-            assert second.provider.requests[0].seed is not None
-
-
-async def test_a_queued_message_is_taken_up_after_a_crash() -> None:
-    async with in_memory() as database:
-        gate = trio.Event()
-        async with running([Paced(answer=says("one"), gate=gate)], database=database) as first:
-            await first.agent()
-            turns = [await first.submit(text) for text in ("first", "second", "third")]
-            await trio.testing.wait_all_tasks_blocked()
-        async with running([says("a"), says("b"), says("c")], database=database) as second:
-            views = [await second.constellation.wait(turn) for turn in turns]
-            assert [[m.content for m in view.messages] for view in views] == [
-                ["first", "a"],
-                ["second", "b"],
-                ["third", "c"],
-            ]
-
-
 async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() -> None:
     outside = Outside(gate=trio.Event())
     async with in_memory() as database:
@@ -232,36 +199,6 @@ async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, st
             assert await database.read(rows, "SELECT status FROM effect") == [(status,)]
 
 
-async def test_an_agent_may_fail_in_doubt() -> None:
-    outside = Outside(gate=trio.Event())
-    async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
-            await first.agent()
-            await first.constellation.roster.update("ada", {"config": {"on_doubt": "fail_turn"}})
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
-        async with running(tools=Outside().tools, database=database) as second:
-            view = await second.constellation.wait(turn_id)
-            assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
-            assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
-
-
-async def test_a_step_that_kills_the_process_each_time_is_given_up() -> None:
-    async with in_memory() as database:
-        turn_id = ""
-        for attempt in range(TurnLimits().resumes_max + 1):
-            gate = trio.Event()
-            async with running([Paced(answer=says("late"), gate=gate)], database=database) as deadly:
-                if attempt == 0:
-                    await deadly.agent()
-                    turn_id = await deadly.submit("poison")
-                await trio.testing.wait_all_tasks_blocked()
-        async with running([says("fine")], database=database) as last:
-            view = await last.constellation.wait(turn_id)
-            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
-            assert (await last.say("harmless")).status == "completed"
-
-
 async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too() -> None:
     async def deadly(_key: str) -> Probe:
         await trio.sleep_forever()
@@ -285,6 +222,67 @@ async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too()
             view = await last.constellation.wait(turn_id)
             assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
             assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
+
+
+async def test_a_turn_that_kills_the_process_before_its_first_step_is_given_up() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=says("tea " * 1_500), database=database) as chatty:
+            await chatty.agent()
+            for number in range(6):
+                await chatty.say(f"{number}: more")
+            small = {"context_window": 4_000, "max_output_tokens": 100}
+            await chatty.constellation.roster.update("ada", {"config": small})
+        turn_id = ""
+        for attempt in range(TurnLimits().resumes_max + 1):
+            async with running([Paced(answer=says("late"), gate=trio.Event())], database=database) as deadly:
+                if attempt == 0:
+                    turn_id = await deadly.submit("poison")
+                await trio.testing.wait_all_tasks_blocked()
+                assert deadly.provider.running == 1, "it dies while room is made"
+            own = "SELECT count(*) FROM step WHERE turn = (SELECT key FROM turn WHERE id = ?)"
+            assert await database.read(rows, own, turn_id) == [(0,)]
+        async with running(otherwise=says("fine"), database=database, seed=2) as last:
+            view = await last.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
+            assert (await last.say("harmless")).status == "completed"
+
+
+async def test_a_turn_that_shall_fail_on_doubt_runs_no_sibling_again() -> None:
+    outside = Outside(gate=trio.Event())
+    async with in_memory() as database:
+        script = [together(calls("put", {"text": "x"}), calls("mail", {"to": "bob"}))]
+        async with running(script, tools=outside.tools, database=database) as first:
+            await first.agent()
+            await first.constellation.roster.update("ada", {"config": {"on_doubt": "fail_turn"}})
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+            assert sorted(what for what, _to in outside.done) == ["mail", "put"]
+        again = Outside()
+        async with running(tools=again.tools, database=database) as second:
+            view = await second.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
+            assert again.done == []
+            assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",), ("in_doubt",)]
+
+
+async def test_a_turn_that_shall_fail_on_doubt_goes_on_where_there_is_none() -> None:
+    async with in_memory() as database:
+        script: list[Answer] = [says("one"), Paced(answer=says("late"), gate=trio.Event())]
+        async with running(script, tools=[note], database=database) as first:
+            await first.agent()
+            rules = [{"tool": "note", "type": "required_before_exit"}]
+            changes = {"config": {"on_doubt": "fail_turn"}, "tool_rules": rules}
+            await first.constellation.roster.update("ada", changes)
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+        await database.write(_forget_open_step)  # as if it had died before the second step was opened
+        async with running([calls("note", {"text": "n"}), says("two")], tools=[note], database=database) as second:
+            view = await second.constellation.wait(turn_id)
+            assert (view.status, [message.content for message in view.messages][-1]) == ("completed", "two")
+
+
+def _forget_open_step(connection: Connection) -> None:
+    connection.execute("DELETE FROM step WHERE status = 'open'")
 
 
 async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> None:

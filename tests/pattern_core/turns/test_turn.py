@@ -21,6 +21,7 @@ from pattern_core.models.errors import ModelRejected, ModelServerError, WindowEx
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, Prompt
 from pattern_core.rules.facts import JudgedCall
+from pattern_core.runtime import Meters
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.turns.record import Record
@@ -47,17 +48,6 @@ async def test_a_plain_answer_is_one_step() -> None:
             "message",
             "turn.completed",
         ]
-
-
-async def test_tools_run_between_steps_and_the_model_sees_their_results() -> None:
-    async with running([calls("note", {"text": "tea"}), says("noted")], tools=[note]) as world:
-        await world.agent()
-        view = await world.say("I like tea")
-        assert view.steps == 2
-        shown = world.provider.requests[1].messages
-        assert [message.role for message in shown] == ["user", "assistant", "tool"]
-        assert "noted tea" in str(shown[-1].parts[0])
-        assert (await world.names(view.id)).count("turn.completed") == 1
 
 
 async def test_usage_is_stored_as_reported() -> None:
@@ -133,20 +123,6 @@ async def test_an_answer_in_pieces_is_stored_in_pieces_and_then_as_one() -> None
         assert "".join(pieces) == "abcdefghij"
         assert seen[-1] == ("message", "abcdefghij")
         assert "text.delta" not in await world.names(turn_id)  # the message says it all
-
-
-async def test_an_answer_that_breaks_off_is_superseded_by_another_attempt() -> None:
-    broken = Paced(
-        answer=says("wrong answer"), shown=2, breaks=ModelServerError("it broke", provider="scripted", status=500)
-    )
-    async with running(provider=ScriptedProvider([broken, says("right")], slice_chars=3)) as world:
-        await world.agent()
-        view = await world.say("hi")
-        assert [message.content for message in view.messages] == ["hi", "right"]
-        names = await world.names(view.id)
-        assert names.count("step.superseded") == 1
-        attempts = await world.database.read(rows, "SELECT attempt, status FROM step ORDER BY attempt")
-        assert attempts == [(1, "superseded"), (2, "done")]
 
 
 async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
@@ -234,6 +210,73 @@ async def test_all_steps_of_a_turn_draw_from_one_seed() -> None:
     first, second = one.provider.requests
     assert first.seed == second.seed
     assert [message.role for message in second.messages] == ["user", "assistant", "tool"]
+
+
+class Counting(Meters):
+    """Notes whom each step's answer is from as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+
+    def step_done(self, provider: str, model: str, seconds: float) -> None:
+        """A decision more."""
+        self.steps.append(f"{provider}/{model}")
+
+
+async def test_an_answer_in_many_pieces_is_stored_a_few_times_a_second(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    meters = Counting()
+    answer = Paced(answer=says("word " * 100), between_s=0.02)  # 2 seconds
+    async with running(provider=ScriptedProvider([answer], slice_chars=5), meters=meters) as world:
+        await world.agent()
+        before = meters.commits
+        assert (await world.say("go on")).status == "completed"
+        assert 5 <= meters.commits - before <= 30
+
+
+async def test_who_answers_the_second_attempt_is_paid() -> None:
+    down = ModelServerError("out of order", provider="scripted")
+    broken = Paced(answer=says("wrong answer"), shown=2, breaks=ModelServerError("it broke", provider="spare"))
+    spare = ScriptedProvider([broken], name="spare", slice_chars=3)
+    took = Usage(input_tokens=1_000, output_tokens=100)
+    prices = {
+        provider: {model: ModelFacts(provider=provider, model=model, window=8_192, output_max=1_000, input_price=price,
+                                     output_price=price)}
+        for provider, model, price in (("scripted", "script-1", 1_000_000), ("spare", "m", 5_000_000))
+    }  # fmt: skip
+    meters = Counting()
+    async with running(
+        [down, says("right", usage=took)], others=[spare], catalogue=Catalogue(prices), meters=meters
+    ) as world:
+        await world.agent()
+        config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
+        await world.constellation.roster.update("ada", {"config": config})
+        view = await world.say("hi")
+        assert [message.content for message in view.messages] == ["hi", "right"]
+        [moved] = [event for event in await world.events(view.id) if event.name == "model.fallback"]
+        assert moved.data["to"] == "spare/m"
+        answered = "SELECT provider, model FROM step WHERE status = 'done'"
+        assert await world.database.read(rows, answered) == [("scripted", "script-1")]
+        paid = "SELECT provider, model, cost_microdollars FROM usage WHERE attempt = 2"
+        assert await world.database.read(rows, paid) == [("scripted", "script-1", 1_100)]
+        assert meters.steps == ["scripted/script-1"]
+
+
+async def test_who_answers_in_the_place_of_another_is_named_and_paid() -> None:
+    down = ModelServerError("out of order", provider="scripted")
+    spare = ScriptedProvider([says("here", usage=Usage(input_tokens=1, output_tokens=1))], name="spare")
+    meters = Counting()
+    async with running([down], others=[spare], meters=meters) as world:
+        await world.agent()
+        config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
+        await world.constellation.roster.update("ada", {"config": config})
+        assert [message.content for message in (await world.say("hi")).messages] == ["hi", "here"]
+        for table in ("step", "usage"):
+            named = await world.database.read(rows, f"SELECT provider, model FROM {table}")
+            assert named == [("spare", "m")]
+        assert meters.steps == ["spare/m"]
 
 
 # The prompt of a step: whom it asks, whether it fits, and what makes it fit.
