@@ -27,7 +27,7 @@ from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 from pattern_db.migrate import migrations_of
 from tests.scenarios.cancelled import CutDatabase
-from tests.support import PATIENCE_S, START, USER, Outside, Running, in_memory, note, rows, running, shout
+from tests.support import PATIENCE_S, START, USER, Outside, Running, crashed, in_memory, note, rows, running, shout
 
 MAIL = calls("mail", {"to": "bob"})
 TIMEOUT_S = 10.0  # of a tool, in stopped time
@@ -54,8 +54,7 @@ async def waiting(
 ) -> AsyncIterator[tuple[Running, str]]:
     """A turn of ada's that waits for a person to agree to `mail`."""
     async with running(script, tools=tools, limits=limits) as one:
-        await one.agent()
-        await one.constellation.roster.update("ada", {"tool_rules": ASKS, "config": config or {}})
+        await one.agent(tool_rules=ASKS, config=config or {})
         view = await one.say("go")
         assert view.status == "waiting"
         yield one, view.id
@@ -248,16 +247,12 @@ def booking(probe: ProbeFunction, done: list[str], gate: trio.Event | None = Non
 
 
 @asynccontextmanager
-async def cut_off(database: Database, done: list[str], config: dict[str, Json]) -> AsyncIterator[str]:
+async def cut_off(done: list[str], **config: Json) -> AsyncIterator[tuple[Database, str]]:
     """A turn whose booking was under way when the process died."""
-    script = [calls("book", {"what": "a table"})]
-    async with running(script, tools=[booking(_unknown, done, trio.Event())], database=database) as first:
-        await first.agent()
-        await first.constellation.roster.update("ada", {"config": config})
-        turn_id = await first.submit("go")
-        await trio.testing.wait_all_tasks_blocked()
-    assert done == ["a table"]
-    yield turn_id
+    book, tools = calls("book", {"what": "a table"}), [booking(_unknown, done, trio.Event())]
+    async with crashed(book, tools=tools, config=config) as (database, turn_id):
+        assert done == ["a table"]
+        yield database, turn_id
 
 
 @pytest.mark.parametrize("probe", [_unknown, _broken, _silent])
@@ -265,7 +260,7 @@ async def test_a_call_whose_tool_cannot_tell_is_told_to_the_model_and_not_repeat
     probe: ProbeFunction, autojump_clock: trio.testing.MockClock
 ) -> None:
     done: list[str] = []
-    async with in_memory() as database, cut_off(database, done, {}) as turn_id:
+    async with cut_off(done) as (database, turn_id):
         again = [calls("book", {"what": "a table"}), calls("book", {"what": "a room"}), says("over")]
         async with running(again, tools=[booking(probe, done)], database=database) as second:
             assert (await over(second, turn_id)).status == "waiting"
@@ -278,7 +273,7 @@ async def test_a_call_whose_tool_cannot_tell_is_told_to_the_model_and_not_repeat
 @pytest.mark.parametrize(("approve", "times", "status"), [(True, 2, "done"), (False, 1, "in_doubt")])
 async def test_a_person_may_be_asked_where_a_tool_cannot_tell(approve: bool, times: int, status: str) -> None:
     done: list[str] = []
-    async with in_memory() as database, cut_off(database, done, {"on_doubt": "ask_human"}) as turn_id:
+    async with cut_off(done, on_doubt="ask_human") as (database, turn_id):
         async with running([says("over")], tools=[booking(_unknown, done)], database=database) as second:
             assert (await over(second, turn_id)).status == "waiting"
             [question] = await second.constellation.approvals.list(9)
@@ -294,7 +289,7 @@ async def test_a_person_may_be_asked_where_a_tool_cannot_tell(approve: bool, tim
 
 async def test_a_turn_may_fail_where_a_tool_cannot_tell() -> None:
     done: list[str] = []
-    async with in_memory() as database, cut_off(database, done, {"on_doubt": "fail_turn"}) as turn_id:
+    async with cut_off(done, on_doubt="fail_turn") as (database, turn_id):
         async with running([], tools=[booking(_unknown, done)], database=database) as second:
             view = await over(second, turn_id)
             assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
@@ -303,7 +298,7 @@ async def test_a_turn_may_fail_where_a_tool_cannot_tell() -> None:
 
 async def test_a_doubtful_call_stays_doubtful_when_its_turn_is_cancelled() -> None:
     done: list[str] = []
-    async with in_memory() as database, cut_off(database, done, {"on_doubt": "ask_human"}) as turn_id:
+    async with cut_off(done, on_doubt="ask_human") as (database, turn_id):
         async with running([], tools=[booking(_unknown, done)], database=database) as second:
             assert (await over(second, turn_id)).status == "waiting"
             assert await second.constellation.cancel(turn_id)
@@ -311,13 +306,9 @@ async def test_a_doubtful_call_stays_doubtful_when_its_turn_is_cancelled() -> No
 
 
 async def test_a_call_of_no_tool_is_told_after_a_crash_as_it_would_have_been() -> None:
-    async with in_memory() as database:
-        outside = Outside(gate=trio.Event())
-        script = [together(MAIL, calls("conjure", {}), calls("note", {"text": "x"}))]
-        async with running(script, tools=[note, *outside.tools], database=database) as first:
-            await first.agent()
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
+    outside = Outside(gate=trio.Event())
+    script = together(MAIL, calls("conjure", {}), calls("note", {"text": "x"}))
+    async with crashed(script, tools=[note, *outside.tools]) as (database, turn_id):
         await database.write(_undo, "UPDATE effect SET status = 'planned', message_id = NULL WHERE tool = 'conjure'")
         async with running([says("over")], tools=[note, *outside.tools], database=database) as second:
             assert (await over(second, turn_id)).status == "completed"

@@ -163,16 +163,14 @@ async def test_rules_judge_a_call_by_what_became_of_those_before_it() -> None:
     rules = [{"tool": "shout", "type": "requires_preceding", "tools": ["collide"]}]
     script = [together(calls("collide"), calls("shout", {"text": "x"})), says("ok")]
     async with running(script, tools=[collide, shout]) as world:
-        agent = await world.agent()
-        await world.constellation.roster.update(agent.id, {"tool_rules": rules})
+        await world.agent(tool_rules=rules)
         await world.say("go")
         assert await statuses(world) == ["error", "denied"]
 
 
 async def test_a_call_whose_writes_are_refused_ends_no_turn() -> None:
     async with running([calls("collide"), says("ok")], tools=[collide]) as world:
-        agent = await world.agent()
-        await world.constellation.roster.update(agent.id, {"tool_rules": [{"tool": "collide", "type": "exit_loop"}]})
+        await world.agent(tool_rules=[{"tool": "collide", "type": "exit_loop"}])
         assert (await world.say("go")).status == "completed"
         assert world.provider.asked == 2
 

@@ -11,7 +11,7 @@ import pytest
 
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import LimitReached
-from pattern_core.messages import Message, Text, ToolResult
+from pattern_core.messages import Text
 from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX, JudgedCall
 from pattern_core.rules.rule import AskedCall
 from pattern_core.rules.ruleset import RuleSet
@@ -156,24 +156,17 @@ async def fail(_context: ToolContext, text: Annotated[str, "What to say."]) -> s
 TOOLS: Sequence[Tool] = (note, shout, fail, *Outside().tools)
 NOTE = calls("note", {"text": "x"})
 SHOUT = calls("shout", {"text": "x"})
-MAIL = calls("mail", {"to": "bob"})
 
 
 @asynccontextmanager
 async def ruled(rules: list[dict[str, Any]], *script: Answer, **config: object) -> AsyncIterator[Running]:
     async with running(script, tools=TOOLS) as one:
-        await one.agent()
-        await one.constellation.roster.update("ada", {"tool_rules": rules, "config": config})
+        await one.agent(tool_rules=rules, config=config)
         yield one
 
 
 async def statuses(one: Running) -> list[tuple[object, ...]]:
     return await one.database.read(rows, "SELECT tool, status FROM effect ORDER BY turn, step, call")
-
-
-def last_results(one: Running) -> list[str]:
-    messages: Sequence[Message] = one.provider.requests[-1].messages
-    return [part.content for message in messages for part in message.parts if isinstance(part, ToolResult)]
 
 
 async def test_a_call_ends_the_turn_without_asking_again() -> None:
@@ -231,8 +224,7 @@ async def test_going_in_circles_is_told_once_and_then_stopped() -> None:
 
 async def test_a_budget_stops_before_the_call_that_might_pass_it() -> None:
     async with running(otherwise=SHOUT, tools=TOOLS) as one:
-        await one.agent()
-        await one.constellation.roster.update("ada", {"config": {"max_output_tokens": 100, "detectors": False}})
+        await one.agent(config={"max_output_tokens": 100, "detectors": False})
         budget = Budget(BudgetScope.CONSTELLATION, "", Period.DAY, Unit.TOKENS, 1_000)
         await one.constellation.budgets.put(budget)
         view = await one.say("go")
@@ -256,6 +248,5 @@ async def test_who_says_something_beside_its_calls_makes_progress(words: list[st
     look = replace(look, parts=(*(Text(text=one) for one in words), *look.parts))
     detectors = {"identical": None, "ping_pong": None, "no_progress": 2}
     async with running([*[look] * 6, says("over")], tools=[shout]) as one:
-        await one.agent()
-        await one.constellation.roster.update("ada", {"config": {"detectors": detectors}})
+        await one.agent(config={"detectors": detectors})
         assert (await one.say("go")).status == status

@@ -34,7 +34,7 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.events import EventRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
-from tests.support import PATIENCE_S, START, USER, Outside, Running, in_memory, note, rows, running
+from tests.support import PATIENCE_S, START, USER, Outside, Running, crashed, in_memory, note, rows, running
 
 NOW = "2026-01-01T00:00:00.000Z"
 LATER = "2026-01-01T00:05:00.000Z"
@@ -160,11 +160,7 @@ def test_closing_says_what_may_have_happened() -> None:
 
 async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() -> None:
     outside = Outside(gate=trio.Event())
-    async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
-            await first.agent()
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
+    async with crashed(calls("mail", {"to": "bob"}), tools=outside.tools) as (database, turn_id):
         again = Outside()
         script = [calls("mail", {"to": "bob"}), calls("mail", {"to": "eve"}), says("over")]
         async with running(script, tools=again.tools, database=database) as second:
@@ -181,13 +177,9 @@ async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() ->
 
 @pytest.mark.parametrize(("approve", "done", "status"), [(True, 1, "done"), (False, 0, "in_doubt")])
 async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, status: str) -> None:
+    mail, config = calls("mail", {"to": "bob"}), {"on_doubt": "ask_human"}
     outside = Outside(gate=trio.Event())
-    async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
-            await first.agent()
-            await first.constellation.roster.update("ada", {"config": {"on_doubt": "ask_human"}})
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
+    async with crashed(mail, tools=outside.tools, config=config) as (database, turn_id):
         again = Outside()
         async with running([says("over")], tools=again.tools, database=database) as second:
             approvals = second.constellation.approvals
@@ -248,15 +240,10 @@ async def test_a_turn_that_kills_the_process_before_its_first_step_is_given_up()
 
 
 async def test_a_turn_that_shall_fail_on_doubt_runs_no_sibling_again() -> None:
+    both, config = together(calls("put", {"text": "x"}), calls("mail", {"to": "bob"})), {"on_doubt": "fail_turn"}
     outside = Outside(gate=trio.Event())
-    async with in_memory() as database:
-        script = [together(calls("put", {"text": "x"}), calls("mail", {"to": "bob"}))]
-        async with running(script, tools=outside.tools, database=database) as first:
-            await first.agent()
-            await first.constellation.roster.update("ada", {"config": {"on_doubt": "fail_turn"}})
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
-            assert sorted(what for what, _to in outside.done) == ["mail", "put"]
+    async with crashed(both, tools=outside.tools, config=config) as (database, turn_id):
+        assert sorted(what for what, _to in outside.done) == ["mail", "put"]
         again = Outside()
         async with running(tools=again.tools, database=database) as second:
             view = await second.constellation.wait(turn_id)
@@ -266,15 +253,9 @@ async def test_a_turn_that_shall_fail_on_doubt_runs_no_sibling_again() -> None:
 
 
 async def test_a_turn_that_shall_fail_on_doubt_goes_on_where_there_is_none() -> None:
-    async with in_memory() as database:
-        script: list[Answer] = [says("one"), Paced(answer=says("late"), gate=trio.Event())]
-        async with running(script, tools=[note], database=database) as first:
-            await first.agent()
-            rules = [{"tool": "note", "type": "required_before_exit"}]
-            changes = {"config": {"on_doubt": "fail_turn"}, "tool_rules": rules}
-            await first.constellation.roster.update("ada", changes)
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
+    late = Paced(answer=says("late"), gate=trio.Event())
+    fields = {"config": {"on_doubt": "fail_turn"}, "tool_rules": [{"tool": "note", "type": "required_before_exit"}]}
+    async with crashed(says("one"), late, tools=[note], **fields) as (database, turn_id):
         await database.write(_forget_open_step)  # as if it had died before the second step was opened
         async with running([calls("note", {"text": "n"}), says("two")], tools=[note], database=database) as second:
             view = await second.constellation.wait(turn_id)
@@ -305,9 +286,8 @@ async def test_what_was_not_to_be_forgotten_is_said_again() -> None:
         gate = trio.Event()
         script: list[Answer] = [says("done"), Paced(answer=says("late"), gate=gate)]
         async with running(script, tools=[note], database=database) as first:
-            await first.agent()
             rules = [{"tool": "note", "type": "required_before_exit"}]
-            await first.constellation.roster.update("ada", {"tool_rules": rules})
+            await first.agent(tool_rules=rules)
             turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
             said = first.provider.requests[-1].tail
@@ -370,9 +350,8 @@ async def test_what_was_said_and_written_is_restored_as_the_process_knew_it(
         thought(Reasoning(text="well")),  # likewise, so that the rule makes the call
     ]
     async with running(script, tools=[note, look, send_message]) as one:
-        await one.agent()
         rules = [{"tool": "look", "type": "required_before_exit"}]
-        await one.constellation.roster.update("ada", {"tool_rules": rules})
+        await one.agent(tool_rules=rules)
         turn_id = await one.submit("go")
         with trio.fail_after(PATIENCE_S):
             await looking.wait()
@@ -395,9 +374,7 @@ async def under_way(clock: StoppedClock, rules: Json = None) -> AsyncIterator[tu
     outside = Outside(gate=trio.Event())
     both = together(calls("mail", {"to": "bob"}, text="One moment."), calls("note", {"text": "y"}))
     async with running([calls("note", {"text": "x"}), both], tools=[note, *outside.tools], clock=clock) as world:
-        agent = await world.agent()
-        config: Json = {"limits": {"wall_s": 60}}
-        await world.constellation.roster.update(agent.id, {"config": config, "tool_rules": rules})
+        await world.agent(config={"limits": {"wall_s": 60}}, tool_rules=rules)
         turn_id = await world.submit("go")
         await trio.testing.wait_all_tasks_blocked()
         yield world, turn_id

@@ -357,8 +357,7 @@ async def test_a_rule_of_cost_reads_what_was_spent_today() -> None:
     catalogue, other = Catalogue({"scripted": {"script-1": dear}}), ScriptedProvider([says("ok")], name="other")
     # What the step before has just cost counts.
     async with running([calls("note", {"text": "x"})], others=[other], tools=[note], catalogue=catalogue) as world:
-        await world.agent()
-        await world.constellation.roster.update("ada", {"config": {"routing": {"rules": [rule]}}})
+        await world.agent(config={"routing": {"rules": [rule]}})
         assert (await world.say("go")).status == "completed"
         assert (world.provider.asked, other.asked) == (1, 1)
     async with stage("hello", config={"routing": {"rules": [rule]}}) as (turn, one):
