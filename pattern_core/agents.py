@@ -12,16 +12,14 @@ import trio
 
 from pattern_core.agent_settings import settings_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.store import MemoryStore
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.unit_of_work import Commit, UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import AgentStatus, BlockType
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.tables import agents
@@ -80,24 +78,18 @@ class Roster:
 
     def __init__(
         self,
-        *,
-        database: Database,
+        storage: Storage,
         memory: MemoryStore,
         tools: ToolRegistry,
-        clock: Clock,
-        ids: Ids,
         limits: Limits,
-        commit: Commit,
+        *,
         on_rename: Callable[[str, str | None], None],
     ) -> None:
         """`on_rename` is called with an agent's id and new name, None where it was deleted."""
-        self._database = database
+        self._storage = storage
         self._memory = memory
         self._tools = tools
-        self._clock = clock
-        self._ids = ids
         self._limits = limits
-        self._commit = commit
         self._on_rename = on_rename
         self._known: dict[str, Agent] = {}
         self._ids_by_name: dict[str, str] = {}  # of agents that were asked for by name
@@ -115,7 +107,7 @@ class Roster:
             return known
         deleted = self._deleted
         try:
-            agent = await self._database.read(agents.find, id_or_name)
+            agent = await self._storage.database.read(agents.find, id_or_name)
         except RowNotFound:
             raise NotFound(f"there is no agent {id_or_name!r} in this constellation") from None
         if self._deleted != deleted:
@@ -127,7 +119,7 @@ class Roster:
 
     async def all(self) -> list[Agent]:
         """Return all agents, by name."""
-        return await self._database.read(agents.list_all)
+        return await self._storage.database.read(agents.list_all)
 
     async def create(self, spec: AgentSpec, *, author: str) -> Agent:
         """Make an agent with its memory blocks, in one transaction.
@@ -137,10 +129,10 @@ class Roster:
                 many agents as may be.
             Conflict: the name is taken.
         """
-        now = now_text(self._clock)
+        now = self._storage.now()
         tools = self._tools.enabled_by_default if spec.enabled_tools is None else tuple(spec.enabled_tools)
         agent = Agent(
-            id=self._ids.new("agent"),
+            id=self._storage.ids.new("agent"),
             name=spec.name.strip(),
             description=spec.description,
             model_provider=spec.model_provider,
@@ -160,7 +152,7 @@ class Roster:
         work.event("agent.created", {"agent_id": agent.id, "name": agent.name})
         for block in DEFAULT_MEMORY if spec.memory is None else spec.memory:
             await self._memory.create(agent.id, block, author=author, work=work)
-        await self._commit(work)
+        await self._storage.commit(work)
         self._known[agent.id] = agent
         return agent
 
@@ -186,7 +178,7 @@ class Roster:
             agent = await self.get(id_or_name)
             if version not in (None, version_of(agent)):
                 raise AgentChanged(f"somebody changed the agent {agent.name!r} meanwhile; read it again")
-            changed = replace(agent, **changes, updated_at=now_text(self._clock))  # type: ignore[arg-type]  # checked by name above, by type at the border
+            changed = replace(agent, **changes, updated_at=self._storage.now())  # type: ignore[arg-type]  # checked by name above, by type at the border
             # A tool that no longer exists does no harm if this change does not ask for it.
             self._check(changed, changed.enabled_tools if "enabled_tools" in changes else ())
             if "config" in changes:
@@ -196,7 +188,7 @@ class Roster:
             work = UnitOfWork()
             work.store(_store, changed)
             work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
-            await self._commit(work)
+            await self._storage.commit(work)
             self._known[agent.id] = changed
             self._ids_by_name.pop(agent.name, None)
         if changed.name != agent.name:
@@ -214,7 +206,7 @@ class Roster:
             work = UnitOfWork()
             work.store(agents.delete, agent.id)
             work.event("agent.deleted", {"agent_id": agent.id, "name": agent.name})
-            await self._commit(work)
+            await self._storage.commit(work)
             self._deleted += 1
             self._known.pop(agent.id, None)
             self._ids_by_name.pop(agent.name, None)

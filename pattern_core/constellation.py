@@ -48,7 +48,7 @@ from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import Ending, cancelled
-from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
 from pattern_db.connection import Connection
@@ -155,18 +155,9 @@ class Constellation:
         )
         self._journal.when_committed(self.embeddings.wake)
         self.budgets = Budgets(database=database, clock=clock, known=known)
-        commit = self._journal.commit_work
-        self._wire_memory(ids, commit)
-        self.roster = Roster(
-            database=database,
-            memory=self.memory,
-            tools=self._tools,
-            clock=clock,
-            ids=ids,
-            limits=limits,
-            commit=commit,
-            on_rename=self._renamed,
-        )
+        storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=ids)
+        self._wire_memory(storage)
+        self.roster = Roster(storage, self.memory, self._tools, limits, on_rename=self._renamed)
         self.imports = HistoryImports(
             find_agent=self.roster.get,
             commit=self._journal.commit,
@@ -185,7 +176,7 @@ class Constellation:
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
         self.image_sweep = ImageSweep(database=database, clock=clock, commit=self._journal.commit)
-        self._toolbox = _toolbox(runtime, database, ids, commit, opened.halt)
+        self._toolbox = _toolbox(runtime, storage, opened.halt)
         self.halt = self._toolbox.halt
         self._services = self._turn_services(ids, opened)
 
@@ -223,16 +214,15 @@ class Constellation:
             is_draining=lambda: self._is_draining or self.halt.current is not None,
         )
 
-    def _wire_memory(self, ids: Ids, commit: Commit) -> None:
-        runtime, limits, database = self._runtime, self._limits, self.database
-        clock = runtime.clock
-        self.approvals = Approvals(database=database, clock=clock, ids=ids, limits=limits, commit=commit)
+    def _wire_memory(self, storage: Storage) -> None:
+        database, clock, ids, commit = storage.database, storage.clock, storage.ids, storage.commit
+        self.approvals = Approvals(storage, self._limits)
         self.memory = MemoryStore(
             database=database,
             clock=clock,
             ids=ids,
-            randomness=runtime.randomness,
-            limits=limits,
+            randomness=self._runtime.randomness,
+            limits=self._limits,
             commit=commit,
             consent=self.approvals,
         )
@@ -445,12 +435,12 @@ class Constellation:
             await self._actors.rested()
 
 
-def _toolbox(runtime: Runtime, database: Database, ids: Ids, commit: Commit, halt: HaltRow | None) -> Toolbox:
+def _toolbox(runtime: Runtime, storage: Storage, halt: HaltRow | None) -> Toolbox:
     """Return what this constellation's tools reach, as the operator allows it."""
-    settings, clock = runtime.tools, runtime.clock
+    settings, clock, ids = runtime.tools, storage.clock, storage.ids
     return Toolbox(
-        results=Results(database=database, clock=clock, ids=ids),
-        halt=Halt(current=halt, clock=clock, ids=ids, commit=commit, log=settings.halts_log),
+        results=Results(database=storage.database, clock=clock, ids=ids),
+        halt=Halt(storage, current=halt, log=settings.halts_log),
         web=None if settings.web is None else Web(settings.web, clock=clock),
         shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=ids),
     )

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.events import Draft, Event
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
+from pattern_db.database import Database
 
 P = ParamSpec("P")
 
@@ -66,6 +69,22 @@ class UnitOfWork:
 
 
 Commit = Callable[[UnitOfWork], Awaitable[None]]  # stores it in one transaction, publishes its events and settles it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """What the services of a constellation store with: its database, `commit` for what belongs to no turn, and the
+    clock and ids of what they store.
+    """
+
+    database: Database
+    commit: Commit
+    clock: Clock
+    ids: Ids
+
+    def now(self) -> str:
+        """Return the wall time as it is stored."""
+        return now_text(self.clock)
 
 
 @asynccontextmanager

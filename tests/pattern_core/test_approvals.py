@@ -24,7 +24,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.testing.clock import StoppedClock
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from tests.pattern_core.turns.rig import ADA, Rig, accepted
 from tests.support import USER, Running, rows, running
@@ -44,13 +44,9 @@ class World:
     refuses: bool = False
 
     def __post_init__(self) -> None:
-        self.approvals = Approvals(
-            database=self.running.database,
-            clock=self.clock,
-            ids=Ids(self.clock, seeded_randomness(5)),
-            limits=Limits(approvals_pending_max=2, approval_expiry_s=60),
-            commit=self.commit,
-        )
+        ids = Ids(self.clock, seeded_randomness(5))
+        storage = Storage(database=self.running.database, commit=self.commit, clock=self.clock, ids=ids)
+        self.approvals = Approvals(storage, Limits(approvals_pending_max=2, approval_expiry_s=60))
         self.approvals.on_answer(ApprovalKind.MEMORY, self.grant)
 
     async def commit(self, work: UnitOfWork) -> None:
@@ -216,7 +212,7 @@ OTHER_ARGUMENTS = replace(PAY, args_hash=b"b" * 16)
 @asynccontextmanager
 async def given() -> AsyncIterator[tuple[Rig, Grants]]:
     async with accepted() as rig:
-        yield rig, Grants(database=rig.database, clock=rig.clock, ids=rig.ids, commit=rig.journal.commit_work)
+        yield rig, Grants(Storage(database=rig.database, commit=rig.journal.commit_work, clock=rig.clock, ids=rig.ids))
 
 
 async def agree(rig: Rig, grants: Grants, subject: Subject = PAY, **said: Any) -> None:

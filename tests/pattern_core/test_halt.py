@@ -15,7 +15,7 @@ import trio.testing
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.halt import HALTED, RESUMED, Halt, Halted, HaltRow, note, stored
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.database import Database
 from pattern_db.errors import Busy
 from pattern_db.tables import archival
@@ -34,7 +34,8 @@ async def rigged(log: Path | None = None) -> AsyncIterator[tuple[Rig, Halt]]:
 async def opened(rig: Rig, log: Path | None = None) -> Halt:
     ids = Ids(rig.clock, seeded_randomness(3))
     current = await rig.database.read(stored)
-    return Halt(current=current, clock=rig.clock, ids=ids, commit=rig.commit, log=log)
+    storage = Storage(database=rig.database, commit=rig.commit, clock=rig.clock, ids=ids)
+    return Halt(storage, current=current, log=log)
 
 
 async def asked(rig: Rig, halt: Halt, reason: str = "It deletes everything.") -> HaltRow:
