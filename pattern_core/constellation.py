@@ -47,13 +47,13 @@ from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.turns.record import Record
-from pattern_core.turns.state import Ending, cancelled
+from pattern_core.turns.state import cancelled
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import ApprovalKind
+from pattern_db.enums import ApprovalKind, TurnStatus
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import budgets, turns
 from pattern_db.journal import events as event_table
@@ -374,11 +374,18 @@ class Constellation:
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
         """Note the request to stop a turn, and end it at once if it is still queued; False if it had ended."""
-        now = self._journal.now()
-        ending = cancelled(reason)
+        now, ending = self._journal.now(), cancelled(reason)
 
         def store(connection: Connection) -> tuple[bool, list[Event]]:
-            return _cancel(connection, turn_id, reason, ending, now)
+            row = turns.by_id(connection, turn_id)
+            if not turns.request_cancel(connection, row.key, reason):
+                return False, []
+            if row.status != TurnStatus.QUEUED:
+                return True, []
+            turns.take_message(connection, row.key)
+            turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
+            end = ended(ending.status, ending.error)
+            return True, append(connection, (row.key, row.id), [end], created_at=now)
 
         return await self._journal.commit(store)
 
@@ -456,15 +463,3 @@ def _open(connection: Connection) -> _Opened:
         halt.stored(connection),
         activity.newest_turns(connection, TURNS_MAX),
     )
-
-
-def _cancel(connection: Connection, turn_id: str, reason: str, ending: Ending, now: str) -> tuple[bool, list[Event]]:
-    """Note the request; a turn that is still queued ends here."""
-    row = turns.by_id(connection, turn_id)
-    if not turns.request_cancel(connection, row.key, reason):
-        return False, []
-    if row.status != "queued":
-        return True, []
-    turns.take_message(connection, row.key)
-    turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
-    return True, append(connection, (row.key, row.id), [ended(ending.status, ending.error)], created_at=now)

@@ -46,7 +46,7 @@ class Journal:
         self.clock = clock
         self.ids = ids
         self._events = events
-        self._logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are stored, by agent
+        self.logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are known to be stored, by agent
         self._after_commit: Callable[[], None] = lambda: None
 
     def when_committed(self, fn: Callable[[], None]) -> None:
@@ -98,16 +98,12 @@ class Journal:
         position = self.ids.position(now_ms)
         return Message(role=role, parts=parts, id=message_id(position), position=position, created_at=iso(now_ms))
 
-    def logged(self, agent_id: str) -> set[bytes]:
-        """Return the digests of the agent's prompt logs that are known to be stored."""
-        return self._logged.get(agent_id, set())
-
     def note_logged(self, agent_id: str, shown: ShownRow) -> None:
         """Note that what a prompt showed is committed."""
         digests = (shown.stable.digest, shown.volatile.digest)
-        known = self._logged.get(agent_id)
+        known = self.logged.get(agent_id)
         if known is not None and digests[0] in known and digests[1] in known:
             return
-        if sum(map(len, self._logged.values())) >= LOGGED_MAX:
-            self._logged.clear()  # rare, and costs a look into the table for each
-        self._logged.setdefault(agent_id, set()).update(digests)
+        if sum(map(len, self.logged.values())) >= LOGGED_MAX:
+            self.logged.clear()  # rare, and costs a look into the table for each
+        self.logged.setdefault(agent_id, set()).update(digests)

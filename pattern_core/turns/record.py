@@ -325,7 +325,7 @@ class Record:
                 now,
                 prompt.log,
             )
-            steps.open_step(connection, row, self.journal.logged(self.agent.id))
+            steps.open_step(connection, row, self.journal.logged.get(self.agent.id, ()))
 
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)

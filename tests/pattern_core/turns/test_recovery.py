@@ -13,6 +13,7 @@ import trio
 from pattern_core.agent_settings import OnDoubt
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.conversation.history import History
+from pattern_core.errors import Conflict
 from pattern_core.events import Draft, append
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import Part, Reasoning, Text
@@ -185,6 +186,10 @@ async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, st
             approvals = second.constellation.approvals
             assert (await second.constellation.wait(turn_id)).status == "waiting"
             [asked] = await approvals.list(9)
+            await second.constellation.roster.update("ada", {"enabled_tools": []})
+            with pytest.raises(Conflict, match="ada may not use the tool mail any more"):
+                await approvals.decide(asked.id, ApprovalAnswer(approve=True, by=USER))
+            await second.constellation.roster.update("ada", {"enabled_tools": ["mail"]})
             await approvals.decide(asked.id, ApprovalAnswer(approve=approve, by=USER))
             assert (await second.constellation.wait(turn_id)).status == "completed"
             assert len(again.done) == done
