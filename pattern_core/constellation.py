@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -40,7 +41,7 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Results
-from pattern_core.tools.tool import Toolbox
+from pattern_core.tools.tool import Toolbox, ToolContext
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
@@ -186,6 +187,17 @@ class Constellation:
 
     def _turn_services(self, ids: Ids, opened: _Opened) -> TurnServices:
         database, clock = self.database, self._runtime.clock
+        context = partial(
+            ToolContext,
+            memory=self.memory,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
+            database=database,
+            clock=clock,
+            ids=ids,
+            toolbox=self._toolbox,
+        )
         prompts = Prompts(
             database=database,
             memory=self.memory,
@@ -204,11 +216,8 @@ class Constellation:
             toolbox=self._toolbox,
             mcp=self.mcp,
             consent=ToolConsent(self.approvals, self._tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
-            memory=self.memory,
-            sharing=self.sharing,
-            revisions=self.revisions,
-            search=self.search,
             limits=self._limits,
+            context=context,
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,

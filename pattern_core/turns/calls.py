@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -25,15 +25,11 @@ from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.block import agent_author
-from pattern_core.memory.revisions import Revisions
-from pattern_core.memory.sharing import Sharing
-from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall, ForcedCall
-from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Origin, to_text
 from pattern_core.tools.tool import Probe, Tool, Toolbox, ToolContext
@@ -66,8 +62,9 @@ IN_DOUBT = (
 class TurnServices:
     """The services of one constellation. `is_draining` says that turns should rest at their next step border.
 
-    `deliver` is a tool's `Deliver` with the record of its turn before the other arguments. `flush_late` has a record
-    flushed soon, if its turn does not do so itself.
+    `context` makes the context of a call and knows what is the same for all calls. `deliver` is a tool's `Deliver` with
+    the record of its turn before the other arguments. `flush_late` has a record flushed soon, if its turn does not do
+    it.
     """
 
     constellation_id: str
@@ -79,11 +76,8 @@ class TurnServices:
     consent: ToolConsent
     prompts: Prompts
     compaction: Compaction
-    memory: MemoryStore
-    sharing: Sharing
-    revisions: Revisions
-    search: Callable[[SearchRequest], Awaitable[SearchResult]]
     limits: Limits
+    context: Callable[..., ToolContext]
     deliver: Callable[..., Coroutine[Any, Any, str]]
     is_draining: Callable[[], bool]
     flush_late: Callable[[Record], None]
@@ -378,7 +372,7 @@ class TurnCalls:
 
     def _context(self, row: EffectRow, work: UnitOfWork) -> ToolContext:
         services, record = self._services, self._record
-        return ToolContext(
+        return services.context(
             agent_id=self._agent.id,
             agent_name=self._agent.name,
             turn_id=record.id,
@@ -388,15 +382,7 @@ class TurnCalls:
             cause={"message": message_id(record.batch_id), "turn": record.id, "call": row.call_id},
             idempotency_key=row.idempotency_key,
             work=work,
-            memory=services.memory,
-            sharing=services.sharing,
-            revisions=services.revisions,
-            search=services.search,
-            database=services.journal.database,
-            clock=services.journal.clock,
-            ids=services.journal.ids,
             deliver=partial(services.deliver, record),
-            toolbox=services.toolbox,
         )
 
 

@@ -47,7 +47,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TurnStatus
-from pattern_db.errors import RAISED, StorageFailed, translate
+from pattern_db.errors import RAISED, Conflict, StorageFailed, translate
 from pattern_db.journal import approvals, steps, turns, usage
 from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
@@ -448,36 +448,39 @@ class Record:
 
     # Between steps, and the end
 
-    async def join(self, joining: Sequence[InboxRow]) -> None:
-        """Take messages that were sent during the turn into it; the turns that they had end with that.
-
-        Raises:
-            Conflict: one of them was cancelled at this moment; nothing is stored.
+    async def join(self, joining: Sequence[InboxRow]) -> bool:
+        """Take messages that were sent during the turn into it; the turns that they had end with that. Those that were
+        cancelled at this moment are left out; return whether any is not.
         """
-        now = self.journal.now()
+        now, rows, joined = self.journal.now(), UnitOfWork(), list[Message]()
         payloads = [json.loads(row.payload) for row in joining]
-        taken = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
-        new = [self._message_row(message, payload=one) for message, one in zip(taken, payloads, strict=True)]
-        rows = UnitOfWork()
+        sent = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
+        new = [self._message_row(message, payload=one) for message, one in zip(sent, payloads, strict=True)]
 
-        def joined(connection: Connection) -> list[Event]:
+        def join(connection: Connection) -> list[Event]:
             events: list[Event] = []
+            joined.clear()
             rows.drafts.clear()
-            for row, message in zip(joining, taken, strict=True):
-                turns.take_message(connection, row.turn)
+            for row, message, stored in zip(joining, sent, new, strict=True):
+                try:
+                    turns.take_message(connection, row.turn)
+                except Conflict:
+                    continue
                 turns.join(connection, row.turn, self.key, ended_at=now)
                 ends = turns.by_key(connection, row.turn)
                 done = ended("completed", None, {"joined": self.id})
                 events += append(connection, (ends.key, ends.id), [done], created_at=now)
                 place = {"turn_id": ends.id, "message_id": message.id}
                 rows.drafts.append(Draft("message.joined", place, {"content": message.text}))
-            messages.append(connection, new)
+                messages.append(connection, [stored])
+                joined.append(message)
             return events
 
-        rows.store_and_tell(joined)
+        rows.store_and_tell(join)
         await self.flush(rows)
-        for message in taken:
+        for message in joined:
             self.history.append(message)
+        return bool(joined)
 
     async def end(
         self,

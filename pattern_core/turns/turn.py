@@ -34,11 +34,9 @@ from pattern_core.turns.recovery import GONE, INTERRUPTED, AskAgain, Begin, InDo
 from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, TurnStopped
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import EffectStatus
-from pattern_db.errors import Conflict
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 
-JOIN_ATTEMPTS = 8
 ROOM_MIN = 100  # tokens: less holds no question
 SQUEEZED_SHARE = 0.6  # of a conversation that a vendor found too long is shown once more …
 SQUEEZES_MAX = 3  # … and that again, so often within a step
@@ -393,16 +391,9 @@ class Turn:
     async def join(self) -> None:
         """Let the messages that shall join the turn do so; those that were cancelled are left out."""
         self.joins = False
-        for _attempt in range(JOIN_ATTEMPTS):
-            joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
-            if not joining:
-                return
-            try:
-                await self.record.join(joining)
-            except Conflict:
-                continue  # one of them was cancelled at this moment
+        joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
+        if joining and await self.record.join(joining):
             self.is_addressed = True
-            return
 
     # Recovery
 
