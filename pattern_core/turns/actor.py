@@ -223,7 +223,7 @@ class Actors:
                     await self._receive(agent_id, delivery)
                 elif worker.is_woken and self._may_work(agent_id):
                     worker.is_woken = False
-                    await self._look(agent_id)
+                    await self._take_next(agent_id)
                 else:
                     break
         finally:
@@ -236,7 +236,7 @@ class Actors:
     def _may_work(self, agent_id: str) -> bool:
         return agent_id not in self._stopped and not self._services.is_draining()
 
-    async def _look(self, agent_id: str) -> None:
+    async def _take_next(self, agent_id: str) -> None:
         """Take up the agent's unfinished turn or start the next one, and look again; nothing if there is none."""
         found = await self._database.read(_find_work, agent_id)
         if found is None:
@@ -244,7 +244,7 @@ class Actors:
         self._awake[agent_id].is_woken = True
         row, payload = found
         if payload is None:
-            await self._take_up(agent_id, row)
+            await self._resume(agent_id, row)
         else:
             await self._begin(row, payload)
 
@@ -304,11 +304,11 @@ class Actors:
                 delivery.ticket = Ticket(turn_id=row.id)
                 delivery.is_known.set()
 
-        with self._listed(turn):
+        with self._registered(turn):
             arrival = None if delivery is None else delivery.arrival
             record.start(incoming, payload, limits=own, arrival=arrival).when_settled(started)
             try:
-                await self._conduct(turn)
+                await self._run(turn)
             except Conflict:
                 if record.is_started:
                     raise
@@ -317,7 +317,7 @@ class Actors:
                 self._awake[agent_id].is_woken = True
 
     @contextmanager
-    def _listed(self, turn: Turn) -> Iterator[None]:
+    def _registered(self, turn: Turn) -> Iterator[None]:
         """Let a turn be stopped from now on: from before its rows say that it runs, so that no request is missed."""
         self._running[turn.record.id] = turn
         if turn.agent.id in self._stopped:
@@ -329,7 +329,7 @@ class Actors:
             turn.record.abandon()
             self._services.prompts.recent_turns.change(turn.record.id, turn.record.status)
 
-    async def _take_up(self, agent_id: str, row: TurnRow) -> None:
+    async def _resume(self, agent_id: str, row: TurnRow) -> None:
         """Continue a turn that a dead process left, or that has answers to its questions."""
         agent = await self._roster.get(agent_id)
         if row.status == TurnStatus.WAITING:
@@ -340,8 +340,8 @@ class Actors:
             self.forget(agent_id)  # what was read may lack how the turn ended
             self._awake[agent_id].is_woken = False  # `end_waiting` is at it, and wakes the agent afterwards
             return
-        with self._listed(turn):
-            # Read again: a request to stop it, made before it was listed, left only a row.
+        with self._registered(turn):
+            # Read again: a request to stop it, made before it was registered, left only a row.
             row = await self._database.read(turns.by_key, row.key)
             if row.ended_at is not None:
                 self.forget(agent_id)  # likewise
@@ -354,7 +354,7 @@ class Actors:
                 return
             turn.record.resume(waited=row.status == TurnStatus.WAITING)
             await turn.record.flush()  # it counts, also if what follows ends the process
-            await self._conduct(turn, verdict)
+            await self._run(turn, verdict)
 
     def _found(self, row: TurnRow, found: RestoredTurn, agent: Agent, history: History) -> Turn:
         """Return a turn as its rows say it is; its time continues from now."""
@@ -402,8 +402,8 @@ class Actors:
         turn = self._found(row, await self._database.read(recovery.restore, row), agent, History())
         if turn_id in self._running:
             return False  # its agent has just taken it up
-        # While it is listed its agent leaves it alone: a turn has one end.
-        with self._listed(turn):
+        # While it is registered its agent leaves it alone: a turn has one end.
+        with self._registered(turn):
             row = await self._database.read(turns.by_id, turn_id)
             if row.status == TurnStatus.WAITING:
                 await self._end(turn, ending)
@@ -421,7 +421,7 @@ class Actors:
         self._histories.move_to_end(agent_id)
         return known
 
-    async def _conduct(self, turn: Turn, found: Begin | AskAgain | RunCalls | None = None) -> None:
+    async def _run(self, turn: Turn, found: Begin | AskAgain | RunCalls | None = None) -> None:
         """Run the turn in its own scope and see to its one end. Outer cancellation leaves the turn open."""
         ending: Ending | None = None
         with turn.scope:
@@ -442,7 +442,7 @@ class Actors:
             )
         if ending is not None:
             await self._end(turn, ending)
-        elif turn.is_waiting:
+        elif turn.record.status == TurnStatus.WAITING:
             self.forget(turn.agent.id)
             self._awake[turn.agent.id].is_woken = True  # for other turns; and the answer may have come already
 

@@ -61,7 +61,6 @@ class Turn:
         self.judge = Judge(now_ms=services.journal.clock.now_ms)
         self.calls = TurnCalls(services, record, self.judge)
         self.asking: Asking | None = None  # of the step that is open, or was last
-        self.is_waiting = False  # for a person
         self.is_addressed = False  # a message joined after the newest decision, so it cannot be the last
         self.output_chars = 0  # that its model wrote
         self._services = services
@@ -93,7 +92,7 @@ class Turn:
             InvalidInput: the agent's settings are not valid.
             InDoubt: a call may have happened, and the agent's turns shall fail then.
         """
-        await self._equip(found)
+        await self._prepare(found)
         planned = await self._planned_again(found) if isinstance(found, RunCalls) else None
         dead = DeadAttempt(is_charged=True) if isinstance(found, AskAgain) else None
         while True:
@@ -110,7 +109,7 @@ class Turn:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
 
-    async def _equip(self, found: Begin | AskAgain | RunCalls | None) -> None:
+    async def _prepare(self, found: Begin | AskAgain | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
@@ -383,7 +382,6 @@ class Turn:
             calls = self.calls.forced(border.forced)
             planned = self.calls.plan(calls)
             self.record.force(calls, [one.row for one in planned])
-        self.is_waiting = True
         await self.record.wait()
         self._services.consent.approvals.asked()
         return None

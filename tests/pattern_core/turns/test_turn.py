@@ -316,7 +316,7 @@ async def stage(
         )
         record.start(incoming, {"content": ask}, limits=TurnBudget())
         turn = Turn(services, record)
-        await turn._equip(None)
+        await turn._prepare(None)
         yield turn, one
 
 
