@@ -225,6 +225,14 @@ class Outside:
 
 
 @asynccontextmanager
+async def acting(script: Iterable[Answer] = (), **options: Any) -> AsyncIterator[Running]:
+    """Start a constellation as `running` does, with an agent ada."""
+    async with running(script, **options) as one:
+        await one.agent()
+        yield one
+
+
+@asynccontextmanager
 async def crashed(*script: Answer, tools: Sequence[Tool] = (), **agent: Any) -> AsyncIterator[tuple[Database, str]]:
     """Yield a database with a turn that a process left as it was when nothing went on, and the turn's id."""
     async with in_memory() as database:

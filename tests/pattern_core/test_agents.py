@@ -19,7 +19,7 @@ from pattern_core.testing import StoppedClock, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import Conflict as StorageConflict
-from tests.support import START, USER, Running, in_memory, note, rows, running, shout
+from tests.support import START, USER, Running, acting, in_memory, note, rows, running, shout
 
 RULE = {"tool": "note", "type": "exit_loop"}
 
@@ -256,9 +256,7 @@ async def test_deleting_twice_at_once_deletes_once(tmp_path: Path) -> None:
         except NotFound:
             outcomes.append("not found")
 
-    async with running(path=tmp_path / "pattern.db") as it:
-        await it.agent()
-        async with trio.open_nursery() as nursery:
-            for _time in range(3):
-                nursery.start_soon(delete, it)
+    async with acting(path=tmp_path / "pattern.db") as it, trio.open_nursery() as nursery:
+        for _time in range(3):
+            nursery.start_soon(delete, it)
     assert sorted(outcomes) == ["ada", "not found", "not found"]

@@ -14,7 +14,7 @@ from pattern_core.testing.model import Paced, calls, says
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from tests.support import Outside, in_memory, note, rows, running
+from tests.support import Outside, acting, in_memory, note, rows, running
 
 
 @tool(effect=EffectClass.LOCAL)
@@ -24,8 +24,7 @@ async def tell(context: ToolContext, target: str, content: str) -> str:
 
 
 async def test_what_cannot_be_accepted_changes_nothing() -> None:
-    async with running(otherwise=says("ok")) as world:
-        await world.agent()
+    async with acting(otherwise=says("ok")) as world:
         with pytest.raises(NotFound, match="nobody"):
             await world.submit("hi", "nobody")
         with pytest.raises(InvalidInput, match="empty"):
@@ -71,8 +70,7 @@ async def test_agents_that_pass_a_request_around_are_stopped() -> None:
 
 
 async def test_an_agent_cannot_send_itself_a_message() -> None:
-    async with running([calls("tell", {"target": "ada", "content": "me"}), says("ok")], tools=[tell]) as world:
-        await world.agent()
+    async with acting([calls("tell", {"target": "ada", "content": "me"}), says("ok")], tools=[tell]) as world:
         await world.say("go")
         assert await world.database.read(rows, "SELECT status FROM effect") == [("error",)]
 
@@ -81,8 +79,7 @@ async def test_draining_rests_at_a_step_border_and_the_next_start_goes_on() -> N
     async with in_memory() as database:
         outside = Outside(gate=trio.Event())
         script = [calls("put", {"text": "x"})]
-        async with running(script, tools=[note, *outside.tools], database=database) as world:
-            await world.agent()
+        async with acting(script, tools=[note, *outside.tools], database=database) as world:
             turn_id = await world.submit("go")
             await trio.testing.wait_all_tasks_blocked()
             async with trio.open_nursery() as nursery:
@@ -102,8 +99,7 @@ async def test_draining_rests_at_a_step_border_and_the_next_start_goes_on() -> N
 
 
 async def test_history_pages_backwards() -> None:
-    async with running(otherwise=says("ok")) as world:
-        await world.agent()
+    async with acting(otherwise=says("ok")) as world:
         for number in range(4):
             await world.say(f"m{number}")
         page = await world.constellation.messages("ada", limit=3)
@@ -142,8 +138,7 @@ async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:
 
 async def test_a_budget_is_kept_from_when_it_is_set_and_after_a_restart() -> None:
     async with in_memory() as database:
-        async with running(otherwise=says("ok"), database=database) as world:
-            await world.agent()
+        async with acting(otherwise=says("ok"), database=database) as world:
             assert (await world.say("before")).status == "completed"
             budget = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 1)
             await world.constellation.budgets.put(budget)

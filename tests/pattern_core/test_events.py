@@ -26,7 +26,7 @@ from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
-from tests.support import START, Outside, in_memory, note, on_file, running, shout
+from tests.support import START, Outside, acting, in_memory, note, on_file, running, shout
 
 PATIENCE_S = 60.0
 TURNS = ("turn_0", "turn_1")
@@ -354,8 +354,7 @@ async def test_what_is_read_later_is_what_was_told_live() -> None:
 
 
 async def test_words_that_were_deleted_since_are_not_told_again() -> None:
-    async with running([says("a secret")]) as it:
-        await it.agent()
+    async with acting([says("a secret")]) as it:
         view = await it.say("hello")
         await it.database.write(messages.tombstone, [view.messages[-1].id])
         [told] = [event for event in await it.events(view.id) if event.name == "message"]

@@ -25,7 +25,7 @@ from pattern_core.testing.wire_openai import replies, serve_openai
 from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_db.enums import EffectClass
 from tests.scenarios.cancelled import SCENES, Scene, Trial, lead, problems_of
-from tests.support import PATIENCE_S, USER, Running, in_memory, running
+from tests.support import PATIENCE_S, USER, Running, acting, in_memory, running
 
 EVERY = 4  # of the checkpoints; `python -m tests.scenarios.cancelled` takes all
 TURNS = 1_000
@@ -148,8 +148,7 @@ async def test_a_thousand_cancelled_turns_leave_nothing_behind() -> None:
 
 async def test_a_child_that_was_started_is_gone_with_its_call() -> None:
     PIDS.clear()
-    async with running([calls("sleep")], tools=[sleep]) as one:
-        await one.agent()
+    async with acting([calls("sleep")], tools=[sleep]) as one:
         turn_id = await one.submit("go")
         with trio.fail_after(PATIENCE_S):
             while not PIDS:

@@ -29,7 +29,7 @@ from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 from pattern_db.migrate import migrations_of
 from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, problems_of, rest
-from tests.support import PATIENCE_S, START, USER, Running, note, rows, running
+from tests.support import PATIENCE_S, START, USER, Running, acting, note, rows, running
 
 # The commits of an agent's first turn with one call. The decision is stored with the intent to call what reaches
 # outside, or with the result of a call within the file.
@@ -280,8 +280,7 @@ async def test_a_turn_that_starts_at_once_survives_each_of_its_commits(
     tools, accepted = [jot, clash], list[str]()
     async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         assert isinstance(database, CutDatabase)
-        async with running(provider=model_of(scene), tools=tools, database=database) as first:
-            await first.agent()
+        async with acting(provider=model_of(scene), tools=tools, database=database) as first:
             await first.say("hello")
             await trio.testing.wait_all_tasks_blocked()
             database.commits, database.cut, database.die = 0, (at, phase), first.nursery.cancel_scope.cancel

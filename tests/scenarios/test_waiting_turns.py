@@ -27,7 +27,20 @@ from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 from pattern_db.migrate import migrations_of
 from tests.scenarios.cancelled import CutDatabase
-from tests.support import PATIENCE_S, START, USER, Outside, Running, crashed, in_memory, note, rows, running, shout
+from tests.support import (
+    PATIENCE_S,
+    START,
+    USER,
+    Outside,
+    Running,
+    acting,
+    crashed,
+    in_memory,
+    note,
+    rows,
+    running,
+    shout,
+)
 
 MAIL = calls("mail", {"to": "bob"})
 TIMEOUT_S = 10.0  # of a tool, in stopped time
@@ -96,8 +109,7 @@ async def test_siblings_of_a_call_that_waited_count() -> None:
 async def test_who_was_to_join_a_turn_joins_it_after_a_crash() -> None:
     async with in_memory() as database:
         script = [Paced(answer=says("late"), gate=trio.Event())]
-        async with running(script, tools=[shout], database=database) as first:
-            await first.agent()
+        async with acting(script, tools=[shout], database=database) as first:
             turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
             joining = IncomingMessage(agent_id="ada", content="and this", sender=USER, policy="steer")
@@ -122,8 +134,7 @@ async def test_who_joined_a_turn_is_answered_whichever_commit_is_the_last(
     async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         assert isinstance(database, CutDatabase)
         gate = trio.Event()
-        async with running([Paced(answer=says("done"), gate=gate)], otherwise=answer, database=database) as first:
-            await first.agent()
+        async with acting([Paced(answer=says("done"), gate=gate)], otherwise=answer, database=database) as first:
             database.commits, database.cut, database.die = 0, (cut, "after"), first.nursery.cancel_scope.cancel
             with trio.move_on_after(PATIENCE_S):
                 turn_id = await first.submit("go")

@@ -27,7 +27,7 @@ from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_core.turns.actor import LATE_S
 from pattern_db.enums import EffectClass
-from tests.support import PATIENCE_S, USER, Outside, Running, note, rows, running, shout
+from tests.support import PATIENCE_S, USER, Outside, Running, acting, note, rows, running, shout
 
 KEYS = "The greenhouse keys hang behind the clock."
 
@@ -72,8 +72,7 @@ async def test_intent_is_stored_before_an_outside_call_runs() -> None:
             seen.extend(await world.database.read(rows, "SELECT status, started_at IS NOT NULL FROM effect"))
             return "sent"
 
-        async with running([calls("mail"), says("ok")], tools=[mail], database=world.database) as inner:
-            await inner.agent()
+        async with acting([calls("mail"), says("ok")], tools=[mail], database=world.database) as inner:
             assert (await inner.say("go")).status == "completed"
     assert seen == [("started", 1)]
 
@@ -81,8 +80,7 @@ async def test_intent_is_stored_before_an_outside_call_runs() -> None:
 async def test_local_calls_store_no_intent_and_outside_ones_do() -> None:
     outside = Outside()
     script = [together(calls("note", {"text": "a"}), calls("put", {"text": "b"})), says("ok")]
-    async with running(script, tools=[note, *outside.tools]) as world:
-        await world.agent()
+    async with acting(script, tools=[note, *outside.tools]) as world:
         await world.say("go")
         started = await world.database.read(rows, "SELECT tool, started_at IS NOT NULL FROM effect ORDER BY call")
         assert started == [("note", 0), ("put", 1)]
@@ -98,8 +96,7 @@ async def test_local_calls_store_no_intent_and_outside_ones_do() -> None:
     ],
 )
 async def test_a_call_that_does_not_fit_is_answered_with_what_to_do(call: ModelReply, words: str) -> None:
-    async with running([call, says("ok")], tools=[note]) as world:
-        await world.agent()
+    async with acting([call, says("ok")], tools=[note]) as world:
         view = await world.say("go")
         assert view.status == "completed"
         assert words in results(world)[0]
@@ -113,8 +110,7 @@ async def test_arguments_that_are_not_json_run_nothing() -> None:
         finish_reason="tool_calls",
         usage=Usage(input_tokens=1, output_tokens=1),
     )
-    async with running([reply, says("ok")], tools=[note]) as world:
-        await world.agent()
+    async with acting([reply, says("ok")], tools=[note]) as world:
         await world.say("go")
         assert "no JSON object" in results(world)[0]
 
@@ -133,8 +129,7 @@ async def test_writes_that_are_refused_become_an_error_and_nothing_of_them_is_st
     to_bob = {"target_type": "agent", "target": "bob", "content": "hello bob"}
     script = [together(calls("note", {"text": "a"}), calls(name, to_bob if name == "send_message" else {}))]
     limits = Limits(inbox_per_agent_max=1)
-    async with running(script, otherwise=says("ok"), tools=[note, collide, send_message], limits=limits) as world:
-        await world.agent()
+    async with acting(script, otherwise=says("ok"), tools=[note, collide, send_message], limits=limits) as world:
         bob = await world.agent("bob", tools=[])
         await world.constellation._actors.stop(bob.id, "so that his inbox stays full")
         await world.submit("fill", "bob")
@@ -203,8 +198,7 @@ async def test_a_call_that_takes_long_does_not_hold_the_decision_back(mock_clock
 
     steps = "SELECT status FROM step ORDER BY no"
     meters = Meters()
-    async with running([calls("think"), says("ok")], tools=[think], meters=meters) as world:
-        await world.agent()
+    async with acting([calls("think"), says("ok")], tools=[think], meters=meters) as world:
         turn_id = await world.submit("go")
         await trio.testing.wait_all_tasks_blocked()
         assert await world.database.read(rows, steps) == [("open",)]
@@ -232,8 +226,7 @@ async def test_a_decision_that_was_not_flushed_is_stored_when_its_turn_is_cancel
         await trio.sleep_forever()
         raise AssertionError
 
-    async with running([calls("think", text="Let me see."), says("ok")], tools=[think]) as world:
-        await world.agent()
+    async with acting([calls("think", text="Let me see."), says("ok")], tools=[think]) as world:
         turn_id = await world.submit("go")
         await trio.testing.wait_all_tasks_blocked()
         assert "tool.call" not in await world.names(turn_id)
@@ -249,8 +242,7 @@ async def test_a_decision_that_was_not_flushed_is_stored_when_its_turn_is_cancel
 
 
 async def test_a_slow_unsafe_call_times_out_and_may_have_happened(autojump_clock: trio.testing.MockClock) -> None:
-    async with running([calls("slow"), says("ok")], tools=[slow]) as world:
-        await world.agent()
+    async with acting([calls("slow"), says("ok")], tools=[slow]) as world:
         await world.say("go")
         assert "may have happened" in results(world)[0]
         assert await statuses(world) == ["timeout"]
@@ -267,8 +259,7 @@ async def test_a_long_result_is_shown_by_its_ends_and_can_be_read_on() -> None:
 
     limits = Limits(turn=TurnLimits(tool_result_chars_max=300))
     script: list[Answer] = [calls("shout", {"text": text}), read_on, says("ok")]
-    async with running(script, tools=[shout, result], limits=limits) as world:
-        await world.agent()
+    async with acting(script, tools=[shout, result], limits=limits) as world:
         assert (await world.say("go")).status == "completed"
         shown, read = results(world)
         assert len(shown) <= 300
@@ -279,8 +270,7 @@ async def test_a_long_result_is_shown_by_its_ends_and_can_be_read_on() -> None:
 
 async def test_without_the_reader_a_long_result_is_cut_and_not_kept() -> None:
     limits = Limits(turn=TurnLimits(tool_result_chars_max=200))
-    async with running([calls("shout", {"text": "x" * 1000}), says("ok")], tools=[shout], limits=limits) as world:
-        await world.agent()
+    async with acting([calls("shout", {"text": "x" * 1000}), says("ok")], tools=[shout], limits=limits) as world:
         await world.say("go")
         shown = results(world)[0]
         assert len(shown) <= 200
@@ -292,8 +282,7 @@ async def test_without_the_reader_a_long_result_is_cut_and_not_kept() -> None:
 async def test_idempotency_keys_differ_between_calls_and_turns() -> None:
     outside = Outside()
     script = [together(calls("put", {"text": "a"}), calls("put", {"text": "a"})), says("ok")]
-    async with running(provider=ScriptedProvider([*script, *script]), tools=outside.tools) as world:
-        await world.agent()
+    async with acting(provider=ScriptedProvider([*script, *script]), tools=outside.tools) as world:
         await world.say("one")
         await world.say("two")
         keys = [key for _what, key in outside.done]
@@ -343,8 +332,7 @@ async def test_only_arguments_that_fit_are_shown_to_a_tool_that_asks_for_consent
     outside = Outside()
     mail = replace(outside.tools[0], consent=consent)
     script = [calls("mail", {}), calls("mail", {"to": 7}), calls("mail", {"to": "bob"})]
-    async with running([*script, says("over")], tools=[mail]) as one:
-        await one.agent()
+    async with acting([*script, says("over")], tools=[mail]) as one:
         assert (await one.say("go")).status == "waiting"
         assert (await statuses(one), shown, outside.done) == (
             ["error", "error", "awaiting_approval"],

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import pytest
 
-from pattern_core.budgets.budget import Budget
 from pattern_core.errors import LimitReached
 from pattern_core.messages import Text
 from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX, JudgedCall
@@ -20,9 +19,8 @@ from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_core.turns.judge import Judge, StepBorder
 from pattern_core.turns.state import FinishedCall
 from pattern_db.enums import EffectClass
-from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.journal.steps import EffectRow
-from tests.support import Outside, Running, note, rows, running, shout
+from tests.support import Outside, Running, acting, note, rows, running, shout
 
 NOW_MS = 1_000
 SPECS = [note.spec, shout.spec]
@@ -186,20 +184,6 @@ async def test_a_refused_call_counts_for_nothing() -> None:
         assert await statuses(one) == [("note", "done"), ("note", "denied")]
 
 
-async def test_a_required_call_is_asked_for_twice_and_then_made() -> None:
-    async with ruled(
-        [{"tool": "note", "type": "required_before_exit"}], says("1"), says("2"), says("3"), says("4")
-    ) as one:
-        view = await one.say("go")
-        assert view.status == "completed"
-        tails = ["\n".join(request.tail) for request in one.provider.requests]
-        assert "not finished" not in tails[0]
-        assert "not finished" in tails[1]
-        assert "`note`" in tails[2]
-        # It was made with no arguments, which this tool does not take; having been made it keeps nobody.
-        assert [tool for tool, _status in await statuses(one)] == ["note"]
-
-
 async def test_a_turn_begins_with_its_first_tool() -> None:
     rule = {"tool": "note", "type": "start_constraint", "args": {"text": "first"}}
     async with ruled([rule], NOTE, says("over")) as one:
@@ -212,32 +196,13 @@ async def test_a_turn_begins_with_its_first_tool() -> None:
 
 
 async def test_going_in_circles_is_told_once_and_then_stopped() -> None:
-    async with running(otherwise=SHOUT, tools=TOOLS) as one:
-        await one.agent()
+    async with acting(otherwise=SHOUT, tools=TOOLS) as one:
         view = await one.say("go")
         assert view.status == "limit"
         assert view.error is not None
         assert "shout" in str(view.error["message"])
         assert one.provider.asked < 10
         assert any("shout" in text for text in one.provider.requests[-1].tail)
-
-
-async def test_a_budget_stops_before_the_call_that_might_pass_it() -> None:
-    async with running(otherwise=SHOUT, tools=TOOLS) as one:
-        await one.agent(config={"max_output_tokens": 100, "detectors": False})
-        budget = Budget(BudgetScope.CONSTELLATION, "", Period.DAY, Unit.TOKENS, 1_000)
-        await one.constellation.budgets.put(budget)
-        view = await one.say("go")
-        assert view.status == "limit"
-        assert view.error is not None
-        assert "budget" in str(view.error["message"])
-        [stands] = await one.constellation.budgets.every()
-        assert stands.spent is not None
-        assert stands.spent <= 1_000
-        assert stands.held == 0
-        # The call that met the bound was stored with its result, and nobody was asked once more.
-        assert (await statuses(one))[-1] == ("shout", "done")
-        assert (await one.say("and?")).status == "limit"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.events import EventRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
-from tests.support import PATIENCE_S, START, USER, Outside, Running, crashed, in_memory, note, rows, running
+from tests.support import PATIENCE_S, START, USER, Outside, Running, acting, crashed, in_memory, note, rows, running
 
 NOW = "2026-01-01T00:00:00.000Z"
 LATER = "2026-01-01T00:05:00.000Z"
@@ -223,8 +223,7 @@ async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too()
 
 async def test_a_turn_that_kills_the_process_before_its_first_step_is_given_up() -> None:
     async with in_memory() as database:
-        async with running(otherwise=says("tea " * 1_500), database=database) as chatty:
-            await chatty.agent()
+        async with acting(otherwise=says("tea " * 1_500), database=database) as chatty:
             for number in range(6):
                 await chatty.say(f"{number}: more")
             small = {"context_window": 4_000, "max_output_tokens": 100}
@@ -274,8 +273,7 @@ def _forget_open_step(connection: Connection) -> None:
 async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> None:
     outside = Outside(gate=trio.Event())
     async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
-            await first.agent()
+        async with acting([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
             turns_made = [await first.submit(text) for text in ("running", "queued")]
             await trio.testing.wait_all_tasks_blocked()
         assert await database.write(turns.request_cancel_all, "restored_as_a_copy") == 2

@@ -27,14 +27,13 @@ from pattern_core.turns.admission import IncomingMessage
 from pattern_core.turns.record import Record
 from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn
 from pattern_db.columns import Json
-from tests.support import USER, Running, note, rows, running, shout
+from tests.support import USER, Running, acting, note, rows, running, shout
 
 LATER = "2026-01-01T00:05:00.000Z"
 
 
 async def test_a_plain_answer_is_one_step() -> None:
-    async with running([says("hello Ada")]) as world:
-        await world.agent()
+    async with acting([says("hello Ada")]) as world:
         view = await world.say("hello")
         assert (view.status, view.steps) == ("completed", 1)
         assert [(message.role, message.content) for message in view.messages] == [
@@ -52,16 +51,14 @@ async def test_a_plain_answer_is_one_step() -> None:
 
 async def test_usage_is_stored_as_reported() -> None:
     script = [calls("note", {"text": "x"}, usage=Usage(input_tokens=7, output_tokens=3)), says("y")]
-    async with running(script, tools=[note]) as world:
-        await world.agent()
+    async with acting(script, tools=[note]) as world:
         view = await world.say("hi")
         assert (view.usage.input_tokens, view.usage.output_tokens) == (17, 8)
 
 
 async def test_a_provider_that_refuses_fails_the_turn_with_its_code() -> None:
     refused = ModelRejected("the request is too odd", provider="scripted", status=400)
-    async with running([refused, says("better")]) as world:
-        await world.agent()
+    async with acting([refused, says("better")]) as world:
         view = await world.say("hi")
         assert (view.status, view.error) == ("failed", {"code": "model_rejected", "message": "the request is too odd"})
         assert (await world.names(view.id))[-1] == "turn.failed"
@@ -100,8 +97,7 @@ async def test_too_many_steps_or_calls_end_in_a_limit() -> None:
     """Of steps or of calls."""
     for bounds, words in ((TurnLimits(steps_max=3), "3 steps"), (TurnLimits(tool_calls_max=2), "2 tool calls")):
         again = calls("note", {"text": "again"})
-        async with running(otherwise=again, tools=[note], limits=Limits(turn=bounds)) as world:
-            await world.agent()
+        async with acting(otherwise=again, tools=[note], limits=Limits(turn=bounds)) as world:
             view = await world.say("loop")
             assert (view.status, words in str((view.error or {})["message"])) == ("limit", True), view.error
             unanswered = await world.database.read(rows, "SELECT count(*) FROM effect WHERE message_id IS NULL")
@@ -110,8 +106,7 @@ async def test_too_many_steps_or_calls_end_in_a_limit() -> None:
 
 async def test_an_answer_in_pieces_is_stored_in_pieces_and_then_as_one() -> None:
     answer = Paced(answer=says("abcdefghij"), between_s=0.05)
-    async with running(provider=ScriptedProvider([answer], slice_chars=2)) as world:
-        await world.agent()
+    async with acting(provider=ScriptedProvider([answer], slice_chars=2)) as world:
         seen: list[tuple[str, str]] = []
         turn_id = await world.submit("spell")
         stream = world.constellation.events.subscribe(after=0, turn_id=turn_id)
@@ -127,8 +122,7 @@ async def test_an_answer_in_pieces_is_stored_in_pieces_and_then_as_one() -> None
 
 async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
     broken = Paced(answer=says("wrong answer"), shown=1, breaks=ModelServerError("it broke", provider="scripted"))
-    async with running(provider=ScriptedProvider(otherwise=broken, slice_chars=3)) as world:
-        await world.agent()
+    async with acting(provider=ScriptedProvider(otherwise=broken, slice_chars=3)) as world:
         view = await world.say("hi")
         assert view.status == "failed"
         assert world.provider.asked == Limits().turn.attempts_max
@@ -139,8 +133,7 @@ async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
 async def test_a_turn_that_takes_too_long_ends_in_a_limit(autojump_clock: trio.testing.MockClock) -> None:
     limits = Limits(turn=TurnLimits(turn_timeout_s=30.0, model_timeout_s=1000.0))
     slow = Paced(answer=says("late"), delay_s=500.0)
-    async with running([slow], limits=limits) as world:
-        await world.agent()
+    async with acting([slow], limits=limits) as world:
         view = await world.constellation.wait(await world.submit("hi"))
         assert (view.status, (view.error or {})["code"]) == ("limit", "deadline")
 
@@ -149,8 +142,7 @@ async def test_a_turn_that_takes_too_long_ends_in_a_limit(autojump_clock: trio.t
 async def test_a_prompt_that_a_vendor_finds_too_long_is_made_shorter_a_few_times(refusals: int, status: str) -> None:
     too_long = WindowExceeded("too long", provider="scripted")
     summary = says("So far: words.")
-    async with running(otherwise=summary) as one:
-        await one.agent()
+    async with acting(otherwise=summary) as one:
         for number in range(12):
             await one.say(f"{number} " + "word " * 50)
         refused: list[int] = []
@@ -204,8 +196,7 @@ async def test_an_agent_without_anything_of_its_own() -> None:
 
 
 async def test_all_steps_of_a_turn_draw_from_one_seed() -> None:
-    async with running([calls("note", {"text": "x"}), says("done")], tools=[note]) as one:
-        await one.agent()
+    async with acting([calls("note", {"text": "x"}), says("done")], tools=[note]) as one:
         await one.say("one")
     first, second = one.provider.requests
     assert first.seed == second.seed
@@ -229,8 +220,7 @@ async def test_an_answer_in_many_pieces_is_stored_a_few_times_a_second(
 ) -> None:
     meters = Counting()
     answer = Paced(answer=says("word " * 100), between_s=0.02)  # 2 seconds
-    async with running(provider=ScriptedProvider([answer], slice_chars=5), meters=meters) as world:
-        await world.agent()
+    async with acting(provider=ScriptedProvider([answer], slice_chars=5), meters=meters) as world:
         before = meters.commits
         assert (await world.say("go on")).status == "completed"
         assert 5 <= meters.commits - before <= 30
@@ -247,10 +237,9 @@ async def test_who_answers_the_second_attempt_is_paid() -> None:
         for provider, model, price in (("scripted", "script-1", 1_000_000), ("spare", "m", 5_000_000))
     }  # fmt: skip
     meters = Counting()
-    async with running(
+    async with acting(
         [down, says("right", usage=took)], others=[spare], catalogue=Catalogue(prices), meters=meters
     ) as world:
-        await world.agent()
         config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
         await world.constellation.roster.update("ada", {"config": config})
         view = await world.say("hi")
@@ -268,8 +257,7 @@ async def test_who_answers_in_the_place_of_another_is_named_and_paid() -> None:
     down = ModelServerError("out of order", provider="scripted")
     spare = ScriptedProvider([says("here", usage=Usage(input_tokens=1, output_tokens=1))], name="spare")
     meters = Counting()
-    async with running([down], others=[spare], meters=meters) as world:
-        await world.agent()
+    async with acting([down], others=[spare], meters=meters) as world:
         config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
         await world.constellation.roster.update("ada", {"config": config})
         assert [message.content for message in (await world.say("hi")).messages] == ["hi", "here"]
@@ -397,8 +385,7 @@ async def test_a_window_without_room_says_what_takes_it() -> None:
 
 async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:
     rules: Json = [{"tool": "note", "type": "periodic", "seconds": 60}]
-    async with running([calls("note", {"text": "x"})], otherwise=says("ok"), tools=[note]) as one:
-        await one.agent()
+    async with acting([calls("note", {"text": "x"})], otherwise=says("ok"), tools=[note]) as one:
         await one.say("go")
         await one.constellation.roster.update("ada", {"tool_rules": rules})
         gate = trio.Event()
