@@ -127,7 +127,7 @@ class Constellation:
             nursery.start_soon(self.embeddings.run, name="embeddings")
             nursery.start_soon(self.folders.run, name="folders")
             nursery.start_soon(self.approvals.run, name="approvals")
-            nursery.start_soon(self.halt.run, self._obey, name="halt")
+            nursery.start_soon(self.halt.run, partial(self._actors.cancel_all, "halted"), name="halt")
             nursery.start_soon(self.image_sweep.run, name="unused images")
             nursery.start_soon(self.mcp.run, name="MCP servers")
             if self._toolbox.shell is not None:
@@ -249,10 +249,6 @@ class Constellation:
         """Whether no agent works and no command runs; a constellation that is idle for long may be parked."""
         shell = self._toolbox.shell
         return self._actors.is_idle and (shell is None or shell.running == 0)
-
-    def _obey(self, _halt: HaltRow) -> None:
-        """Stop what runs; what waits in line stays there until a person resumes."""
-        self._actors.cancel_all("halted")
 
     async def resume(self, *, by: str) -> HaltRow:
         """Let a halted constellation work again; return the halt that ends.

@@ -72,7 +72,7 @@ class Halt:
         self.current = current
         self._storage = storage
         self._log = log
-        self._cancel_turns: Callable[[HaltRow], None] = lambda _halt: None
+        self._cancel_turns: Callable[[], None] = lambda: None
         self._asked = trio.Event()
 
     def request(
@@ -104,7 +104,7 @@ class Halt:
     def _settled(self, halt: HaltRow, committed: bool) -> None:
         if committed:
             self.current = halt
-            self._cancel_turns(halt)  # at once: the turn that asked for it would ask its model again
+            self._cancel_turns()  # at once: the turn that asked for it would ask its model again
             self._asked.set()
 
     async def resume(self, *, by: str) -> HaltRow:
@@ -124,13 +124,13 @@ class Halt:
             self.current = None
         return halt
 
-    async def run(self, cancel_turns: Callable[[HaltRow], None]) -> None:
+    async def run(self, cancel_turns: Callable[[], None]) -> None:
         """Act on halts until cancelled: every turn under way is cancelled, and a line goes to the log. A halt that was
         stored just before the process died is acted on at the next start. `cancel_turns` must not wait or raise.
         """
         self._cancel_turns = cancel_turns
         if self.current is not None:
-            cancel_turns(self.current)
+            cancel_turns()
         while True:
             halt = self.current
             self._asked = trio.Event()

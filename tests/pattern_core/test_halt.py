@@ -81,25 +81,23 @@ async def test_a_person_ends_it() -> None:
 
 async def test_it_is_acted_on_when_it_comes_and_after_a_restart(tmp_path: Path) -> None:
     log = tmp_path / "halts.log"
-    acted: list[str] = []
-
-    def cancel_turns(row: HaltRow) -> None:
-        acted.append(row.id)
+    acted: list[HaltRow | None] = []
 
     async with rigged(log) as (rig, halt), trio.open_nursery() as nursery:
-        nursery.start_soon(halt.run, cancel_turns)
+        nursery.start_soon(halt.run, lambda: acted.append(halt.current))
         await trio.testing.wait_all_tasks_blocked()
         row = await asked(rig, halt)
-        assert acted == [row.id]  # before anything else runs
+        assert acted == [row]  # before anything else runs
         with trio.fail_after(60):
             while not log.exists():
                 await trio.sleep(0.01)
-        nursery.start_soon((await opened(rig, log)).run, cancel_turns)
+        again = await opened(rig, log)
+        nursery.start_soon(again.run, lambda: acted.append(again.current))
         with trio.fail_after(60):
             while len(acted) < 2:
                 await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
-    assert acted == [row.id, row.id]
+    assert acted == [row, row]
     lines = log.read_text().splitlines()
     assert [json.loads(line)["reason"] for line in lines] == ["It deletes everything."]
 

@@ -408,6 +408,17 @@ def steer(connection: Connection, turn_id: str) -> tuple[None, list[Event]]:
     return None, admission.accept(connection, arrival, Limits())[1]
 
 
+async def test_a_message_does_not_start_before_one_in_front_of_it() -> None:
+    async with accepted() as rig:
+        await rig.journal.commit(partial(steer, turn_id="turn_2"))
+        rig.record.key = 2
+        rig.start()
+        before = await rig.stored()
+        with pytest.raises(Conflict):
+            await rig.record.flush()
+        assert await rig.stored() == before
+
+
 async def test_messages_join_the_turn_but_for_those_that_were_cancelled() -> None:
     async with accepted() as rig:
         await rig.decided(MAIL)
