@@ -4,42 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 
 import trio
 
 from pattern_core.agent_settings import settings_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.store import MemoryStore
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import AgentStatus, BlockType
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.tables import agents
 from pattern_db.tables.agents import AgentRow
 
 NAME_CHARS_MAX = 100
-CHANGEABLE = frozenset(
-    {
-        "name",
-        "description",
-        "model_provider",
-        "model_name",
-        "system_prompt",
-        "config",
-        "enabled_tools",
-        "tool_rules",
-        "status",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +43,7 @@ class AgentSpec:
     memory: Sequence[NewBlock] | None = None
 
 
+CHANGEABLE = {one.name for one in fields(AgentSpec)} - {"memory"} | {"status"}
 DEFAULT_MEMORY = (
     NewBlock(
         label="persona",
@@ -71,19 +58,18 @@ DEFAULT_MEMORY = (
 )
 
 Agent = AgentRow
-CommitWork = Callable[[UnitOfWork], Awaitable[None]]
 
 
 class AgentChanged(Conflict):
-    """The agent is not any more as it was when the change of it was thought out."""
+    """The agent was changed since the version that a change is for."""
 
     code = "version_mismatch"
 
 
 def version_of(agent: Agent) -> str:
-    """Return what tells an agent from the same agent changed: a digest of all that can be changed, in hex."""
-    told = [getattr(agent, name) for name in sorted(CHANGEABLE - {"enabled_tools"})]
-    text = json.dumps([told, list(agent.enabled_tools)], sort_keys=True, default=dict)
+    """Return a digest of all that can be changed of an agent, in hex: another one where something was changed."""
+    values = [getattr(agent, name) for name in sorted(CHANGEABLE - {"enabled_tools"})]
+    text = json.dumps([values, list(agent.enabled_tools)], sort_keys=True, default=dict)
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
@@ -92,24 +78,18 @@ class Roster:
 
     def __init__(
         self,
-        *,
-        database: Database,
+        storage: Storage,
         memory: MemoryStore,
         tools: ToolRegistry,
-        clock: Clock,
-        ids: Ids,
         limits: Limits,
-        commit: CommitWork,
+        *,
         on_rename: Callable[[str, str | None], None],
     ) -> None:
-        """`on_rename` is told of an agent's new name, and of None where it was deleted."""
-        self._database = database
+        """`on_rename` is called with an agent's id and new name, None where it was deleted."""
+        self._storage = storage
         self._memory = memory
         self._tools = tools
-        self._clock = clock
-        self._ids = ids
         self._limits = limits
-        self._commit = commit
         self._on_rename = on_rename
         self._known: dict[str, Agent] = {}
         self._ids_by_name: dict[str, str] = {}  # of agents that were asked for by name
@@ -127,7 +107,7 @@ class Roster:
             return known
         deleted = self._deleted
         try:
-            agent = await self._database.read(agents.find, id_or_name)
+            agent = await self._storage.database.read(agents.find, id_or_name)
         except RowNotFound:
             raise NotFound(f"there is no agent {id_or_name!r} in this constellation") from None
         if self._deleted != deleted:
@@ -139,7 +119,7 @@ class Roster:
 
     async def all(self) -> list[Agent]:
         """Return all agents, by name."""
-        return await self._database.read(agents.list_all)
+        return await self._storage.database.read(agents.list_all)
 
     async def create(self, spec: AgentSpec, *, author: str) -> Agent:
         """Make an agent with its memory blocks, in one transaction.
@@ -149,10 +129,10 @@ class Roster:
                 many agents as may be.
             Conflict: the name is taken.
         """
-        now = now_text(self._clock)
+        now = self._storage.now()
         tools = self._tools.enabled_by_default if spec.enabled_tools is None else tuple(spec.enabled_tools)
         agent = Agent(
-            id=self._ids.new("agent"),
+            id=self._storage.ids.new("agent"),
             name=spec.name.strip(),
             description=spec.description,
             model_provider=spec.model_provider,
@@ -168,11 +148,11 @@ class Roster:
         settings_of(agent.config, is_new=True)
         RuleSet.of(agent.tool_rules).check_enabled(agent.enabled_tools)
         work = UnitOfWork()
-        work.store(_insert, agent, self._limits.agents_max)
+        work.store(_store, agent, agents_max=self._limits.agents_max)
         work.event("agent.created", {"agent_id": agent.id, "name": agent.name})
         for block in DEFAULT_MEMORY if spec.memory is None else spec.memory:
             await self._memory.create(agent.id, block, author=author, work=work)
-        await self._commit(work)
+        await self._storage.commit(work)
         self._known[agent.id] = agent
         return agent
 
@@ -198,7 +178,7 @@ class Roster:
             agent = await self.get(id_or_name)
             if version not in (None, version_of(agent)):
                 raise AgentChanged(f"somebody changed the agent {agent.name!r} meanwhile; read it again")
-            changed = replace(agent, **changes, updated_at=now_text(self._clock))  # type: ignore[arg-type]  # checked by name above, by type at the border
+            changed = replace(agent, **changes, updated_at=self._storage.now())  # type: ignore[arg-type]  # checked by name above, by type at the border
             # A tool that no longer exists does no harm if this change does not ask for it.
             self._check(changed, changed.enabled_tools if "enabled_tools" in changes else ())
             if "config" in changes:
@@ -206,9 +186,9 @@ class Roster:
             if "tool_rules" in changes or "enabled_tools" in changes:
                 RuleSet.of(changed.tool_rules).check_enabled(changed.enabled_tools)
             work = UnitOfWork()
-            work.store(_update, changed)
+            work.store(_store, changed)
             work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
-            await self._commit(work)
+            await self._storage.commit(work)
             self._known[agent.id] = changed
             self._ids_by_name.pop(agent.name, None)
         if changed.name != agent.name:
@@ -226,7 +206,7 @@ class Roster:
             work = UnitOfWork()
             work.store(agents.delete, agent.id)
             work.event("agent.deleted", {"agent_id": agent.id, "name": agent.name})
-            await self._commit(work)
+            await self._storage.commit(work)
             self._deleted += 1
             self._known.pop(agent.id, None)
             self._ids_by_name.pop(agent.name, None)
@@ -247,27 +227,19 @@ class Roster:
             raise InvalidInput(f"an agent's status is one of {', '.join(AgentStatus)}")
 
 
-def _insert(connection: Connection, agent: Agent, agents_max: int) -> None:
-    _check_name(connection, agent)
-    if agents.count(connection) >= agents_max:
+def _store(connection: Connection, agent: Agent, *, agents_max: int | None = None) -> None:
+    """Store a changed agent, or with `agents_max` a new one: there may be so many."""
+    with suppress(RowNotFound):
+        if agents.find(connection, agent.name).id != agent.id:
+            raise Conflict(f"there is an agent named {agent.name!r} already; choose another name")
+    if agents_max is None:
+        agents.update(connection, agent)
+    elif agents.count(connection) < agents_max:
+        agents.create(connection, agent)
+    else:
         raise InvalidInput(
             f"a constellation has at most {agents_max} agents; delete one, or make another constellation"
         )
-    agents.create(connection, agent)
-
-
-def _update(connection: Connection, agent: Agent) -> None:
-    _check_name(connection, agent)
-    agents.update(connection, agent)
-
-
-def _check_name(connection: Connection, agent: Agent) -> None:
-    try:
-        other = agents.find(connection, agent.name)
-    except RowNotFound:
-        return
-    if other.id != agent.id:
-        raise Conflict(f"there is an agent named {agent.name!r} already; choose another name")
 
 
 def _normal(stored: Json) -> Json:

@@ -18,13 +18,11 @@ from typing import Literal, TypeAlias
 import trio
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
-from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits
-from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
-from pattern_db import errors as storage
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
+from pattern_db import errors
 from pattern_db.columns import Json, iso, to_json, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow, GrantRow
@@ -62,7 +60,7 @@ class ApprovalAnswer:
     """What a person said. A yes is for the question alone (`once`), or a grant: for any arguments for a `time` (of
     `seconds`), for the `same` arguments, or `always`; the last two may have `seconds` too.
 
-    `arguments` replace those that were asked for, where the question allows it; `reason` is told to the agent.
+    `arguments` replace those that were asked for, where the question allows it; the agent reads `reason`.
     """
 
     approve: bool
@@ -106,13 +104,10 @@ class Decided:
 class Approvals:
     """The questions of one constellation. Who asks questions of a kind also says, by `on_answer`, what follows."""
 
-    def __init__(self, *, database: Database, clock: Clock, ids: Ids, limits: Limits, commit: Commit) -> None:
-        self.grants = Grants(database=database, clock=clock, ids=ids, commit=commit)
-        self._database = database
-        self._clock = clock
-        self._ids = ids
+    def __init__(self, storage: Storage, limits: Limits) -> None:
+        self.grants = Grants(storage)
+        self._storage = storage
         self._limits = limits
-        self._commit = commit
         self._performers: dict[ApprovalKind, Perform] = {}
         self._refusals: dict[ApprovalKind, Refuse] = {}
         self._asked = trio.Event()
@@ -131,7 +126,7 @@ class Approvals:
         while True:
             self._asked = trio.Event()
             first = await self._expire()
-            left_s = math.inf if first is None else (unix_ms(first) - self._clock.now_ms()) / 1000
+            left_s = math.inf if first is None else (unix_ms(first) - self._storage.clock.now_ms()) / 1000
             # The wall clock may be set while this waits: a long wait is looked at again.
             with trio.move_on_after(min(max(left_s, EXPIRY_STEP_S), EXPIRY_LOOK_S) if first is not None else math.inf):
                 await self._asked.wait()
@@ -143,7 +138,7 @@ class Approvals:
             Overloaded: too many questions are open.
         """
         row = self.row(question)
-        known, count = await self._database.read(_open, row.args_hash, row.created_at)
+        known, count = await self._storage.database.read(_open, row.args_hash, row.created_at)
         if known is not None:
             return known
         self._check_room(count)
@@ -158,9 +153,9 @@ class Approvals:
         Raises:
             Overloaded: too many questions are open.
         """
-        self._check_room(await self._database.read(approvals.count_pending) + wanted - 1)
+        self._check_room(await self._storage.database.read(approvals.count_pending) + wanted - 1)
 
-    def told(self) -> None:
+    def asked(self) -> None:
         """Say that another transaction stored a question: its time runs."""
         self._asked.set()
 
@@ -170,9 +165,9 @@ class Approvals:
 
     def row(self, question: ApprovalQuestion) -> ApprovalRow:
         """Return the question as it will be stored, pending."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._storage.clock.now_ms()
         return ApprovalRow(
-            id=self._ids.new("apr"),
+            id=self._storage.ids.new("apr"),
             kind=question.kind,
             request=dict(question.request),
             args_hash=hashlib.sha256(to_json([question.kind.value, dict(question.request)]).encode()).digest(),
@@ -186,7 +181,7 @@ class Approvals:
     ) -> Sequence[Approval]:
         """Return the newest questions (of one status), newest first; those whose time is over are closed first."""
         await self._expire()
-        return await self._database.read(approvals.recent, limit, status=status, before=before)
+        return await self._storage.database.read(approvals.recent, limit, status=status, before=before)
 
     async def get(self, approval_id: str) -> Approval:
         """Return the question with this id.
@@ -196,8 +191,8 @@ class Approvals:
         """
         await self._expire()
         try:
-            return await self._database.read(approvals.get, approval_id)
-        except storage.NotFound as error:
+            return await self._storage.database.read(approvals.get, approval_id)
+        except errors.NotFound as error:
             raise NotFound(error.message) from None
 
     async def decide(self, approval_id: str, answer: ApprovalAnswer) -> Decided:
@@ -231,47 +226,46 @@ class Approvals:
             if not finished:
                 work.settle(committed=False)
         try:
-            await self._commit(work)
-        except storage.Conflict as error:
+            await self._storage.commit(work)
+        except errors.Conflict as error:
             raise Conflict(error.message) from error
         return Decided(approval=await self.get(approval_id), note=note)
 
     def _close(
         self, work: UnitOfWork, approval: Approval, status: ApprovalStatus, *, by: str, decision: Mapping[str, Json]
     ) -> None:
-        work.store(approvals.decide, approval.id, status=status, by=by, decision=decision, at=now_text(self._clock))
+        work.store(approvals.decide, approval.id, status=status, by=by, decision=decision, at=self._storage.now())
         work.event("approval.decided", {"approval_id": approval.id, "status": status.value, "by": by})
 
     async def _expire(self) -> str | None:
         """Close what is over; returns when the next question's time ends."""
-        now = now_text(self._clock)
-        first = await self._database.read(approvals.first_expiry)
+        now = self._storage.now()
+        first = await self._storage.database.read(approvals.first_expiry)
         if first is None or first > now:
             return first
-        for approval in await self._database.read(approvals.due, now):
+        for approval in await self._storage.database.read(approvals.due, now):
             work = UnitOfWork()
             self._refusals[approval.kind](approval, work)
             self._close(
                 work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Nobody answered in time"}
             )
-            with suppress(storage.Conflict):  # a person answered in this moment
-                await self._commit(work)
-        return await self._database.read(approvals.first_expiry)
+            with suppress(errors.Conflict):  # a person answered in this moment
+                await self._storage.commit(work)
+        return await self._storage.database.read(approvals.first_expiry)
 
 
 class Grants:
     """The standing answers of one constellation."""
 
-    def __init__(self, *, database: Database, clock: Clock, ids: Ids, commit: Commit) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
-        self._commit = commit
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
 
     async def covers(self, subject: Subject) -> bool:
         """Return whether the agent need not ask."""
-        now = now_text(self._clock)
-        return await self._database.read(approvals.is_granted, subject.agent_id, subject.name, subject.args_hash, now)
+        now = self._storage.now()
+        return await self._storage.database.read(
+            approvals.is_granted, subject.agent_id, subject.name, subject.args_hash, now
+        )
 
     def add(self, work: UnitOfWork, approval: Approval, answer: ApprovalAnswer) -> None:
         """Store a yes that is for more than its question; one for `once` stores nothing.
@@ -284,9 +278,9 @@ class Grants:
         subject, digest = approval.request.get("subject"), approval.request.get("digest")
         if not subject or not digest:
             raise InvalidInput("this question can only be answered for once; leave out `scope`, or make it once")
-        now_ms = self._clock.now_ms()
+        now_ms = self._storage.clock.now_ms()
         row = GrantRow(
-            id=self._ids.new("cgr"),
+            id=self._storage.ids.new("cgr"),
             agent_id=approval.request["agent_id"],
             subject=subject,
             args_hash=bytes.fromhex(digest) if answer.scope == "same" else None,
@@ -297,13 +291,13 @@ class Grants:
         )
         work.store(approvals.delete_expired_grants, row.created_at)
         work.store(approvals.insert_grant, row)
-        told = {"id": row.id, "agent_id": row.agent_id, "subject": row.subject, "expires_at": row.expires_at}
-        work.event("consent.granted", {**told, "by": answer.by})
+        data = {"id": row.id, "agent_id": row.agent_id, "subject": row.subject, "expires_at": row.expires_at}
+        work.event("consent.granted", {**data, "by": answer.by})
 
     async def list(self, limit: int, *, before: str | None = None) -> Sequence[Grant]:
         """Return the newest grants that hold, newest first; only those with ids smaller than `before`, if given."""
-        now = now_text(self._clock)
-        return await self._database.read(approvals.standing_grants, now, limit=limit, before=before)
+        now = self._storage.now()
+        return await self._storage.database.read(approvals.standing_grants, now, limit=limit, before=before)
 
     async def revoke(self, grant_id: str, *, by: str) -> None:
         """Have the agent ask again.
@@ -312,10 +306,10 @@ class Grants:
             NotFound: there is no such grant.
         """
         try:
-            async with given_or_alone(None, self._commit) as work:
+            async with given_or_alone(None, self._storage.commit) as work:
                 work.store(approvals.delete_grant, grant_id)
                 work.event("consent.revoked", {"id": grant_id, "by": by})
-        except storage.NotFound as error:
+        except errors.NotFound as error:
             raise NotFound(error.message) from None
 
 
@@ -350,7 +344,7 @@ def _check(approval: Approval, answer: ApprovalAnswer) -> None:
 
 
 def requested(row: ApprovalRow) -> dict[str, object]:
-    """Return what the event `approval.requested` tells of a question."""
+    """Return the data of the event `approval.requested`."""
     return {
         "approval_id": row.id,
         "kind": row.kind.value,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -40,18 +41,20 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Results
-from pattern_core.tools.tool import Toolbox
+from pattern_core.tools.tool import Toolbox, ToolContext
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
+from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.consent import ToolConsent
-from pattern_core.turns.state import Ending, Sender, TurnServices, cancelled
-from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_core.turns.record import Record
+from pattern_core.turns.state import cancelled
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import ApprovalKind
+from pattern_db.enums import ApprovalKind, TurnStatus
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import budgets, turns
 from pattern_db.journal import events as event_table
@@ -109,7 +112,7 @@ class Constellation:
 
         Raises:
             StorageFailed: the disk failed; reopen the file.
-            Exception: a bug. Whoever runs this restarts it; nothing acknowledged is lost.
+            Exception: a bug. The caller restarts it; nothing acknowledged is lost.
         """
         opened = await self.database.read(_open)
         self._wire(opened)
@@ -124,7 +127,7 @@ class Constellation:
             nursery.start_soon(self.embeddings.run, name="embeddings")
             nursery.start_soon(self.folders.run, name="folders")
             nursery.start_soon(self.approvals.run, name="approvals")
-            nursery.start_soon(self.halt.run, self._obey, name="halt")
+            nursery.start_soon(self.halt.run, partial(self._actors.cancel_all, "halted"), name="halt")
             nursery.start_soon(self.image_sweep.run, name="unused images")
             nursery.start_soon(self.mcp.run, name="MCP servers")
             if self._toolbox.shell is not None:
@@ -153,18 +156,9 @@ class Constellation:
         )
         self._journal.when_committed(self.embeddings.wake)
         self.budgets = Budgets(database=database, clock=clock, known=known)
-        commit = self._journal.commit_work
-        self._wire_memory(ids, commit)
-        self.roster = Roster(
-            database=database,
-            memory=self.memory,
-            tools=self._tools,
-            clock=clock,
-            ids=ids,
-            limits=limits,
-            commit=commit,
-            on_rename=self._renamed,
-        )
+        storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=ids)
+        self._wire_memory(storage)
+        self.roster = Roster(storage, self.memory, self._tools, limits, on_rename=self._renamed)
         self.imports = HistoryImports(
             find_agent=self.roster.get,
             commit=self._journal.commit,
@@ -183,7 +177,7 @@ class Constellation:
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
         self.image_sweep = ImageSweep(database=database, clock=clock, commit=self._journal.commit)
-        self._toolbox = _toolbox(runtime, database, ids, commit, opened.halt)
+        self._toolbox = _toolbox(runtime, storage, opened.halt)
         self.halt = self._toolbox.halt
         self._services = self._turn_services(ids, opened)
 
@@ -193,6 +187,17 @@ class Constellation:
 
     def _turn_services(self, ids: Ids, opened: _Opened) -> TurnServices:
         database, clock = self.database, self._runtime.clock
+        context = partial(
+            ToolContext,
+            memory=self.memory,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
+            database=database,
+            clock=clock,
+            ids=ids,
+            toolbox=self._toolbox,
+        )
         prompts = Prompts(
             database=database,
             memory=self.memory,
@@ -203,7 +208,6 @@ class Constellation:
         )
         return TurnServices(
             constellation_id=self.id,
-            database=database,
             journal=self._journal,
             models=self._models,
             tools=self._tools,
@@ -212,28 +216,22 @@ class Constellation:
             toolbox=self._toolbox,
             mcp=self.mcp,
             consent=ToolConsent(self.approvals, self._tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
-            memory=self.memory,
-            sharing=self.sharing,
-            revisions=self.revisions,
-            search=self.search,
-            clock=clock,
-            ids=ids,
             limits=self._limits,
+            context=context,
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,
         )
 
-    def _wire_memory(self, ids: Ids, commit: Commit) -> None:
-        runtime, limits, database = self._runtime, self._limits, self.database
-        clock = runtime.clock
-        self.approvals = Approvals(database=database, clock=clock, ids=ids, limits=limits, commit=commit)
+    def _wire_memory(self, storage: Storage) -> None:
+        database, clock, ids, commit = storage.database, storage.clock, storage.ids, storage.commit
+        self.approvals = Approvals(storage, self._limits)
         self.memory = MemoryStore(
             database=database,
             clock=clock,
             ids=ids,
-            randomness=runtime.randomness,
-            limits=limits,
+            randomness=self._runtime.randomness,
+            limits=self._limits,
             commit=commit,
             consent=self.approvals,
         )
@@ -252,12 +250,8 @@ class Constellation:
         shell = self._toolbox.shell
         return self._actors.is_idle and (shell is None or shell.running == 0)
 
-    def _obey(self, _halt: HaltRow) -> None:
-        """Stop what runs; what waits in line stays there until a person resumes."""
-        self._actors.cancel_all("halted")
-
     async def resume(self, *, by: str) -> HaltRow:
-        """Let a halted constellation go on; returns the halt that ends.
+        """Let a halted constellation work again; return the halt that ends.
 
         Raises:
             Conflict: it is not halted.
@@ -294,7 +288,7 @@ class Constellation:
         now = self._journal.now()
         return Arrival.of(incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
-    async def _deliver(self, sender: Sender, work: UnitOfWork, target: str, content: str) -> str:
+    async def _deliver(self, sender: Record, work: UnitOfWork, *, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
         if self.halt.current is not None:
             raise Halted(self.halt.current)
@@ -314,8 +308,8 @@ class Constellation:
             content=content,
             sender=f"agent:{sender.agent.id}",
             source="agent",
-            source_metadata={"agent_id": sender.agent.id, "agent_name": sender.agent.name, "turn_id": sender.turn_id},
-            parent_turn=sender.turn_key,
+            source_metadata={"agent_id": sender.agent.id, "agent_name": sender.agent.name, "turn_id": sender.id},
+            parent_turn=sender.key,
             depth=sender.depth + 1,
             policy="enqueue",
         )
@@ -370,7 +364,7 @@ class Constellation:
     async def cancel(self, turn_id: str, *, reason: str = "user") -> bool:
         """Stop a turn: at once if it waits, else at its next checkpoint. False if it had ended.
 
-        A turn whose last answer is being stored at that moment still completes.
+        A turn with its last answer on the way to the disk still completes.
 
         Raises:
             NotFound: there is no such turn.
@@ -384,17 +378,24 @@ class Constellation:
         return asked
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
-        """Note the wish to stop a turn, and end it at once if it is still queued; False if it had ended."""
-        now = self._journal.now()
-        ending = cancelled(reason)
+        """Note the request to stop a turn, and end it at once if it is still queued; False if it had ended."""
+        now, ending = self._journal.now(), cancelled(reason)
 
         def store(connection: Connection) -> tuple[bool, list[Event]]:
-            return _cancel(connection, turn_id, reason, ending, now)
+            row = turns.by_id(connection, turn_id)
+            if not turns.request_cancel(connection, row.key, reason):
+                return False, []
+            if row.status != TurnStatus.QUEUED:
+                return True, []
+            turns.take_message(connection, row.key)
+            turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
+            end = ended(ending.status, ending.error)
+            return True, append(connection, (row.key, row.id), [end], created_at=now)
 
         return await self._journal.commit(store)
 
     async def delete_agent(self, id_or_name: str) -> None:
-        """Remove an agent with all that is its own; what it does is cancelled first, and waiting clients are told.
+        """Remove an agent with all that is its own; what it does is cancelled first, with an event for waiting clients.
 
         Raises:
             NotFound: there is no such agent.
@@ -439,19 +440,19 @@ class Constellation:
     async def drain(self) -> None:
         """Accept nothing more and wait until every turn under way rests at a step border or has ended.
 
-        What is unfinished goes on when the constellation is opened again. Bound the wait from outside.
+        What is unfinished continues when the constellation is opened again. Bound the wait from outside.
         """
         self._is_draining = True
         while not self._actors.is_idle:
             await self._actors.rested()
 
 
-def _toolbox(runtime: Runtime, database: Database, ids: Ids, commit: Commit, halt: HaltRow | None) -> Toolbox:
+def _toolbox(runtime: Runtime, storage: Storage, halt: HaltRow | None) -> Toolbox:
     """Return what this constellation's tools reach, as the operator allows it."""
-    settings, clock = runtime.tools, runtime.clock
+    settings, clock, ids = runtime.tools, storage.clock, storage.ids
     return Toolbox(
-        results=Results(database=database, clock=clock, ids=ids),
-        halt=Halt(current=halt, clock=clock, ids=ids, commit=commit, log=settings.halts_log),
+        results=Results(database=storage.database, clock=clock, ids=ids),
+        halt=Halt(storage, current=halt, log=settings.halts_log),
         web=None if settings.web is None else Web(settings.web, clock=clock),
         shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=ids),
     )
@@ -467,15 +468,3 @@ def _open(connection: Connection) -> _Opened:
         halt.stored(connection),
         activity.newest_turns(connection, TURNS_MAX),
     )
-
-
-def _cancel(connection: Connection, turn_id: str, reason: str, ending: Ending, now: str) -> tuple[bool, list[Event]]:
-    """Note the wish; a turn that is still queued ends here."""
-    row = turns.by_id(connection, turn_id)
-    if not turns.request_cancel(connection, row.key, reason):
-        return False, []
-    if row.status != "queued":
-        return True, []
-    turns.take_message(connection, row.key)
-    turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
-    return True, append(connection, (row.key, row.id), [ended(ending.status, ending.error)], created_at=now)

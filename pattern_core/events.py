@@ -1,4 +1,4 @@
-"""What a constellation tells: one sequence of events, stored before it is told, and live streams of it.
+"""The events of a constellation: one sequence, stored before it is published, and live streams of it.
 
 SSE, WebSocket and every other protocol are projections of this sequence. A stored event refers to the message it is
 about; `hydrate` adds the words, so that they are on disk once. A stream reads the newest events from a bounded
@@ -54,11 +54,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An event about to be stored. `told` are the parts of its data that storage has elsewhere already."""
+    """An event about to be stored. `derived` are the parts of its data that storage has elsewhere already."""
 
     name: str
     data: Mapping[str, object]
-    told: Mapping[str, object] = field(default_factory=dict)
+    derived: Mapping[str, object] = field(default_factory=dict)
 
 
 def append(
@@ -72,7 +72,7 @@ def append(
         created_at=created_at,
     )
     return [
-        Event(seq=seq, name=draft.name, turn_id=turn_id, data={**draft.data, **draft.told}, created_at=created_at)
+        Event(seq=seq, name=draft.name, turn_id=turn_id, data={**draft.data, **draft.derived}, created_at=created_at)
         for seq, draft in enumerate(drafts, start=first)
     ]
 
@@ -98,7 +98,7 @@ class _Reader:
         self._asked_for: dict[tuple[int, int], dict[int, Json]] = {}
 
     def complete(self, row: events.EventRow) -> Event:
-        """Return the event as it was told when it was stored."""
+        """Return the event as it was published when it was stored."""
         data: dict[str, object] = json.loads(row.data)
         turn = None if row.turn is None else self._turn(row.turn)
         if turn is not None:
@@ -126,9 +126,9 @@ class _Reader:
                 if effect is None:
                     return {}
                 content = self._content(effect.message_id or "")
-                return dict(resulted(effect, content, status=effect.status, message_id=effect.message_id).told)
+                return dict(resulted(effect, content, status=effect.status, message_id=effect.message_id).derived)
             case _ if name in TERMINAL:
-                return dict(ended(turn.status, None if turn.error is None else json.loads(turn.error)).told)
+                return dict(ended(turn.status, None if turn.error is None else json.loads(turn.error)).derived)
         return {}
 
     def _called(self, turn: int, step: int, call: int) -> dict[str, object]:
@@ -138,7 +138,7 @@ class _Reader:
             return {}
         if (turn, step) not in self._asked_for:
             self._asked_for[turn, step] = approvals.arguments_before(self._connection, turn, step)
-        decided = called(effect).told
+        decided = called(effect).derived
         return {**decided, "arguments": self._asked_for[turn, step].get(call, decided["arguments"])}
 
     def _effect(self, turn: int, step: int, call: int) -> steps.EffectRow | None:
@@ -156,20 +156,20 @@ class _Reader:
 
 def called(effect: steps.EffectRow) -> Draft:
     """Return the event that a model asked for a tool."""
-    told = {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
-    return Draft("tool.call", {"step": effect.step, "call": effect.call}, told)
+    derived = {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
+    return Draft("tool.call", {"step": effect.step, "call": effect.call}, derived)
 
 
 def resulted(effect: steps.EffectRow, content: str | None, *, status: str, message_id: str | None) -> Draft:
     """Return the event of what a tool call came to."""
-    told = {
+    derived = {
         "call_id": effect.call_id,
         "tool": effect.tool,
         "status": status,
         "message_id": message_id,
         "content": content,
     }
-    return Draft("tool.result", {"step": effect.step, "call": effect.call}, told)
+    return Draft("tool.result", {"step": effect.step, "call": effect.call}, derived)
 
 
 def ended(status: str, error: Mapping[str, object] | None, data: Mapping[str, object] = NO_DATA) -> Draft:
@@ -191,21 +191,21 @@ class EventLog:
         self._ends: dict[str, trio.Event] = {}
 
     def publish(self, committed: tuple[object, Sequence[Event]]) -> None:
-        """Tell the events of a transaction, which it returned after a value, to all streams; called in the order of the
+        """Give the events of a transaction, which it returned after a value, to all streams; called in the order of the
         commits. Never waits.
         """
-        _value, told = committed
-        if not told:
+        _value, published = committed
+        if not published:
             return
-        self._recent.extend(told)
-        self.latest = told[-1].seq
+        self._recent.extend(published)
+        self.latest = published[-1].seq
         if self._arrived:
             self._arrived.unpark_all()
         if self._of_turn:
-            for turn_id in {event.turn_id for event in told if event.turn_id in self._of_turn}:
+            for turn_id in {event.turn_id for event in published if event.turn_id in self._of_turn}:
                 self._of_turn[turn_id].unpark_all()
         if self._ends:
-            for event in told:
+            for event in published:
                 if event.name in RESTING and event.turn_id in self._ends:
                     self._ends.pop(event.turn_id).set()
 
@@ -244,10 +244,10 @@ class EventLog:
             return self.latest, fresh if turn_id is None else [event for event in fresh if event.turn_id == turn_id]
         target = self.latest
         stored = await self._database.read_aside(read, cursor, turn_id=turn_id)
-        told = [event for event in stored if event.seq <= target]  # the file is a moment ahead of what is announced
-        if len(told) < READ_MAX:
-            return target, told
-        return told[-1].seq, told
+        older = [event for event in stored if event.seq <= target]  # the file is a moment ahead of what is announced
+        if len(older) < READ_MAX:
+            return target, older
+        return older[-1].seq, older
 
 
 class Subscription:

@@ -1,7 +1,7 @@
-"""The emergency halt: an agent stops its whole constellation, and only a person lets it go on.
+"""The emergency halt: an agent stops its whole constellation, and only a person lets it work again.
 
 The halt is stored in the transaction of the call that asked for it, with an entry in the agent's archive and an event.
-Then every turn under way is cancelled and nothing new is accepted, also after a restart, until somebody resumes it.
+Then every turn under way is cancelled and nothing new is accepted, also after a restart, until a person resumes it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import trio
 from pattern_core.archive import entries
 from pattern_core.archive.entries import NewEntry, Terms, changed
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.ids import Clock, Ids, now_text
-from pattern_core.unit_of_work import Commit, UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.tables import meta
 
@@ -69,15 +68,11 @@ class Halt:
     running; it is what acts on a halt. `log` is the file for a line about each halt, None for none.
     """
 
-    def __init__(
-        self, *, current: HaltRow | None, clock: Clock, ids: Ids, commit: Commit, log: Path | None = None
-    ) -> None:
+    def __init__(self, storage: Storage, *, current: HaltRow | None, log: Path | None = None) -> None:
         self.current = current
-        self._clock = clock
-        self._ids = ids
-        self._commit = commit
+        self._storage = storage
         self._log = log
-        self._cancel_turns: Callable[[HaltRow], None] = lambda _halt: None
+        self._cancel_turns: Callable[[], None] = lambda: None
         self._asked = trio.Event()
 
     def request(
@@ -91,15 +86,15 @@ class Halt:
         if not reason.strip() or len(reason) > REASON_CHARS_MAX:
             raise InvalidInput(f"`reason` says in 1 to {REASON_CHARS_MAX} characters why everything must stop")
         halt = HaltRow(
-            id=self._ids.new("halt"),
+            id=self._storage.ids.new("halt"),
             agent_id=agent_id,
             agent_name=agent_name,
             turn_id=turn_id,
-            at=now_text(self._clock),
+            at=self._storage.now(),
             severity=severity,
             reason=reason.strip(),
         )
-        entry_id = self._ids.new("arch")
+        entry_id = self._storage.ids.new("arch")
         work.store(_store, halt, entry_id)
         work.event(HALTED, asdict(halt))
         work.drafts.append(changed(agent_id, entry_id))
@@ -109,11 +104,11 @@ class Halt:
     def _settled(self, halt: HaltRow, committed: bool) -> None:
         if committed:
             self.current = halt
-            self._cancel_turns(halt)  # at once: the turn that asked for it would ask its model again
+            self._cancel_turns()  # at once: the turn that asked for it would ask its model again
             self._asked.set()
 
     async def resume(self, *, by: str) -> HaltRow:
-        """Let the constellation go on; returns the halt that ends. `by` is who decided.
+        """Let the constellation work again; return the halt that ends. `by` is who decided.
 
         Raises:
             Conflict: it is not halted.
@@ -124,18 +119,18 @@ class Halt:
         work = UnitOfWork()
         work.store(meta.put, KEY, "")
         work.event(RESUMED, {"id": halt.id, "by": by})
-        await self._commit(work)
+        await self._storage.commit(work)
         if self.current is halt:
             self.current = None
         return halt
 
-    async def run(self, cancel_turns: Callable[[HaltRow], None]) -> None:
+    async def run(self, cancel_turns: Callable[[], None]) -> None:
         """Act on halts until cancelled: every turn under way is cancelled, and a line goes to the log. A halt that was
         stored just before the process died is acted on at the next start. `cancel_turns` must not wait or raise.
         """
         self._cancel_turns = cancel_turns
         if self.current is not None:
-            cancel_turns(self.current)
+            cancel_turns()
         while True:
             halt = self.current
             self._asked = trio.Event()

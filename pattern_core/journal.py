@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Journal:
-    """Commits for one constellation."""
+    """Commits for one constellation, with what goes into them: times of `clock` and `ids`."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class Journal:
         self.epoch = epoch
         self.meters: Meters = meters or Meters()
         self.budgets = budgets
-        self._database = database
+        self.database = database
+        self.clock = clock
+        self.ids = ids
         self._events = events
-        self._clock = clock
-        self._ids = ids
-        self._logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are stored, by agent
+        self.logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are known to be stored, by agent
         self._after_commit: Callable[[], None] = lambda: None
 
     def when_committed(self, fn: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class Journal:
             StorageFailed: the disk refused, or hangs.
             DatabaseError: the transaction was refused; nothing of it is stored.
         """
-        value, _events = await self._database.write_and_announce(fn, self._events.publish)
+        value, _events = await self.database.write_and_announce(fn, self._events.publish)
         self.meters.commits += 1
         self._after_commit()
         return value
@@ -86,28 +86,24 @@ class Journal:
 
     def now(self) -> str:
         """Return the wall time as it is stored."""
-        return iso(self._clock.now_ms())
+        return iso(self.clock.now_ms())
 
     def seconds_since(self, began_ms: int) -> float:
         """Return the time since a wall time in unix milliseconds, at least 0."""
-        return max(0, self._clock.now_ms() - began_ms) / 1000
+        return max(0, self.clock.now_ms() - began_ms) / 1000
 
     def new_message(self, role: Role, *parts: Part) -> Message:
         """Return a message at the next position, not yet stored."""
-        now_ms = self._clock.now_ms()
-        position = self._ids.position(now_ms)
+        now_ms = self.clock.now_ms()
+        position = self.ids.position(now_ms)
         return Message(role=role, parts=parts, id=message_id(position), position=position, created_at=iso(now_ms))
-
-    def logged(self, agent_id: str) -> set[bytes]:
-        """Return the digests of the agent's prompt logs that are known to be stored."""
-        return self._logged.get(agent_id, set())
 
     def note_logged(self, agent_id: str, shown: ShownRow) -> None:
         """Note that what a prompt showed is committed."""
         digests = (shown.stable.digest, shown.volatile.digest)
-        known = self._logged.get(agent_id)
+        known = self.logged.get(agent_id)
         if known is not None and digests[0] in known and digests[1] in known:
             return
-        if sum(map(len, self._logged.values())) >= LOGGED_MAX:
-            self._logged.clear()  # rare, and costs a look into the table for each
-        self._logged.setdefault(agent_id, set()).update(digests)
+        if sum(map(len, self.logged.values())) >= LOGGED_MAX:
+            self.logged.clear()  # rare, and costs a look into the table for each
+        self.logged.setdefault(agent_id, set()).update(digests)

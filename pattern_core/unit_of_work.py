@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.events import Draft, Event
+from pattern_core.ids import Clock, Ids, now_text
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
+from pattern_db.database import Database
 
 P = ParamSpec("P")
 
@@ -39,23 +42,23 @@ class UnitOfWork:
         self._writes.append((False, fn, args, kwargs))
 
     def store_and_tell(self, fn: Callable[[Connection], Sequence[Event]]) -> None:
-        """Run `fn(connection)`, which stores events by itself, within the transaction; they are told after it."""
+        """Run `fn(connection)`, which stores events by itself, within the transaction; they are published after it."""
         self._writes.append((True, fn, (), {}))
 
     def event(self, name: str, data: Mapping[str, object]) -> None:
-        """Store an event with the transaction; it is told to listeners after the commit."""
+        """Store an event with the transaction; it is published after the commit."""
         self.drafts.append(Draft(name, data))
 
     def when_settled(self, fn: Callable[[bool], None]) -> None:
-        """Call `fn(committed)` after the transaction, whatever became of it. `fn` must not raise or wait."""
+        """Call `fn(committed)` after the transaction, committed or not. `fn` must not raise or wait."""
         self._settled.append(fn)
 
     def run(self, connection: Connection) -> list[Event]:
         """Run everything that was added, within the caller's transaction; return the events that it stored."""
         events: list[Event] = []
-        for tells, fn, args, kwargs in self._writes:
+        for publishes, fn, args, kwargs in self._writes:
             stored = fn(connection, *args, **kwargs)
-            if tells:
+            if publishes:
                 events += stored
         return events
 
@@ -65,7 +68,23 @@ class UnitOfWork:
             self._settled.pop()(committed)
 
 
-Commit = Callable[[UnitOfWork], Awaitable[None]]  # stores it in one transaction, tells its events and settles it
+Commit = Callable[[UnitOfWork], Awaitable[None]]  # stores it in one transaction, publishes its events and settles it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """What the services of a constellation store with: its database, `commit` for what belongs to no turn, and the
+    clock and ids of what they store.
+    """
+
+    database: Database
+    commit: Commit
+    clock: Clock
+    ids: Ids
+
+    def now(self) -> str:
+        """Return the wall time as it is stored."""
+        return now_text(self.clock)
 
 
 @asynccontextmanager

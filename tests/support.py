@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import trio
+import trio.testing
 
 from pattern_core.agents import Agent, AgentSpec
 from pattern_core.budgets.budget import Budget
@@ -51,14 +52,17 @@ class Running:
     clock: Clock
     nursery: trio.Nursery
 
-    async def agent(self, name: str = "ada", *, tools: Sequence[str] | None = None, prompt: str = "") -> Agent:
-        """Make an agent; `tools` None enables all that the constellation was started with."""
+    async def agent(
+        self, name: str = "ada", *, tools: Sequence[str] | None = None, prompt: str = "", **fields: Any
+    ) -> Agent:
+        """Make an agent; `tools` None enables all that the constellation was started with, `fields` are its others."""
         spec = AgentSpec(
             name=name,
             model_provider=self.provider.name,
             model_name="script-1",
             system_prompt=prompt,
             enabled_tools=self.tools if tools is None else tools,
+            **fields,
         )
         return await self.constellation.roster.create(spec, author=USER)
 
@@ -218,3 +222,22 @@ class Outside:
         if self.gate is not None:
             await self.gate.wait()
         return f"done: {what}"
+
+
+@asynccontextmanager
+async def acting(script: Iterable[Answer] = (), **options: Any) -> AsyncIterator[Running]:
+    """Start a constellation as `running` does, with an agent ada."""
+    async with running(script, **options) as one:
+        await one.agent()
+        yield one
+
+
+@asynccontextmanager
+async def crashed(*script: Answer, tools: Sequence[Tool] = (), **agent: Any) -> AsyncIterator[tuple[Database, str]]:
+    """Yield a database with a turn that a process left as it was when nothing went on, and the turn's id."""
+    async with in_memory() as database:
+        async with running(script, tools=tools, database=database) as one:
+            await one.agent(**agent)
+            turn_id = await one.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+        yield database, turn_id

@@ -128,7 +128,7 @@ def test_every_key_of_an_agents_config_is_in_the_reference() -> None:
 
 
 def test_every_event_is_in_the_reference() -> None:
-    told = r'(?:Draft\(|\.event\(|\.tell\(|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
+    told = r'(?:Draft\(|\.event\(|\.publish\(|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
     core = [source.text for source in sources() if source.path.startswith("pattern_core/")]
     found = {name for text in core for name in re.findall(told, text)} | TERMINAL
     assert {"message", "turn.started", "model.retry", "archive.changed", "constellation.halted"} <= found

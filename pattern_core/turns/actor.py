@@ -22,10 +22,11 @@ from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternErr
 from pattern_core.rules import facts
 from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
+from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.record import DeadAttempt, Record
-from pattern_core.turns.recovery import AskAgain, Begin, FoundTurn, RunCalls
-from pattern_core.turns.state import Ending, TurnServices, TurnStopped, Unflushed, cancelled
-from pattern_core.turns.turn import Turn, TurnFacts
+from pattern_core.turns.recovery import AskAgain, Begin, RestoredTurn, RunCalls
+from pattern_core.turns.state import Ending, TurnStopped, cancelled
+from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, TurnStatus
@@ -35,7 +36,6 @@ from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
 LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
-LATE_IDLE = 40  # looks without anything recorded, after which none are made until there is something
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,27 +46,6 @@ class _Delivery:
     ticket: Ticket | None = None
     error: PatternError | DatabaseError | None = None
     is_known: trio.Event = field(default_factory=trio.Event)
-
-    def settle(self, committed: bool) -> None:
-        """Let the sender continue if the message is on disk."""
-        if committed:
-            self.ticket = Ticket(turn_id=self.arrival.turn.id)
-            self.is_known.set()
-
-
-@dataclass(slots=True, kw_only=True)
-class _Running:
-    """A running turn: the scope in which it runs, and why it was stopped; the first reason stays, as in its row."""
-
-    turn: Turn
-    scope: trio.CancelScope
-    reason: str | None = None
-
-    def stop(self, reason: str) -> None:
-        """Cancel it."""
-        if self.reason is None:
-            self.reason = self.turn.requests.stop or reason
-        self.scope.cancel()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,15 +71,17 @@ class Actors:
 
     def __init__(self, services: TurnServices, roster: Roster, nursery: trio.Nursery) -> None:
         self._services = services
+        self._journal = services.journal
+        self._database = services.journal.database
         self._roster = roster
         self._nursery = nursery
         self._awake: dict[str, _Worker] = {}  # by agent id
-        self._running: dict[str, _Running] = {}  # by the ids of the turns
+        self._running: dict[str, Turn] = {}  # by their ids
         self._histories: OrderedDict[str, History] = OrderedDict()
         self._rest = trio.lowlevel.ParkingLot()
         self._stopped: dict[str, str] = {}  # agent id → why it may not work
-        self._unflushed: list[Unflushed] = []
-        self._late: trio.Event | None = None
+        self._unflushed: list[Record] = []
+        self._late = trio.lowlevel.ParkingLot()
 
     # Waking and stopping
 
@@ -132,7 +113,7 @@ class Actors:
             if delivery.ticket is not None:
                 return delivery.ticket
             stopped = Unavailable("the constellation has just stopped; send this again in a few seconds")
-            raise delivery.error or copy.copy(self._services.database.failure) or stopped
+            raise delivery.error or copy.copy(self._database.failure) or stopped
         worker = self._awake.get(agent_id)
         if worker is not None and worker.receiving.locked():
             async with worker.receiving:  # what was sent first is accepted first
@@ -155,14 +136,16 @@ class Actors:
     async def _accept(self, arrival: Arrival) -> Ticket:
         """T0 alone: the message waits in the inbox."""
         agent_id, limits = arrival.incoming.agent_id, self._services.limits
-        accepted = await self._services.journal.commit(lambda connection: admission.accept(connection, arrival, limits))
-        if accepted.key is not None:
-            if accepted.stops is not None:
-                self.stop_at_border(*accepted.stops)
-            if arrival.incoming.policy == "steer":
-                self._steer(agent_id)
-            self.wake(agent_id)
-        return accepted.ticket
+        ticket = await self._journal.commit(lambda connection: admission.accept(connection, arrival, limits))
+        if ticket.is_replay:
+            return ticket
+        for turn in self._running.values():
+            if ticket.stops is not None and ticket.stops[0] == turn.record.id:
+                turn.stop_at_border(ticket.stops[1])
+            if arrival.incoming.policy == "steer" and turn.agent.id == agent_id:
+                turn.joins = True
+        self.wake(agent_id)
+        return ticket
 
     def wake(self, agent_id: str) -> None:
         """Have the agent look into its inbox. Cheap, and harmless when there is nothing."""
@@ -200,46 +183,29 @@ class Actors:
 
     def cancel(self, turn_id: str, reason: str) -> bool:
         """Stop a turn; False if it does not run."""
-        running = self._running.get(turn_id)
-        if running is not None:
-            running.stop(reason)
-        return running is not None
+        turn = self._running.get(turn_id)
+        if turn is not None:
+            turn.stop(reason)
+        return turn is not None
 
     def cancel_all(self, reason: str, *, agent_id: str | None = None) -> None:
         """Stop every turn, or those of one agent."""
-        for running in self._running.values():
-            if agent_id in (None, running.turn.agent.id):
-                running.stop(reason)
+        for turn in self._running.values():
+            if agent_id in (None, turn.agent.id):
+                turn.stop(reason)
 
-    def stop_at_border(self, turn_id: str, reason: str) -> None:
-        """Have a turn end at its next step border, if it runs."""
-        running = self._running.get(turn_id)
-        if running is not None and running.turn.requests.stop is None:
-            running.turn.requests.stop = reason
-
-    def _steer(self, agent_id: str) -> None:
-        """Have messages that wait for that join the agent's turn at its next step border, if one runs."""
-        for running in self._running.values():
-            if running.turn.agent.id == agent_id:
-                running.turn.requests.joins = True
-
-    def flush_late(self, record: Unflushed) -> None:
+    def flush_late(self, record: Record) -> None:
         """Flush what a turn recorded if the turn has not done so within `LATE_S`."""
         self._unflushed.append(record)
-        if self._late is not None:
-            self._late.set()
+        self._late.unpark_all()
 
     async def run_late(self) -> None:
         """Keep long tools from holding back what was decided and paid for, until cancelled."""
-        older: list[Unflushed] = []
-        idle = 0
+        older: list[Record] = []
         while True:
-            if idle > LATE_IDLE:
-                self._late = trio.Event()
-                await self._late.wait()
-                self._late = None
+            if not older and not self._unflushed:
+                await self._late.park()
             await trio.sleep(LATE_S)
-            idle = 0 if older or self._unflushed else idle + 1
             for record in older:
                 if not record.is_flushed:
                     with suppress(PatternError, DatabaseError):  # the turn's own flush raises it again
@@ -249,7 +215,7 @@ class Actors:
     # Working
 
     async def _work(self, agent_id: str, worker: _Worker) -> None:
-        self._services.journal.meters.working += 1
+        self._journal.meters.working += 1
         try:
             while True:
                 delivery, worker.delivery = worker.delivery, None
@@ -257,11 +223,11 @@ class Actors:
                     await self._receive(agent_id, delivery)
                 elif worker.is_woken and self._may_work(agent_id):
                     worker.is_woken = False
-                    await self._look(agent_id)
+                    await self._take_next(agent_id)
                 else:
                     break
         finally:
-            self._services.journal.meters.working -= 1
+            self._journal.meters.working -= 1
             del self._awake[agent_id]
             if worker.delivery is not None:
                 worker.delivery.is_known.set()
@@ -270,15 +236,15 @@ class Actors:
     def _may_work(self, agent_id: str) -> bool:
         return agent_id not in self._stopped and not self._services.is_draining()
 
-    async def _look(self, agent_id: str) -> None:
+    async def _take_next(self, agent_id: str) -> None:
         """Take up the agent's unfinished turn or start the next one, and look again; nothing if there is none."""
-        found = await self._services.database.read(_find_work, agent_id)
+        found = await self._database.read(_find_work, agent_id)
         if found is None:
             return
         self._awake[agent_id].is_woken = True
         row, payload = found
         if payload is None:
-            await self._take_up(agent_id, row)
+            await self._resume(agent_id, row)
         else:
             await self._begin(row, payload)
 
@@ -311,8 +277,10 @@ class Actors:
             agent = await self._roster.get(agent_id)
         except NotFound:
             return  # deleted, and its turns with it
-        journal, now_ms = services.journal, services.clock.now_ms()
+        journal, now_ms = self._journal, self._journal.clock.now_ms()
         incoming = journal.new_message("user", *admission.parts_of(payload))
+        own = _settings(agent).limits
+        wall_s = own.wall_s or services.limits.turn.turn_timeout_s or math.inf
         record = Record(
             journal=journal,
             agent=agent,
@@ -320,31 +288,27 @@ class Actors:
             id=row.id,
             key=row.key if isinstance(row, TurnRow) else 0,
             batch_id=incoming.position,
-            began_ms=now_ms,
-        )
-        own = _settings(agent).limits
-        wall_s = own.wall_s or services.limits.turn.turn_timeout_s or math.inf
-        known_facts = TurnFacts(
             seed=row.seed,
             source=str(payload.get("source") or row.sender.partition(":")[0]),
             depth=row.depth,
             deadline=trio.current_time() + wall_s,
             deadline_at=iso(now_ms + int(wall_s * 1000)),
+            began_ms=now_ms,
         )
-        turn = self._awake[agent_id].turn = Turn(services, record, known_facts)
+        turn = self._awake[agent_id].turn = Turn(services, record)
 
         def started(committed: bool) -> None:
             if committed:
                 services.prompts.recent_turns.start(row.id, agent, row.sender, incoming.text, incoming.created_at)
+            if committed and delivery is not None:
+                delivery.ticket = Ticket(turn_id=row.id)
+                delivery.is_known.set()
 
-        with self._listed(turn) as running:
-            arrival, ends_at = None if delivery is None else delivery.arrival, known_facts.deadline_at
-            rows = record.start(incoming, payload, deadline_at=ends_at, limits=own, arrival=arrival)
-            rows.when_settled(started)
-            if delivery is not None:
-                rows.when_settled(delivery.settle)
+        with self._registered(turn):
+            arrival = None if delivery is None else delivery.arrival
+            record.start(incoming, payload, limits=own, arrival=arrival).when_settled(started)
             try:
-                await self._conduct(turn, running)
+                await self._run(turn)
             except Conflict:
                 if record.is_started:
                     raise
@@ -353,102 +317,94 @@ class Actors:
                 self._awake[agent_id].is_woken = True
 
     @contextmanager
-    def _listed(self, turn: Turn) -> Iterator[_Running]:
+    def _registered(self, turn: Turn) -> Iterator[None]:
         """Let a turn be stopped from now on: from before its rows say that it runs, so that no request is missed."""
-        running = _Running(turn=turn, scope=trio.CancelScope(deadline=turn.facts.deadline))
-        self._running[turn.record.id] = running
+        self._running[turn.record.id] = turn
         if turn.agent.id in self._stopped:
-            running.stop(self._stopped[turn.agent.id])
+            turn.stop(self._stopped[turn.agent.id])
         try:
-            yield running
+            yield
         finally:
             del self._running[turn.record.id]
             turn.record.abandon()
             self._services.prompts.recent_turns.change(turn.record.id, turn.record.status)
 
-    async def _take_up(self, agent_id: str, row: TurnRow) -> None:
-        """Continue a turn that a dead process left, or whose questions were answered."""
-        services = self._services
+    async def _resume(self, agent_id: str, row: TurnRow) -> None:
+        """Continue a turn that a dead process left, or that has answers to its questions."""
         agent = await self._roster.get(agent_id)
         if row.status == TurnStatus.WAITING:
             self.forget(agent_id)  # it stands elsewhere now: behind the turns that overtook it
-        history = await self._history(agent_id, active=row.batch_id)
-        found = await services.database.read(recovery.find, row.key)
-        turn = await self._found(row, found, agent, history)
+        found = await self._database.read(recovery.restore, row)
+        turn = self._found(row, found, agent, await self._history(agent_id, active=row.batch_id))
         if turn.record.id in self._running:
             self.forget(agent_id)  # what was read may lack how the turn ended
             self._awake[agent_id].is_woken = False  # `end_waiting` is at it, and wakes the agent afterwards
             return
-        with self._listed(turn) as running:
-            # Read again: a request to stop it, made before it was listed, left only a row.
-            row = await services.database.read(turns.by_key, row.key)
+        with self._registered(turn):
+            # Read again: a request to stop it, made before it was registered, left only a row.
+            row = await self._database.read(turns.by_key, row.key)
             if row.ended_at is not None:
                 self.forget(agent_id)  # likewise
                 return
-            turn.judge.calls = list(await services.database.read(facts.calls_of, row.key))
-            on_doubt, now = _settings(agent).on_doubt, services.journal.now()
-            verdict = recovery.decide(row, found, services.limits.turn, now, on_doubt=on_doubt)
+            turn.judge.calls = list(await self._database.read(facts.calls_of, row.key))
+            limits, on_doubt = self._services.limits.turn, _settings(agent).on_doubt
+            verdict = recovery.decide(row, found, limits, self._journal.now(), on_doubt=on_doubt)
             if isinstance(verdict, Ending):
                 await self._end(turn, verdict)
                 return
-            turn.record.resume(waited=row.status == TurnStatus.WAITING, deadline_at=turn.facts.deadline_at)
+            turn.record.resume(waited=row.status == TurnStatus.WAITING)
             await turn.record.flush()  # it counts, also if what follows ends the process
-            await self._conduct(turn, running, verdict)
+            await self._run(turn, verdict)
 
-    async def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
+    def _found(self, row: TurnRow, found: RestoredTurn, agent: Agent, history: History) -> Turn:
         """Return a turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
-        now_ms = services.clock.now_ms()
+        now_ms = self._journal.clock.now_ms()
         wall_s = _settings(agent).limits.wall_s or services.limits.turn.turn_timeout_s or math.inf
         left_s = min(_left_s(row, now_ms), wall_s)  # more only if the clock was set back
-        known = await services.database.read(recovery.restore, row, is_open=found.is_asking)
         record = Record(
-            journal=services.journal,
+            journal=self._journal,
             agent=agent,
             history=history,
             id=row.id,
             key=row.key,
             batch_id=row.batch_id or "",
+            seed=row.seed,
+            source=found.source or row.sender.partition(":")[0],
+            depth=row.depth,
+            children=found.children,
+            deadline=trio.current_time() + left_s,
+            deadline_at=row.deadline_at or iso(now_ms + max(0, round(left_s * 1000))),
             step=0 if step is None else step.no,
             attempt=0 if step is None else step.attempt,
-            sequence=known.messages,
+            sequence=found.messages,
             is_started=True,
             is_streamed=True,  # it may have stored pieces
             may_hold=True,  # and a budget may be held for its calls
             has_waited=any(one.call is not None for one in found.approvals),
             began_ms=now_ms if row.started_at is None else unix_ms(row.started_at),
         )
-        known_facts = TurnFacts(
-            seed=row.seed,
-            source=known.source or row.sender.partition(":")[0],
-            depth=row.depth,
-            deadline=trio.current_time() + left_s,
-            deadline_at=row.deadline_at or iso(now_ms + max(0, round(left_s * 1000))),
-        )
-        turn = Turn(services, record, known_facts)
+        turn = Turn(services, record)
         turn.calls.in_doubt.update(call.args_hash for call in found.calls if call.status == EffectStatus.IN_DOUBT)
-        turn.judge.said.update(known.said)
-        turn.judge.compactions.extend(known.compactions)
-        turn.sender.children = known.children
-        turn.is_addressed = known.is_addressed
-        turn.output_chars = known.output_chars
+        turn.judge.said.update(found.said)
+        turn.judge.compactions.extend(found.compactions)
+        turn.is_addressed = found.is_addressed
+        turn.output_chars = found.output_chars
         return turn
 
     async def end_waiting(self, turn_id: str, ending: Ending) -> bool:
         """End a turn that waits for a person while its agent may work on others; False if it does not wait."""
-        services = self._services
-        row = await services.database.read(turns.by_id, turn_id)
+        row = await self._database.read(turns.by_id, turn_id)
         if row.status != TurnStatus.WAITING or turn_id in self._running:
             return False
-        found = await services.database.read(recovery.find, row.key)
         agent = await self._roster.get(row.agent_id)
         # Its agent may be at work: the conversation in memory is another turn's.
-        turn = await self._found(row, found, agent, History())
+        turn = self._found(row, await self._database.read(recovery.restore, row), agent, History())
         if turn_id in self._running:
             return False  # its agent has just taken it up
-        # While it is listed its agent leaves it alone: a turn has one end.
-        with self._listed(turn):
-            row = await services.database.read(turns.by_id, turn_id)
+        # While it is registered its agent leaves it alone: a turn has one end.
+        with self._registered(turn):
+            row = await self._database.read(turns.by_id, turn_id)
             if row.status == TurnStatus.WAITING:
                 await self._end(turn, ending)
         self.wake(agent.id)
@@ -458,17 +414,17 @@ class Actors:
         known = self._histories.get(agent_id)
         if known is None:
             limits = self._services.limits.prompt
-            known = await self._services.database.read(load_history, agent_id, limits, active=active)
+            known = await self._database.read(load_history, agent_id, limits, active=active)
             self._histories[agent_id] = known
             while len(self._histories) > HISTORIES_MAX:
                 self._histories.popitem(last=False)
         self._histories.move_to_end(agent_id)
         return known
 
-    async def _conduct(self, turn: Turn, running: _Running, found: Begin | AskAgain | RunCalls | None = None) -> None:
+    async def _run(self, turn: Turn, found: Begin | AskAgain | RunCalls | None = None) -> None:
         """Run the turn in its own scope and see to its one end. Outer cancellation leaves the turn open."""
         ending: Ending | None = None
-        with running.scope:
+        with turn.scope:
             try:
                 await turn.run(found)
             except TurnStopped as stopped:
@@ -476,24 +432,24 @@ class Actors:
             except PatternError as error:
                 status = "limit" if isinstance(error, LimitReached) else "failed"
                 ending = Ending(status=status, error={"code": error.code, "message": error.message})
-        if running.scope.cancelled_caught:
+        if turn.scope.cancelled_caught:
             wall_s = turn.bounds.wall_s or 0.0
             limit = f"the turn took longer than {wall_s:g} s; send a message to have it go on, or raise limits.wall_s"
             ending = (
-                cancelled(running.reason)
-                if running.reason is not None
+                cancelled(turn.stop_reason)
+                if turn.stop_reason is not None
                 else Ending(status="limit", error={"code": "deadline", "message": limit})
             )
         if ending is not None:
             await self._end(turn, ending)
-        elif turn.is_waiting:
+        elif turn.record.status == TurnStatus.WAITING:
             self.forget(turn.agent.id)
             self._awake[turn.agent.id].is_woken = True  # for other turns; and the answer may have come already
 
     async def _end(self, turn: Turn, ending: Ending) -> None:
         """T8 of a turn that did not come to its end by itself: close what is open."""
         await turn.record.flush()
-        found = await self._services.database.read(recovery.find, turn.record.key)
+        found = await self._database.read(recovery.find, turn.record.key)
         # A call that was cut off cost something; that of a provider who refused cost nothing.
         is_charged = ending.status != TurnStatus.FAILED
         cut_off = DeadAttempt(is_charged=is_charged, asking=turn.asking) if found.is_asking else None

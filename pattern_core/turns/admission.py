@@ -1,4 +1,4 @@
-"""Accepting a message (T0): checked, bounded and on disk before the sender is told so."""
+"""Accepting a message (T0): checked, bounded and on disk before the sender gets an answer."""
 
 from __future__ import annotations
 
@@ -57,10 +57,14 @@ class IncomingMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """The accepted message's turn. `is_replay` says that the idempotency key was seen before: nothing was added."""
+    """The accepted message's turn. `is_replay` says that the idempotency key was seen before: nothing was added.
+
+    `stops` is the turn that shall end at its next step, with the reason, if the message asked for that.
+    """
 
     turn_id: str
     is_replay: bool = False
+    stops: tuple[str, str] | None = None
 
 
 def check(incoming: IncomingMessage, limits: Limits) -> None:
@@ -108,18 +112,6 @@ def address(incoming: IncomingMessage, agent: AgentRow) -> IncomingMessage:
     return replace(incoming, agent_id=agent.id, policy=policy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """What T0 stored: the ticket for the sender, and for the agent the new turn's key (None for a replay).
-
-    `stops` is the turn that shall end at its next step, with the reason, if the message asked for that.
-    """
-
-    ticket: Ticket
-    key: int | None = None
-    stops: tuple[str, str] | None = None
-
-
 class NotAtRest(Exception):
     """The message cannot start a turn in the transaction that accepts it: accept it alone."""
 
@@ -159,7 +151,7 @@ class Arrival:
         return Draft("turn.queued", {}, {"agent_id": self.incoming.agent_id, "sender": self.incoming.sender})
 
 
-def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Accepted, list[Event]]:
+def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ticket, list[Event]]:
     """T0, within one transaction: the turn, its inbox row and `turn.queued`; or the turn that the key stands for.
 
     Raises:
@@ -174,7 +166,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ac
             raise IdempotencyMismatch(
                 "this idempotency key was used for a different message; use a new key for each message"
             )
-        return Accepted(ticket=Ticket(turn_id=known.id, is_replay=True)), []
+        return Ticket(turn_id=known.id, is_replay=True), []
     stops = _make_way(connection, incoming)
     if turns.count_messages(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
         raise Overloaded(
@@ -190,8 +182,8 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ac
         payload=to_json(payload_of(incoming)),
         created_at=turn.created_at,
     )
-    accepted = Accepted(ticket=Ticket(turn_id=turn.id), key=key, stops=stops)
-    return accepted, append(connection, (key, turn.id), [arrival.queued], created_at=turn.created_at)
+    events = append(connection, (key, turn.id), [arrival.queued], created_at=turn.created_at)
+    return Ticket(turn_id=turn.id, stops=stops), events
 
 
 def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> int:

@@ -9,25 +9,34 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
+from typing import Any
 
 import outcome
 import trio
 
+from pattern_core.compaction.compaction import Compaction
 from pattern_core.errors import InvalidInput, NotFound, PatternError
 from pattern_core.ids import message_id
+from pattern_core.journal import Journal
+from pattern_core.limits import Limits
+from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.block import agent_author
 from pattern_core.messages import ToolCall
-from pattern_core.rules.facts import FORCED_PREFIX
+from pattern_core.models.client import ModelClient
+from pattern_core.prompts.collect import Prompts
+from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall, ForcedCall
+from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Origin, to_text
-from pattern_core.tools.tool import Probe, Tool, ToolContext
-from pattern_core.turns.consent import AGREED, Attention, denial, edited_note
+from pattern_core.tools.tool import Probe, Tool, Toolbox, ToolContext
+from pattern_core.turns.consent import AGREED, Attention, ToolConsent, denial, edited_note
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import Record
-from pattern_core.turns.state import FinishedCall, Sender, TurnServices
+from pattern_core.turns.state import FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import to_json
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
@@ -47,6 +56,31 @@ IN_DOUBT = (
     "Outcome unknown: the call was started, and cut off before its result was recorded. It may or may not have"
     " happened. Find out or ask before you do it again; it will not be repeated by itself."
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnServices:
+    """The services of one constellation. `is_draining` says that turns should rest at their next step border.
+
+    `context` makes the context of a call and knows what is the same for all calls. `deliver` is a tool's `Deliver` with
+    the record of its turn before the other arguments. `flush_late` has a record flushed soon, if its turn does not do
+    it.
+    """
+
+    constellation_id: str
+    journal: Journal
+    models: ModelClient
+    tools: ToolRegistry
+    toolbox: Toolbox
+    mcp: McpServers
+    consent: ToolConsent
+    prompts: Prompts
+    compaction: Compaction
+    limits: Limits
+    context: Callable[..., ToolContext]
+    deliver: Callable[..., Coroutine[Any, Any, str]]
+    is_draining: Callable[[], bool]
+    flush_late: Callable[[Record], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +111,11 @@ class PlannedCall:
 class TurnCalls:
     """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome."""
 
-    def __init__(self, services: TurnServices, record: Record, judge: Judge, sender: Sender) -> None:
+    def __init__(self, services: TurnServices, record: Record, judge: Judge) -> None:
         self.in_doubt: set[bytes] = set()
         self._services = services
         self._record = record
         self._judge = judge
-        self._sender = sender
         self._agent = record.agent
         self._outside = 0  # calls that reach outside and run now
 
@@ -97,7 +130,8 @@ class TurnCalls:
         record, planned = self._record, []
         for index, call in enumerate(calls, self._judge.count(record.step)):
             tool, refusal = self._find(call)
-            arguments = to_json(dict(call.arguments)) if call.invalid is None else to_json(call.invalid)
+            given = dict(call.arguments) if call.invalid is None else call.invalid
+            arguments = to_json(given)
             place = f"{self._services.constellation_id}/{record.id}/{record.step}/{index}".encode()
             row = EffectRow(
                 record.key,
@@ -111,8 +145,7 @@ class TurnCalls:
                 NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             )
             planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal))
-        given = [call.arguments if call.invalid is None else call.invalid for call in calls]
-        self._judge.plan([one.row for one in planned], given)
+            self._judge.calls.append(JudgedCall.of(row, given))
         return planned
 
     def forced(self, calls: Sequence[ForcedCall]) -> list[ToolCall]:
@@ -261,7 +294,8 @@ class TurnCalls:
             await self._record.flush()
         work = UnitOfWork()
         is_recorded = False
-        began_ms = self._services.clock.now_ms()
+        journal = self._services.journal
+        began_ms = journal.clock.now_ms()
         try:
             finished = await self._run(planned, work)
             if finished.status != EffectStatus.DONE:  # a failed call leaves nothing behind
@@ -274,7 +308,6 @@ class TurnCalls:
             if not is_recorded:
                 work.settle(committed=False)
         name = "unknown" if planned.tool is None else planned.tool.name  # what a model made up is no name of ours
-        journal = self._services.journal
         journal.meters.call_ended(name, finished.status, journal.seconds_since(began_ms))
         self._outside -= not planned.is_inner
         if self._outside:
@@ -338,14 +371,8 @@ class TurnCalls:
                 return FinishedCall(row=row, status="in_doubt", content=IN_DOUBT)
 
     def _context(self, row: EffectRow, work: UnitOfWork) -> ToolContext:
-        services, record, sender = self._services, self._record, self._sender
-        sender.turn_key = record.key
-
-        async def deliver(work: UnitOfWork, *, target: str, content: str) -> str:
-            """Return as `Deliver` says, for the turn that calls."""
-            return await services.deliver(sender, work, target, content)
-
-        return ToolContext(
+        services, record = self._services, self._record
+        return services.context(
             agent_id=self._agent.id,
             agent_name=self._agent.name,
             turn_id=record.id,
@@ -355,20 +382,12 @@ class TurnCalls:
             cause={"message": message_id(record.batch_id), "turn": record.id, "call": row.call_id},
             idempotency_key=row.idempotency_key,
             work=work,
-            memory=services.memory,
-            sharing=services.sharing,
-            revisions=services.revisions,
-            search=services.search,
-            database=services.database,
-            clock=services.clock,
-            ids=services.ids,
-            deliver=deliver,
-            toolbox=services.toolbox,
+            deliver=partial(services.deliver, record),
         )
 
 
 def _error_text(row: EffectRow, error: BaseException) -> str:
-    """Return what the model is told of a call that raised.
+    """Return what the model reads of a call that raised.
 
     Raises:
         StorageFailed: that is what was raised.

@@ -1,11 +1,11 @@
 """Tool calls that a person must agree to: what is asked, and what follows the answer.
 
 A call that needs consent waits as a row, with its question (T4). The answer turns it into a planned or a denied one
-(T4′) and wakes the agent, which goes on with the turn when all its questions are answered. Meanwhile the turn is rows
+(T4′) and wakes the agent, which continues the turn when all its questions are answered. Meanwhile the turn is rows
 and nothing else.
 
-A call that a dead process left and that cannot simply go on waits the same way, until a person has seen to it
-(`needs_attention` in the request says why): its outcome is unknown, or its tool is no more.
+A call that a dead process left and that cannot simply run waits the same way, until a person has seen to it
+(`needs_attention` in the request says why): its outcome is unknown, or its tool no longer exists.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Attention = Literal["in_doubt", "tool_gone"]
 
 
 class ToolConsent:
-    """Asks for consent to tool calls. `roster` knows which tools an agent has; `wake` tells an agent that it may have
+    """Asks for consent to tool calls. `roster` knows which tools an agent has; `wake` has an agent look for
     work.
     """
 
     def __init__(self, approvals: Approvals, tools: ToolRegistry, roster: Roster, wake: Callable[[str], None]) -> None:
-        self._approvals = approvals
+        self.approvals = approvals
         self._tools = tools
         self._roster = roster
         self._wake = wake
@@ -49,12 +49,12 @@ class ToolConsent:
 
     async def is_standing(self, agent_id: str, row: EffectRow, scope: str | None) -> bool:
         """Return whether a person agreed to such calls beforehand."""
-        return await self._approvals.grants.covers(subject_of(agent_id, row, scope))
+        return await self.approvals.grants.covers(subject_of(agent_id, row, scope))
 
     async def room(self, wanted: int) -> str | None:
         """Return why no further questions can be asked; None if they can."""
         try:
-            await self._approvals.room(wanted)
+            await self.approvals.room(wanted)
         except PatternError as error:
             return error.message
         return None
@@ -88,12 +88,8 @@ class ToolConsent:
             request |= {"subject": subject.name, "digest": subject.args_hash.hex()}
         if attention is not None:
             request["needs_attention"] = attention
-        asked = self._approvals.row(ApprovalQuestion(kind=kind, request=request, audience=AUDIENCE))
+        asked = self.approvals.row(ApprovalQuestion(kind=kind, request=request, audience=AUDIENCE))
         return replace(asked, turn=row.turn, step=row.step, call=row.call)
-
-    def asked(self) -> None:
-        """Say that questions were stored."""
-        self._approvals.told()
 
     async def _grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         request = approval.request
@@ -125,15 +121,15 @@ class ToolConsent:
             self._tools.get(name, agent.enabled_tools)
         except NotFound:
             if name in self._tools.names:  # else its server may still be on its way
-                told = f"{agent.name} may not use the tool {name} any more: enable it and agree then, or deny"
-                raise Conflict(told) from None
+                message = f"{agent.name} may not use the tool {name} any more: enable it and agree then, or deny"
+                raise Conflict(message) from None
 
     def _checked(self, name: str, arguments: Mapping[str, object]) -> dict[str, Json]:
-        """Return the arguments of the answer, if the tool takes them.
+        """Return the arguments of the answer, if the tool accepts them.
 
         Raises:
             InvalidInput: it does not; the message names each misfit.
-            NotFound: the tool is no more.
+            NotFound: the tool no longer exists.
         """
         tool = self._tools.get(name, self._tools.names)
         tool.arguments.check(arguments)

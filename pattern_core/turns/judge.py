@@ -52,10 +52,6 @@ class Judge:
         """Return how many calls the step has so far."""
         return sum(call.step == step for call in self.calls)
 
-    def plan(self, rows: Sequence[EffectRow], arguments: Sequence[object]) -> None:
-        """Add the calls of a decision."""
-        self.calls += [JudgedCall.of(row, given) for row, given in zip(rows, arguments, strict=True)]
-
     def finish(self, finished: FinishedCall, began_ms: int | None = None) -> None:
         """Note the outcome of a call that began at a time in unix ms (None: as noted before)."""
         place = self._place(finished.row)

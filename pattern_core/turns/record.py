@@ -22,10 +22,13 @@ its own. So whatever was recorded is on disk before a 2xx, an event, a model cal
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
+
+import trio
 
 from pattern_core.agents import Agent
 from pattern_core.approvals import requested
@@ -44,7 +47,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TurnStatus
-from pattern_db.errors import RAISED, StorageFailed, translate
+from pattern_db.errors import RAISED, Conflict, StorageFailed, translate
 from pattern_db.journal import approvals, steps, turns, usage
 from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
@@ -94,9 +97,9 @@ class Recorded:
 class Record:
     """The stored side of one turn of `agent`. Its `history` in memory is extended as things are recorded.
 
-    `key` is known once the turn is accepted. `step` and `attempt` count from 1 and name the step that is open or was
-    last. `sequence` is the place of the next message in the turn's batch. `may_hold`: something of a budget may be held
-    for its calls. `is_streamed`: pieces of an answer may be stored.
+    `key` is known once the turn is accepted. `seed` feeds sampling. `source` is what routing knows of where its message
+    comes from: what the sender named, else who sent it, such as `user` or `agent`. `step` and `attempt` count from 1
+    and name the step that is open or was last. `sequence` is the place of the next message in the turn's batch.
     """
 
     journal: Journal
@@ -105,6 +108,13 @@ class Record:
     id: str
     batch_id: str
     key: int = 0
+    seed: int = 0
+    source: str = ""
+    depth: int = 0  # how many agents passed the request on
+    children: int = 0  # messages that its tools sent to agents …
+    children_max: int | None = None  # … and how many they may send; None: any number
+    deadline: float = math.inf  # on trio's clock …
+    deadline_at: str = ""  # … and its wall time as stored
     step: int = 0
     attempt: int = 0
     sequence: int = 0
@@ -112,11 +122,11 @@ class Record:
     status: str = TurnStatus.RUNNING.value  # on disk, once it is started
     is_ending: bool = False  # its end is on the way to the disk, or there
     has_waited: bool = False
-    is_streamed: bool = False
-    may_hold: bool = False
+    is_streamed: bool = False  # pieces of an answer may be stored
+    may_hold: bool = False  # something of a budget may be held for its calls
     began_ms: int = 0
     asked_ms: int = 0  # when the open step's model was asked, unix ms
-    on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # told of a result that became an error
+    on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # called with a result that became an error
     _recorded: list[Recorded] = field(default_factory=list)
 
     @property
@@ -133,7 +143,7 @@ class Record:
         """Commit what was recorded, in order, and `last`, all in one transaction.
 
         Where the writes of a tool are refused, its result is an error from then on, and the commit is tried again:
-        nothing of those writes is stored. A caller that `shows_results` is told by CallRefused instead.
+        nothing of those writes is stored. For a caller that `shows_results` CallRefused is raised instead.
 
         Raises:
             CallRefused: a result is an error now, nothing is stored, and what was recorded stays so.
@@ -211,7 +221,6 @@ class Record:
         incoming: Message,
         payload: Mapping[str, object],
         *,
-        deadline_at: str,
         limits: TurnBudget,
         arrival: Arrival | None = None,
     ) -> UnitOfWork:
@@ -228,7 +237,7 @@ class Record:
             batch_id=self.batch_id,
             epoch=self.journal.epoch,
             started_at=self.journal.now(),
-            deadline_at=deadline_at,
+            deadline_at=self.deadline_at,
         )
 
         def started(connection: Connection) -> None:
@@ -247,10 +256,10 @@ class Record:
         rows.store(started)
         return rows
 
-    def resume(self, *, waited: bool, deadline_at: str) -> None:
+    def resume(self, *, waited: bool) -> None:
         """Record that this process takes up an unfinished turn, or one that `waited` for a person."""
         if waited:
-            self._record(Draft("turn.resumed", {})).store(turns.go_on, self.key, deadline_at=deadline_at)
+            self._record(Draft("turn.resumed", {})).store(turns.go_on, self.key, deadline_at=self.deadline_at)
         else:
             rows = self._record()
             rows.store(turns.resume, self.key, epoch=self.journal.epoch, step=self.step)
@@ -316,7 +325,7 @@ class Record:
                 now,
                 prompt.log,
             )
-            steps.open_step(connection, row, self.journal.logged(self.agent.id))
+            steps.open_step(connection, row, self.journal.logged.get(self.agent.id, ()))
 
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)
@@ -346,7 +355,7 @@ class Record:
         self._record(*drafts)
         await self.flush()
 
-    async def tell(self, name: str, data: Mapping[str, object]) -> None:
+    async def publish(self, name: str, data: Mapping[str, object]) -> None:
         """Store an event about the open step that changes nothing."""
         self._record(Draft(name, {"step": self.step, "attempt": self.attempt, **data}))
         await self.flush()
@@ -371,8 +380,8 @@ class Record:
         rows.store(messages.append, [self._message_row(message)])
         rows.store(reservations.settle if self.may_hold else usage.add, spent)
         if text := message.text:
-            told = {"message_id": message.id, "role": message.role}
-            rows.drafts.append(Draft("message", told, {"content": text}))
+            about = {"message_id": message.id, "role": message.role}
+            rows.drafts.append(Draft("message", about, {"content": text}))
         if planned:
             rows.store(steps.plan_calls, planned)
             rows.drafts.extend(map(called, planned))
@@ -398,8 +407,8 @@ class Record:
             rows.store(approvals.insert, question)
             rows.event("approval.requested", requested(question))
 
-    async def wait(self, *, left_s: float) -> None:
-        """T4': let the turn rest until its questions are answered; `left_s` is what remains of its time."""
+    async def wait(self) -> None:
+        """T4': let the turn rest until its questions are answered; its time stands still."""
         asked: list[str] = []
 
         def pending(connection: Connection) -> None:
@@ -407,6 +416,7 @@ class Record:
             stored = approvals.of_turn(connection, self.key)
             asked[:] = [row.id for row in stored if row.status is ApprovalStatus.PENDING]
 
+        left_s = self.deadline - trio.current_time()
         rows = UnitOfWork()
         rows.store(turns.wait, self.key, time_left_ms=max(0, round(left_s * 1000)))
         rows.store(pending)
@@ -438,36 +448,39 @@ class Record:
 
     # Between steps, and the end
 
-    async def join(self, joining: Sequence[InboxRow]) -> None:
-        """Take messages that were sent during the turn into it; the turns that they had end with that.
-
-        Raises:
-            Conflict: one of them was cancelled at this moment; nothing is stored.
+    async def join(self, joining: Sequence[InboxRow]) -> bool:
+        """Take messages that were sent during the turn into it; the turns that they had end with that. Those that were
+        cancelled at this moment are left out; return whether any is not.
         """
-        now = self.journal.now()
+        now, rows, joined = self.journal.now(), UnitOfWork(), list[Message]()
         payloads = [json.loads(row.payload) for row in joining]
-        taken = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
-        new = [self._message_row(message, payload=one) for message, one in zip(taken, payloads, strict=True)]
-        rows = UnitOfWork()
+        sent = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
+        new = [self._message_row(message, payload=one) for message, one in zip(sent, payloads, strict=True)]
 
-        def joined(connection: Connection) -> list[Event]:
+        def join(connection: Connection) -> list[Event]:
             events: list[Event] = []
+            joined.clear()
             rows.drafts.clear()
-            for row, message in zip(joining, taken, strict=True):
-                turns.take_message(connection, row.turn)
+            for row, message, stored in zip(joining, sent, new, strict=True):
+                try:
+                    turns.take_message(connection, row.turn)
+                except Conflict:
+                    continue
                 turns.join(connection, row.turn, self.key, ended_at=now)
                 ends = turns.by_key(connection, row.turn)
                 done = ended("completed", None, {"joined": self.id})
                 events += append(connection, (ends.key, ends.id), [done], created_at=now)
                 place = {"turn_id": ends.id, "message_id": message.id}
                 rows.drafts.append(Draft("message.joined", place, {"content": message.text}))
-            messages.append(connection, new)
+                messages.append(connection, [stored])
+                joined.append(message)
             return events
 
-        rows.store_and_tell(joined)
+        rows.store_and_tell(join)
         await self.flush(rows)
-        for message in taken:
+        for message in joined:
             self.history.append(message)
+        return bool(joined)
 
     async def end(
         self,

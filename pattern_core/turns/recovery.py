@@ -178,14 +178,14 @@ def is_doubtful(call: EffectRow) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What rows say about an unfinished turn, so that a restart watches for loops as if there was none.
+class RestoredTurn(FoundTurn):
+    """Also what a restart must know to watch for loops as if there was none.
 
-    How many messages it has, how many turns of other agents it led to, where it came from, whether a person wrote after
-    its newest decision, the steps that said something, characters that its model wrote, and the steps for which room
-    was made, once for each time. A decision is one message of the agent's per step, in order; calls that rules made and
-    what a tool said in the agent's name are none. A compaction made room for the step that was opened next after it; if
-    none was, for the one that is still open, or else for the next.
+    How many messages the turn has, how many turns of other agents it led to, where it came from, whether a person wrote
+    after its newest decision, the steps that said something, characters that its model wrote, and the steps for which
+    room was made, once for each time. A decision is one message of the agent's per step, in order; calls that rules
+    made and what a tool said in the agent's name are none. A compaction made room for the step that was opened next
+    after it; if none was, for the one that is still open, or else for the next.
     """
 
     messages: int
@@ -197,19 +197,23 @@ class Restored:
     compactions: Sequence[int]
 
 
-def restore(connection: Connection, turn: TurnRow, *, is_open: bool) -> Restored:
-    """Read it from the rows of a turn; `is_open`: its newest step has no decision yet."""
+def restore(connection: Connection, turn: TurnRow) -> RestoredTurn:
+    """Read what the rows say about an unfinished turn."""
+    found = find(connection, turn.key)
     rows = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")
     decisions = [message for message in map(from_row, filter(_is_agents, rows)) if not _is_forced(message)]
     written = [part for one in decisions for part in one.parts if isinstance(part, Text | Reasoning)]
-    return Restored(
+    return RestoredTurn(
+        step=found.step,
+        calls=found.calls,
+        approvals=found.approvals,
         messages=len(rows),
         children=budgets.children(connection, turn.key),
         source=rows[0].source if rows else None,
         is_addressed=next((row.role is Role.USER for row in reversed(rows) if _speaks(row)), False),
         said=frozenset(step for step, one in enumerate(decisions, 1) if one.text),
         output_chars=sum(len(part.text) for part in written),
-        compactions=_compactions(events.named(connection, turn.key, (STARTED, COMPACTED)), is_open=is_open),
+        compactions=_compactions(events.named(connection, turn.key, (STARTED, COMPACTED)), is_open=found.is_asking),
     )
 
 
@@ -226,11 +230,11 @@ def _is_forced(message: Message) -> bool:
     return bool(calls) and not message.text and all(call.call_id.startswith(FORCED_PREFIX) for call in calls)
 
 
-def _compactions(told: Sequence[EventRow], *, is_open: bool) -> list[int]:
+def _compactions(stored: Sequence[EventRow], *, is_open: bool) -> list[int]:
     """Return the steps, once per run of compactions between two questions to the model."""
     found: list[int] = []
     step, made_room = 0, False
-    for event in told:
+    for event in stored:
         if event.name == COMPACTED:
             made_room = True
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -26,58 +26,41 @@ from pattern_core.prompts.collect import Look, Seen
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind
 from pattern_core.rules import facts
 from pattern_core.rules.ruleset import RuleSet
-from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls
+from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.consent import AGREED
 from pattern_core.turns.judge import Judge, StepBorder
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
 from pattern_core.turns.recovery import GONE, INTERRUPTED, AskAgain, Begin, InDoubt, RunCalls, is_doubtful
-from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, Requests, Sender, TurnServices, TurnStopped
+from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, TurnStopped
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import EffectStatus
-from pattern_db.errors import Conflict
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 
-JOIN_ATTEMPTS = 8
 ROOM_MIN = 100  # tokens: less holds no question
 SQUEEZED_SHARE = 0.6  # of a conversation that a vendor found too long is shown once more …
 SQUEEZES_MAX = 3  # … and that again, so often within a step
-OUTPUT_SHARE = 4  # an answer takes at most one part in so many of the window, unless the agent's config says more
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFacts:
-    """What does not change in a turn. `seed` feeds sampling, `source` is what routing knows of where the message comes
-    from: what its sender named, else who sent it, such as `user` or `agent`.
-
-    `deadline` is on trio's clock, `deadline_at` its wall time as stored; `depth` counts the agents that passed it on.
-    """
-
-    seed: int
-    source: str
-    depth: int
-    deadline: float
-    deadline_at: str
+OUTPUT_SHARE = 4  # an answer has at most one part in so many of the window, unless the agent's config says more
 
 
 class Turn:
     """One turn of one agent, from its first prompt to its end.
 
-    Its methods are the moments that `record` stores. Everything that waits for long flushes the record first.
+    Its methods are the moments that `record` stores. Everything that waits for long flushes the record first. `run` is
+    called within `scope`, which bounds its time.
     """
 
-    def __init__(self, services: TurnServices, record: Record, facts: TurnFacts) -> None:
+    def __init__(self, services: TurnServices, record: Record) -> None:
         self.record = record
-        self.facts = facts
         self.agent = record.agent
+        self.scope = trio.CancelScope(deadline=record.deadline)
+        self.stop_reason: str | None = None  # why it ends at its next step border
+        self.joins = False  # messages join it at its next step border
         self.settings = NO_SETTINGS
         self.bounds = TurnBudget()
-        self.judge = Judge(now_ms=services.clock.now_ms)
-        self.sender = Sender(agent=record.agent, turn_id=record.id, depth=facts.depth)
-        self.calls = TurnCalls(services, record, self.judge, self.sender)
-        self.requests = Requests()  # of others, for the next step border
+        self.judge = Judge(now_ms=services.journal.clock.now_ms)
+        self.calls = TurnCalls(services, record, self.judge)
         self.asking: Asking | None = None  # of the step that is open, or was last
-        self.is_waiting = False  # for a person
         self.is_addressed = False  # a message joined after the newest decision, so it cannot be the last
         self.output_chars = 0  # that its model wrote
         self._services = services
@@ -87,6 +70,15 @@ class Turn:
         self._chain: ModelChain | None = None  # the models to ask, chosen again only where rules of routing say so
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
+
+    def stop_at_border(self, reason: str) -> None:
+        """End it at its next step border; the first reason stays, as in its row."""
+        self.stop_reason = self.stop_reason or reason
+
+    def stop(self, reason: str) -> None:
+        """Cancel it."""
+        self.stop_at_border(reason)
+        self.scope.cancel()
 
     async def run(self, found: Begin | AskAgain | RunCalls | None = None) -> None:
         """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
@@ -100,29 +92,29 @@ class Turn:
             InvalidInput: the agent's settings are not valid.
             InDoubt: a call may have happened, and the agent's turns shall fail then.
         """
-        await self._equip(found)
+        await self._prepare(found)
         planned = await self._planned_again(found) if isinstance(found, RunCalls) else None
         dead = DeadAttempt(is_charged=True) if isinstance(found, AskAgain) else None
         while True:
             if planned is None:
                 planned = await self.ask(await self.open_step(dead))
-                if not planned and not self.requests.joins and self.judge.exit(self.record.step).may_end:
+                if not planned and not self.joins and self.judge.exit(self.record.step).may_end:
                     return await self.record.end(COMPLETED)
             border = await self.act(planned)
             if border is None:
                 return None
-            if self.requests.joins:
+            if self.joins:
                 await self.join()
             if border.ends and not self.is_addressed:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
 
-    async def _equip(self, found: Begin | AskAgain | RunCalls | None) -> None:
+    async def _prepare(self, found: Begin | AskAgain | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
         self.bounds = self.settings.limits.over(services.limits.turn)
-        self.sender.children_max = self.settings.limits.children
+        self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):
             # Tools of other servers may still be on their way; what does not come in time is reported as absent.
@@ -132,9 +124,9 @@ class Turn:
             rules = self.judge.rules = RuleSet.of(agent.tool_rules)
             self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
             if timed := rules.timed(self.judge.tools):
-                self.judge.last_ms = await services.database.read(facts.read, agent.id, timed)
+                self.judge.last_ms = await services.journal.database.read(facts.read, agent.id, timed)
         if found is not None:
-            self.requests.joins = bool(await services.database.read(turns.steering_messages, agent.id))
+            self.joins = bool(await services.journal.database.read(turns.steering_messages, agent.id))
             self.is_addressed = self.is_addressed and isinstance(found, RunCalls)  # else the model is about to see it
         if isinstance(found, AskAgain) and self.record.step > 1:
             with suppress(LimitReached):  # decided otherwise then
@@ -155,7 +147,7 @@ class Turn:
         look: Look | None = None
         if self._found is None:
             prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
-            now_ms, before = self._services.clock.now_ms(), self.record.history.first
+            now_ms, before = self._services.journal.clock.now_ms(), self.record.history.first
             recent = prompts.recent_turns.parts(agent_id, self.record.id, (), settings, now_ms=now_ms)
             self._found = Findings(parts=recent)
             look = partial(prompts.look, agent_id=agent_id, before=before, now_ms=now_ms, settings=settings)
@@ -212,7 +204,7 @@ class Turn:
             record.history,
             turn=(record.key, record.id),
             running_from=record.batch_id,
-            deadline=self.facts.deadline,
+            deadline=record.deadline,
             room=room,
             purse=purse,
         )
@@ -244,7 +236,7 @@ class Turn:
                 notes=(*offered.notes, *self._notes),
             ),
             self._found or NOTHING_FOUND,
-            seed=self.facts.seed,
+            seed=self.record.seed,
         )
         return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
 
@@ -253,7 +245,7 @@ class Turn:
         now, spent = self._services.journal.now() if routing.rules else "", 0
         if routing.rules and routing.has_cost_rule:
             await self.record.flush()  # what this turn has spent so far counts
-            today = await self._services.database.read(budgets.spent, BudgetScope.AGENT, agent.id, since=now)
+            today = await self._services.journal.database.read(budgets.spent, BudgetScope.AGENT, agent.id, since=now)
             spent = today.microdollars
         return StepFacts(
             provider=agent.model_provider,
@@ -262,7 +254,7 @@ class Turn:
             spent_today=spent,
             tools_called=frozenset(call.tool for call in self.judge.calls),
             hour=int(now[11:13] or 0),
-            source=self.facts.source,
+            source=self.record.source,
         )
 
     # T3: the answer
@@ -281,7 +273,7 @@ class Turn:
         reply: ModelReply | None = None
         writer = DeltaWriter(record, services.limits)
         while reply is None:
-            record.asked_ms = services.clock.now_ms()
+            record.asked_ms = services.journal.clock.now_ms()
             try:
                 reply = await self._answer(asking, writer)
             except ModelError as error:
@@ -305,7 +297,7 @@ class Turn:
         services, record, prompt = self._services, self.record, asking.prompt
 
         async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
-            await record.tell("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
+            await record.publish("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
 
         async def on_move(move: Move) -> None:
             asking.index = move.index
@@ -315,17 +307,17 @@ class Turn:
                 "why": move.why,
                 "message": move.message,
             }
-            await record.tell("model.fallback", data)
+            await record.publish("model.fallback", data)
 
         request, first = prompt.request, asking.chain.links[0]
         if prompt.has_images:
             takes = services.models.facts(first.provider, first.model).images and not self._is_blind
-            request = await images.shown_to(services.database, request, takes_images=takes)
+            request = await images.shown_to(services.journal.database, request, takes_images=takes)
         return await services.models.ask(
             request,
             first.provider,
             writer.on_delta,
-            self.facts.deadline,
+            record.deadline,
             on_retry,
             on_move,
             flow=services.constellation_id,
@@ -372,12 +364,12 @@ class Turn:
         self.bounds.check(
             steps=self.record.step + 1,
             tool_calls=len(self.judge.calls),
-            children=self.sender.children,
+            children=self.record.children,
             output_chars=self.output_chars,
         )
         while await self.calls.run(planned):
-            if self.requests.stop is not None:
-                raise TurnStopped(self.requests.stop)
+            if self.stop_reason is not None:
+                raise TurnStopped(self.stop_reason)
             border = self.judge.border(self.record.step)
             if (border.ends or border.forced) and self.record.holds_work:
                 await self.record.flush()  # a call whose writes are refused ends no turn
@@ -390,24 +382,16 @@ class Turn:
             calls = self.calls.forced(border.forced)
             planned = self.calls.plan(calls)
             self.record.force(calls, [one.row for one in planned])
-        self.is_waiting = True
-        await self.record.wait(left_s=self.facts.deadline - trio.current_time())
-        self._services.consent.asked()
+        await self.record.wait()
+        self._services.consent.approvals.asked()
         return None
 
     async def join(self) -> None:
         """Let the messages that shall join the turn do so; those that were cancelled are left out."""
-        self.requests.joins = False
-        for _attempt in range(JOIN_ATTEMPTS):
-            joining = await self._services.database.read(turns.steering_messages, self.agent.id)
-            if not joining:
-                return
-            try:
-                await self.record.join(joining)
-            except Conflict:
-                continue  # one of them was cancelled at this moment
+        self.joins = False
+        joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
+        if joining and await self.record.join(joining):
             self.is_addressed = True
-            return
 
     # Recovery
 
@@ -461,7 +445,7 @@ class Turn:
 
     def _ended(self, planned: PlannedCall, finished: FinishedCall) -> None:
         """T6, for a call that need not run to have its result."""
-        self.judge.finish(finished, self._services.clock.now_ms())
+        self.judge.finish(finished, self._services.journal.clock.now_ms())
         self.record.finish(finished, UnitOfWork(), planned.arguments)
 
 

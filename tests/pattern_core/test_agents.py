@@ -19,7 +19,7 @@ from pattern_core.testing import StoppedClock, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import Conflict as StorageConflict
-from tests.support import START, USER, Running, in_memory, note, rows, running, shout
+from tests.support import START, USER, Running, acting, in_memory, note, rows, running, shout
 
 RULE = {"tool": "note", "type": "exit_loop"}
 
@@ -47,14 +47,6 @@ async def test_a_new_agent_has_what_it_needs(world: Running) -> None:
     assert sorted(event.name for event in events) == ["agent.created", "memory.changed", "memory.changed"]
     told = next(event.data for event in events if event.name == "agent.created")
     assert told == {"agent_id": agent.id, "name": "ada"}
-
-
-async def test_an_agent_may_bring_its_own_memory_and_tools(world: Running) -> None:
-    memory = [NewBlock(label="notes", content="Likes tea.")]
-    agent = await world.constellation.roster.create(spec(memory=memory, enabled_tools=["note"]), author=USER)
-    assert list(agent.enabled_tools) == ["note"]
-    [block] = await world.constellation.memory.list(agent.id)
-    assert (block.label, block.content) == ("notes", "Likes tea.")
 
 
 async def test_agents_are_found_by_id_and_by_name(world: Running) -> None:
@@ -264,9 +256,7 @@ async def test_deleting_twice_at_once_deletes_once(tmp_path: Path) -> None:
         except NotFound:
             outcomes.append("not found")
 
-    async with running(path=tmp_path / "pattern.db") as it:
-        await it.agent()
-        async with trio.open_nursery() as nursery:
-            for _time in range(3):
-                nursery.start_soon(delete, it)
+    async with acting(path=tmp_path / "pattern.db") as it, trio.open_nursery() as nursery:
+        for _time in range(3):
+            nursery.start_soon(delete, it)
     assert sorted(outcomes) == ["ada", "not found", "not found"]

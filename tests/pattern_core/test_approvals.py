@@ -24,7 +24,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.testing.clock import StoppedClock
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from tests.pattern_core.turns.rig import ADA, Rig, accepted
 from tests.support import USER, Running, rows, running
@@ -44,13 +44,9 @@ class World:
     refuses: bool = False
 
     def __post_init__(self) -> None:
-        self.approvals = Approvals(
-            database=self.running.database,
-            clock=self.clock,
-            ids=Ids(self.clock, seeded_randomness(5)),
-            limits=Limits(approvals_pending_max=2, approval_expiry_s=60),
-            commit=self.commit,
-        )
+        ids = Ids(self.clock, seeded_randomness(5))
+        storage = Storage(database=self.running.database, commit=self.commit, clock=self.clock, ids=ids)
+        self.approvals = Approvals(storage, Limits(approvals_pending_max=2, approval_expiry_s=60))
         self.approvals.on_answer(ApprovalKind.MEMORY, self.grant)
 
     async def commit(self, work: UnitOfWork) -> None:
@@ -209,19 +205,6 @@ async def test_an_answer_that_does_not_fit_decides_nothing(
         assert await here.approvals.grants.list(9) == []
 
 
-@pytest.mark.parametrize(
-    ("scope", "seconds"), [("once", None), ("time", 1), ("same", None), ("same", 0.5), ("always", GRANT_SECONDS_MAX)]
-)
-async def test_scopes_and_times_that_fit(scope: Any, seconds: float | None) -> None:
-    async with world() as here:
-        answer = ApprovalAnswer(approve=YES, by="user:usr_1", scope=scope, seconds=seconds)
-        agent = await here.running.agent()
-        asked = await here.ask(replace(CALL, request={**CALL.request, "agent_id": agent.id}))
-        decided = await here.approvals.decide(asked, answer)
-        assert decided.approval.status is ApprovalStatus.APPROVED
-        assert len(await here.approvals.grants.list(9)) == (scope != "once")
-
-
 PAY = Subject(agent_id=ADA.id, name="tool:pay", args_hash=b"a" * 16)
 OTHER_ARGUMENTS = replace(PAY, args_hash=b"b" * 16)
 
@@ -229,7 +212,7 @@ OTHER_ARGUMENTS = replace(PAY, args_hash=b"b" * 16)
 @asynccontextmanager
 async def given() -> AsyncIterator[tuple[Rig, Grants]]:
     async with accepted() as rig:
-        yield rig, Grants(database=rig.database, clock=rig.clock, ids=rig.ids, commit=rig.journal.commit_work)
+        yield rig, Grants(Storage(database=rig.database, commit=rig.journal.commit_work, clock=rig.clock, ids=rig.ids))
 
 
 async def agree(rig: Rig, grants: Grants, subject: Subject = PAY, **said: Any) -> None:

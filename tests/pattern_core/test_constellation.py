@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import trio
 import trio.testing
 
 from pattern_core.budgets.budget import Budget
-from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Unavailable
+from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Paced, calls, says
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_core.turns.admission import IncomingMessage
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from tests.support import USER, Outside, in_memory, note, rows, running
+from tests.support import Outside, acting, in_memory, note, rows, running
 
 
 @tool(effect=EffectClass.LOCAL)
@@ -26,28 +23,8 @@ async def tell(context: ToolContext, target: str, content: str) -> str:
     return await context.deliver(context.work, target=target, content=content)
 
 
-async def test_a_repeated_key_gives_the_same_turn_and_runs_once() -> None:
-    async with running(otherwise=says("ok")) as world:
-        await world.agent()
-        first = await world.constellation.submit(
-            IncomingMessage(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
-        )
-        await world.constellation.wait(first.turn_id)
-        again = await world.constellation.submit(
-            IncomingMessage(agent_id="ada", content="hi", sender=USER, idempotency_key="k")
-        )
-        assert (again.turn_id, again.is_replay) == (first.turn_id, True)
-        with pytest.raises(IdempotencyMismatch):
-            await world.constellation.submit(
-                IncomingMessage(agent_id="ada", content="other", sender=USER, idempotency_key="k")
-            )
-        other = IncomingMessage(agent_id="ada", content="other", sender="user:else", idempotency_key="k")
-        assert not (await world.constellation.submit(other)).is_replay
-
-
 async def test_what_cannot_be_accepted_changes_nothing() -> None:
-    async with running(otherwise=says("ok")) as world:
-        await world.agent()
+    async with acting(otherwise=says("ok")) as world:
         with pytest.raises(NotFound, match="nobody"):
             await world.submit("hi", "nobody")
         with pytest.raises(InvalidInput, match="empty"):
@@ -93,8 +70,7 @@ async def test_agents_that_pass_a_request_around_are_stopped() -> None:
 
 
 async def test_an_agent_cannot_send_itself_a_message() -> None:
-    async with running([calls("tell", {"target": "ada", "content": "me"}), says("ok")], tools=[tell]) as world:
-        await world.agent()
+    async with acting([calls("tell", {"target": "ada", "content": "me"}), says("ok")], tools=[tell]) as world:
         await world.say("go")
         assert await world.database.read(rows, "SELECT status FROM effect") == [("error",)]
 
@@ -103,8 +79,7 @@ async def test_draining_rests_at_a_step_border_and_the_next_start_goes_on() -> N
     async with in_memory() as database:
         outside = Outside(gate=trio.Event())
         script = [calls("put", {"text": "x"})]
-        async with running(script, tools=[note, *outside.tools], database=database) as world:
-            await world.agent()
+        async with acting(script, tools=[note, *outside.tools], database=database) as world:
             turn_id = await world.submit("go")
             await trio.testing.wait_all_tasks_blocked()
             async with trio.open_nursery() as nursery:
@@ -124,41 +99,13 @@ async def test_draining_rests_at_a_step_border_and_the_next_start_goes_on() -> N
 
 
 async def test_history_pages_backwards() -> None:
-    async with running(otherwise=says("ok")) as world:
-        await world.agent()
+    async with acting(otherwise=says("ok")) as world:
         for number in range(4):
             await world.say(f"m{number}")
         page = await world.constellation.messages("ada", limit=3)
         assert [message.content for message in page] == ["ok", "m3", "ok"]
         older = await world.constellation.messages("ada", limit=3, before=page[-1].position)
         assert [message.content for message in older] == ["m2", "ok", "m1"]
-
-
-async def test_it_runs_on_a_file_as_in_memory(tmp_path: Path) -> None:
-    async with running([calls("note", {"text": "x"}), says("ok")], tools=[note], path=tmp_path / "pattern.db") as world:
-        await world.agent()
-        assert (await world.say("hi")).status == "completed"
-    async with running([says("still here")], tools=[note], path=tmp_path / "pattern.db") as again:
-        view = await again.say("are you there?")
-        assert view.messages[-1].content == "still here"
-        assert again.provider.requests[0].messages[0].text == "hi"
-
-
-async def test_cancelled_turns_leave_nothing_open() -> None:
-    async with running(otherwise=lambda _request: Paced(answer=says("x"), delay_s=60)) as world:
-        await world.agent()
-        for _ in range(50):
-            turn_id = await world.submit("hi")
-            await trio.testing.wait_all_tasks_blocked()
-            await world.constellation.cancel(turn_id)
-            assert (await world.constellation.wait(turn_id)).status == "cancelled"
-        await trio.testing.wait_all_tasks_blocked()
-        assert world.constellation.is_idle
-        assert world.provider.running == 0
-        open_rows = await world.database.read(
-            rows, "SELECT (SELECT count(*) FROM turn WHERE ended_at IS NULL), (SELECT count(*) FROM inbox)"
-        )
-        assert open_rows == [(0, 0)]
 
 
 async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:
@@ -191,20 +138,10 @@ async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:
 
 async def test_a_budget_is_kept_from_when_it_is_set_and_after_a_restart() -> None:
     async with in_memory() as database:
-        async with running(otherwise=says("ok"), database=database) as world:
-            await world.agent()
+        async with acting(otherwise=says("ok"), database=database) as world:
             assert (await world.say("before")).status == "completed"
             budget = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 1)
             await world.constellation.budgets.put(budget)
             assert (await world.say("after")).status == "limit"
         async with running(otherwise=says("ok"), database=database) as world:
             assert (await world.say("again")).status == "limit"
-
-
-async def test_the_bounds_of_one_agents_turns_are_kept_without_a_budget() -> None:
-    async with running(otherwise=says("ok")) as world:
-        agent = await world.agent()
-        await world.constellation.roster.update(agent.id, {"config": {"limits": {"tokens": 1}}})
-        assert (await world.say("go")).status == "limit"
-        await world.constellation.roster.update(agent.id, {"config": {}})
-        assert (await world.say("go")).status == "completed"

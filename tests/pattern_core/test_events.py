@@ -26,7 +26,7 @@ from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, messages
 from pattern_db.tables.agents import AgentRow
-from tests.support import START, Outside, in_memory, note, on_file, running, shout
+from tests.support import START, Outside, acting, in_memory, note, on_file, running, shout
 
 PATIENCE_S = 60.0
 TURNS = ("turn_0", "turn_1")
@@ -114,19 +114,6 @@ async def test_what_was_told_beside_the_data_is_not_stored(rig: Rig) -> None:
     assert stored.data == {"a": 1}
 
 
-async def test_a_stream_goes_on_from_memory_and_from_the_file(rig: Rig) -> None:
-    for name in "abcdef":
-        await rig.say(name)
-    for after in range(7):
-        stream = rig.log.subscribe(after=after)
-        assert "".join(await take(stream, 6 - after)) == "abcdef"[after:]
-    stream = rig.log.subscribe(after=2)
-    async with trio.open_nursery() as nursery:
-        assert await take(stream, 1) == ["c"]
-        nursery.start_soon(rig.say, "g", "h")
-        assert await take(stream, 5) == ["d", "e", "f", "g", "h"]
-
-
 async def test_a_long_past_is_read_in_pieces(rig: Rig) -> None:
     for _time in range(3):
         await rig.say(*["x"] * READ_MAX, turn="turn_0")
@@ -134,12 +121,6 @@ async def test_a_long_past_is_read_in_pieces(rig: Rig) -> None:
     for turn in (None, "turn_0"):
         stream = rig.log.subscribe(after=0, turn_id=turn)
         assert len(await take(stream, 3 * READ_MAX + 1)) == 3 * READ_MAX + 1
-
-
-async def test_a_burst_beyond_the_buffer_loses_nothing(rig: Rig) -> None:
-    stream = rig.log.subscribe(after=0)
-    await rig.say(*"abcdefgh")
-    assert "".join(await take(stream, 8)) == "abcdefgh"
 
 
 async def test_a_turns_stream_ends_with_the_turn(rig: Rig) -> None:
@@ -373,8 +354,7 @@ async def test_what_is_read_later_is_what_was_told_live() -> None:
 
 
 async def test_words_that_were_deleted_since_are_not_told_again() -> None:
-    async with running([says("a secret")]) as it:
-        await it.agent()
+    async with acting([says("a secret")]) as it:
         view = await it.say("hello")
         await it.database.write(messages.tombstone, [view.messages[-1].id])
         [told] = [event for event in await it.events(view.id) if event.name == "message"]

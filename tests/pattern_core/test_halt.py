@@ -15,7 +15,7 @@ import trio.testing
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.halt import HALTED, RESUMED, Halt, Halted, HaltRow, note, stored
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.database import Database
 from pattern_db.errors import Busy
 from pattern_db.tables import archival
@@ -34,7 +34,8 @@ async def rigged(log: Path | None = None) -> AsyncIterator[tuple[Rig, Halt]]:
 async def opened(rig: Rig, log: Path | None = None) -> Halt:
     ids = Ids(rig.clock, seeded_randomness(3))
     current = await rig.database.read(stored)
-    return Halt(current=current, clock=rig.clock, ids=ids, commit=rig.commit, log=log)
+    storage = Storage(database=rig.database, commit=rig.commit, clock=rig.clock, ids=ids)
+    return Halt(storage, current=current, log=log)
 
 
 async def asked(rig: Rig, halt: Halt, reason: str = "It deletes everything.") -> HaltRow:
@@ -80,25 +81,23 @@ async def test_a_person_ends_it() -> None:
 
 async def test_it_is_acted_on_when_it_comes_and_after_a_restart(tmp_path: Path) -> None:
     log = tmp_path / "halts.log"
-    acted: list[str] = []
-
-    def cancel_turns(row: HaltRow) -> None:
-        acted.append(row.id)
+    acted: list[HaltRow | None] = []
 
     async with rigged(log) as (rig, halt), trio.open_nursery() as nursery:
-        nursery.start_soon(halt.run, cancel_turns)
+        nursery.start_soon(halt.run, lambda: acted.append(halt.current))
         await trio.testing.wait_all_tasks_blocked()
         row = await asked(rig, halt)
-        assert acted == [row.id]  # before anything else runs
+        assert acted == [row]  # before anything else runs
         with trio.fail_after(60):
             while not log.exists():
                 await trio.sleep(0.01)
-        nursery.start_soon((await opened(rig, log)).run, cancel_turns)
+        again = await opened(rig, log)
+        nursery.start_soon(again.run, lambda: acted.append(again.current))
         with trio.fail_after(60):
             while len(acted) < 2:
                 await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
-    assert acted == [row.id, row.id]
+    assert acted == [row, row]
     lines = log.read_text().splitlines()
     assert [json.loads(line)["reason"] for line in lines] == ["It deletes everything."]
 

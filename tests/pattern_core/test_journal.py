@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 from functools import partial
 from typing import NoReturn
 
@@ -10,10 +9,8 @@ import pytest
 
 from pattern_core import journal as module
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import SystemClock, seeded_randomness
 from pattern_core.models.model import Usage
-from pattern_core.runtime import Meters, Runtime
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.runtime import Meters
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection, open_in_memory
 from pattern_db.errors import Conflict
@@ -70,11 +67,10 @@ async def test_logs_that_are_known_to_be_stored_are_bounded(monkeypatch: pytest.
     async with accepted() as rig:
         shown = rig.prompt().log
         rig.journal.note_logged("agent_ada", shown)
-        assert rig.journal.logged("agent_ada") == {shown.stable.digest, shown.volatile.digest}
-        assert rig.journal.logged("agent_bob") == set()
+        assert rig.journal.logged == {"agent_ada": {shown.stable.digest, shown.volatile.digest}}
         for number in range(3):
             rig.journal.note_logged(f"agent_{number}", shown)
-        assert rig.journal.logged("agent_ada") == set()
+        assert "agent_ada" not in rig.journal.logged
 
 
 TOLD = Event(seq=1, name="a", turn_id=None, data={}, created_at="")
@@ -116,13 +112,6 @@ def test_what_raises_stops_the_rest() -> None:
     connection.close()
 
 
-def test_events_are_gathered() -> None:
-    work = UnitOfWork()
-    work.event("a", {"x": 1})
-    work.event("b", {})
-    assert work.drafts == [Draft("a", {"x": 1}), Draft("b", {})]
-
-
 @pytest.mark.parametrize("committed", [True, False])
 def test_everybody_who_asked_is_told_once_last_asker_first(committed: bool) -> None:
     work = UnitOfWork()
@@ -132,28 +121,6 @@ def test_everybody_who_asked_is_told_once_last_asker_first(committed: bool) -> N
     work.settle(committed=committed)
     work.settle(committed=not committed)
     assert told == [("second", committed), ("first", committed)]
-
-
-def test_an_empty_one_does_nothing() -> None:
-    connection, work = open_in_memory(), UnitOfWork()
-    assert work.run(connection) == []
-    work.settle(committed=True)
-    connection.close()
-
-
-def test_by_default_it_is_the_real_world() -> None:
-    one, two = Runtime(), Runtime()
-    assert isinstance(one.clock, SystemClock)
-    assert one.randomness.getrandbits(80) != two.randomness.getrandbits(80)
-
-
-def test_tests_bring_their_own() -> None:
-    clock = StoppedClock()
-    one, two = (Runtime(clock=clock, randomness=seeded_randomness(3)) for _time in range(2))
-    assert one.clock is clock
-    assert one.randomness.getrandbits(80) == two.randomness.getrandbits(80)
-    with pytest.raises(FrozenInstanceError):
-        one.clock = SystemClock()  # type: ignore[misc]  # that it is refused is the test
 
 
 def test_next_to_nothing_is_counted_where_nobody_listens() -> None:

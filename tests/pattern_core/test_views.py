@@ -16,7 +16,7 @@ from pattern_db.tables import embedding_indexes, folders
 from pattern_db.tables.folders import FolderRow
 from tests.pattern_core.memory.life import create
 from tests.pattern_core.memory.rig import NOW, constellation
-from tests.support import START, USER, in_memory, note, running
+from tests.support import START, USER, acting, in_memory, note, running
 
 
 async def test_a_turn_that_completed() -> None:
@@ -39,8 +39,7 @@ async def test_a_turn_that_completed() -> None:
 
 
 async def test_a_turn_that_failed_says_why() -> None:
-    async with running([ModelRefused("not this", provider="scripted")]) as it:
-        await it.agent()
+    async with acting([ModelRefused("not this", provider="scripted")]) as it:
         view = await it.say("hello")
     assert (view.status, view.error) == ("failed", {"code": ModelRefused.code, "message": "not this"})
     assert [message.content for message in view.messages] == ["hello"]
@@ -48,8 +47,7 @@ async def test_a_turn_that_failed_says_why() -> None:
 
 async def test_a_turn_under_way_and_one_that_waits() -> None:
     gate = trio.Event()
-    async with running([Paced(answer=says("late"), gate=gate), says("later")]) as it:
-        await it.agent()
+    async with acting([Paced(answer=says("late"), gate=gate), says("later")]) as it:
         first, second = await it.submit("one"), await it.submit("two")
         await wait_all_tasks_blocked()
         working, waiting = [await it.database.read(view_turn, turn) for turn in (first, second)]

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 import trio
 import trio.testing
@@ -46,6 +46,7 @@ from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from tests.crash.rows import at_rest, complete, state_of
 from tests.support import USER, Outside, Running, in_memory, note, running, shout
 
+T = TypeVar("T")
 Way = Literal["asked", "late", "stopped"]
 WAYS: tuple[Way, ...] = get_args(Way)
 SPARE = "spare"  # the provider to fall back on
@@ -264,7 +265,7 @@ class Trial:
         assert (await one.say("are you there?")).status == "completed"
 
     async def _check(self, database: Database) -> None:
-        problems = await database.read(_problems)
+        problems = await database.read(problems_of)
         problems += [problem for request in self.requests for problem in unanswered(request.messages)]
         mails = [what for what, _about in OUTSIDE.done if what in ("mail", "pay")]
         if len(set(mails)) != len(mails):
@@ -274,6 +275,26 @@ class Trial:
         first, last = self._span
         self.names = {event.name for event in await database.read(read, first) if event.seq <= last}
         assert not problems, (self.scene.name, self.way, self.at, problems)
+
+
+class CutDatabase(Database):
+    """Dies at its n-th commit: `before` it, with nothing stored, or `after` it, with nobody told."""
+
+    commits = 0
+    cut: tuple[int, str] | None = None
+    die: Callable[[], None]
+
+    async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
+        """As the product's, until it dies."""
+        self.commits += 1
+        number, phase = self.cut or (0, "")
+        if self.commits != number:
+            return await super().write_and_announce(fn, announce)
+        if phase == "after":
+            await super().write_and_announce(fn, lambda _value: None)
+        self.die()
+        await trio.sleep_forever()
+        raise AssertionError("dead")
 
 
 async def person(one: Running) -> None:
@@ -307,7 +328,7 @@ def _unfinished(connection: Connection) -> int:
     return count
 
 
-def _problems(connection: Connection) -> list[str]:
+def problems_of(connection: Connection) -> list[str]:
     state = state_of(connection, "PRAGMA quick_check", complete(connection))
     problems = [*state.problems, *at_rest(connection, state)]
     for agent_id in {turn.agent_id for turn in state.turns.values()}:

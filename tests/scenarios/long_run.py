@@ -6,23 +6,20 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import apsw
 import trio
 
-from pattern_core.messages import Message, Text, ToolCall, ToolResult
+from pattern_core.messages import Message, ToolCall, ToolResult
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelServerError, WindowExceeded
-from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, ToolSpec, Usage
+from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Paced, calls, says, together
-from pattern_core.testing.wire import Play, WireRequest
-from pattern_core.testing.wire_openai import refuses, replies
 
 PROVIDER, MODEL = "scripted", "script-1"
 WINDOW = 4_000
@@ -242,56 +239,6 @@ def retold(record: str) -> str:
     """A summary of a record: the beginning of what is said last, as people do it."""
     lines = _LINE.findall(record)
     return "So far: " + " / ".join(line[:60] for line in lines[-12:-2])
-
-
-def over_the_wire(friend: Friend) -> Callable[[WireRequest], Play]:
-    """The friend behind a server that speaks OpenAI's chat completions."""
-
-    def play(request: WireRequest) -> Play:
-        answer = friend.answer(read(request.json()))
-        match answer:
-            case ModelReply():
-                return replies(answer, slice_chars=40)
-            case Paced():
-                return Play(never_answers=True)
-            case WindowExceeded():
-                return refuses(400, str(answer), code="context_length_exceeded")
-            case _:
-                return refuses(500, str(answer))
-
-    return play
-
-
-def read(body: Mapping[str, object]) -> ModelRequest:
-    """What a body in OpenAI's format shows to the model."""
-    given = body["messages"]
-    assert isinstance(given, list)
-    offered = body.get("tools", [])
-    assert isinstance(offered, list)
-    tools = [one["function"] for one in offered]
-    most = body.get("max_completion_tokens") or body.get("max_tokens")
-    assert isinstance(most, int), "no bound on the answer"
-    return ModelRequest(
-        model=str(body["model"]),
-        system=[one["content"] for one in given if one["role"] == "system"],
-        messages=[_read(one) for one in given if one["role"] != "system"],
-        tools=[ToolSpec(name=f["name"], description=f["description"], parameters=f["parameters"]) for f in tools],
-        max_output_tokens=most,
-    )
-
-
-def _read(message: Mapping[str, Any]) -> Message:
-    content = message.get("content") or ""
-    assert isinstance(content, str)
-    if message["role"] == "tool":
-        call_id = message["tool_call_id"]
-        return Message(role="tool", parts=(ToolResult(call_id=call_id, tool="", content=content, is_error=False),))
-    calls_made = [
-        ToolCall(call_id=one["id"], tool=one["function"]["name"], arguments=json.loads(one["function"]["arguments"]))
-        for one in message.get("tool_calls", [])
-    ]
-    words = (Text(text=content),) if content else ()
-    return Message(role=message["role"], parts=(*words, *calls_made))
 
 
 def lines_of(sample: Mapping[str, object]) -> list[str]:

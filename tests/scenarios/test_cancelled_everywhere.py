@@ -23,11 +23,9 @@ from pattern_core.testing.model import Paced, ScriptedProvider, calls, says, tog
 from pattern_core.testing.wire import Play, WireRequest, WireServer
 from pattern_core.testing.wire_openai import replies, serve_openai
 from pattern_core.tools.tool import Tool, ToolContext, tool
-from pattern_db.connection import Connection
 from pattern_db.enums import EffectClass
-from tests.crash.rows import at_rest, complete, state_of
-from tests.scenarios.cancelled import SCENES, Scene, Trial, lead
-from tests.support import PATIENCE_S, USER, Running, in_memory, running
+from tests.scenarios.cancelled import SCENES, Scene, Trial, lead, problems_of
+from tests.support import PATIENCE_S, USER, Running, acting, in_memory, running
 
 EVERY = 4  # of the checkpoints; `python -m tests.scenarios.cancelled` takes all
 TURNS = 1_000
@@ -145,13 +143,12 @@ async def test_a_thousand_cancelled_turns_leave_nothing_behind() -> None:
         assert len(wire.exchanges) > 20
         # On a slow machine the calls may be cut off before any child is there; the next test makes sure of one.
         assert not [pid for pid in PIDS if _is_there(pid)]
-        assert await database.read(_left) == []
+        assert await database.read(problems_of) == []
 
 
 async def test_a_child_that_was_started_is_gone_with_its_call() -> None:
     PIDS.clear()
-    async with running([calls("sleep")], tools=[sleep]) as one:
-        await one.agent()
+    async with acting([calls("sleep")], tools=[sleep]) as one:
         turn_id = await one.submit("go")
         with trio.fail_after(PATIENCE_S):
             while not PIDS:
@@ -232,8 +229,3 @@ def _is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _left(connection: Connection) -> list[str]:
-    state = state_of(connection, "PRAGMA quick_check", complete(connection))
-    return [*state.problems, *at_rest(connection, state)]

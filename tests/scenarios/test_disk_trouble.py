@@ -175,26 +175,6 @@ async def test_a_bad_provider_fails_its_turn_and_nothing_else(tmp_path: Path, ba
         assert [message["content"] for message in history] == ["hello"]
 
 
-async def test_after_trouble_the_provider_is_asked_as_if_nothing_had_been(tmp_path: Path) -> None:
-    script: list[Entry | ModelReply] = [
-        refuses(429, "slow down", headers={"retry-after": "0"}),
-        refuses(500, "boom"),
-        calls("recall", {"op": "insert", "content": "Ada likes tea"}),
-        says("I noted it."),
-        refuses(400, "odd"),
-        says("Hello again."),
-    ]
-    async with serve_openai(script) as wire, serving(_config(tmp_path, wire.url)) as place:
-        await place.constellation(model_provider="local", model_name="m")
-        first = await turned(place, "I like tea")
-        assert first["status"] == "completed", first
-        assert (await turned(place, "and?"))["status"] == "failed"
-        last = await turned(place, "still there?")
-        assert last["status"] == "completed"
-        # The wire server refuses conversations that break the vendor's rules, such as a call without its result.
-        assert len(wire.requests) == len(script)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """A vendor's format: its server, the stream of an answer, and how the provider is configured."""

@@ -28,15 +28,12 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.messages import ToolResult
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
-from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.search import Mode, SearchRequest
 from pattern_core.search.request import LIMIT_MAX
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import ScriptedProvider
-from pattern_core.testing.wire_openai import serve_openai
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext, tool
@@ -58,7 +55,6 @@ from tests.scenarios.long_run import (
     Watch,
     lines_of,
     made_up,
-    over_the_wire,
 )
 from tests.support import USER, note, on_file, rows
 
@@ -202,36 +198,20 @@ class Run:
 
 
 @asynccontextmanager
-async def run_of(
-    path: Path, talk: Talk, *, failing: Sequence[int] = (), density: float = 1.0, is_wired: bool = False
-) -> AsyncIterator[Run]:
-    """A run whose agent exists; with `is_wired` its friend is asked over HTTP."""
+async def run_of(path: Path, talk: Talk, *, failing: Sequence[int] = (), density: float = 1.0) -> AsyncIterator[Run]:
+    """A run whose agent exists."""
     clock = StoppedClock()
     with DatabaseThreads() as threads:
         async with await on_file(path, threads):
             pass
         friend = Friend(talk=talk, watch=Watch(path, clock), failing=failing, density=density)
-        async with provider_of(friend, is_wired=is_wired) as provider:
-            run = Run(path=path, talk=talk, clock=clock, friend=friend, provider=provider, threads=threads)
-            await run.begin()
-            try:
-                yield run
-            finally:
-                friend.watch.close()
-
-
-@asynccontextmanager
-async def provider_of(friend: Friend, *, is_wired: bool) -> AsyncIterator[Provider]:
-    """The friend as a provider."""
-    if not is_wired:
-        yield ScriptedProvider(name=PROVIDER, otherwise=friend.answer)
-        return
-    async with serve_openai(otherwise=over_the_wire(friend)) as server:
-        provider = OpenAIProvider(PROVIDER, Secret("sk-test"), f"{server.url}/v1")
+        provider = ScriptedProvider(name=PROVIDER, otherwise=friend.answer)
+        run = Run(path=path, talk=talk, clock=clock, friend=friend, provider=provider, threads=threads)
+        await run.begin()
         try:
-            yield provider
+            yield run
         finally:
-            await provider.aclose()
+            friend.watch.close()
 
 
 async def play(run: Run) -> None:
@@ -345,9 +325,9 @@ async def test_an_agent_lives_through_a_long_real_conversation(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("density", [1.0, 1.4])
-async def test_an_agent_lives_through_a_talk_with_a_model_over_the_wire(tmp_path: Path, density: float) -> None:
+async def test_an_agent_learns_how_its_vendor_counts(tmp_path: Path, density: float) -> None:
     talk = Talk.of(with_lesson(made_up(72)), 36)
-    async with run_of(tmp_path / "pattern.db", talk, density=density, is_wired=True) as run:
+    async with run_of(tmp_path / "pattern.db", talk, density=density) as run:
         await play(run)
         assert run.friend.refused == 0  # what its vendor counts is learnt before it matters, and outlives restarts
         await check(run, every=5)

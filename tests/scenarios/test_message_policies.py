@@ -15,7 +15,7 @@ from pattern_core.search import SearchRequest
 from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.turns.admission import IncomingMessage
 from pattern_db.database import Database
-from tests.support import PATIENCE_S, USER, Outside, Running, in_memory, note, rows, running
+from tests.support import PATIENCE_S, USER, Outside, Running, acting, in_memory, note, rows, running
 
 
 @asynccontextmanager
@@ -23,8 +23,7 @@ async def busy(*script: Answer, database: Database | None = None) -> AsyncIterat
     """An agent whose turn notes something as soon as the event is set, and then asks the model again."""
     gate = trio.Event()
     first = Paced(answer=calls("note", {"text": "noted by the first"}), gate=gate)
-    async with running([first, *script], tools=[note], database=database) as one:
-        await one.agent()
+    async with acting([first, *script], tools=[note], database=database) as one:
         turn_id = await one.submit("the first message")
         await trio.testing.wait_all_tasks_blocked()
         yield one, turn_id, gate
@@ -119,8 +118,7 @@ async def test_the_agent_says_what_holds_by_default() -> None:
 async def test_a_crash_does_not_bring_back_what_was_to_end(policy: MessagePolicy, kept: list[str]) -> None:
     outside = Outside(gate=trio.Event())
     async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as one:
-            await one.agent()
+        async with acting([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as one:
             first = await one.submit("first")
             await trio.testing.wait_all_tasks_blocked()
             second = await send(one, "next", policy)
@@ -134,8 +132,7 @@ async def test_a_crash_does_not_bring_back_what_was_to_end(policy: MessagePolicy
 async def test_it_joins_a_turn_that_was_about_to_end() -> None:
     gate = trio.Event()
     streamed = Paced(answer=says("one two"), gate=gate)
-    async with running([streamed, says("both"), says("later")]) as one:
-        await one.agent()
+    async with acting([streamed, says("both"), says("later")]) as one:
         first = await one.submit("the first")
         await trio.testing.wait_all_tasks_blocked()
         second = await send(one, "and also this", "steer")

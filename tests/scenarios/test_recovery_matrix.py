@@ -28,10 +28,8 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 from pattern_db.migrate import migrations_of
-from tests.crash.rows import at_rest, complete, state_of
-from tests.scenarios.cancelled import Scene, model_of, person, rest
-from tests.scenarios.test_rules_matrix import CutDatabase
-from tests.support import PATIENCE_S, START, USER, Running, note, rows, running
+from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, problems_of, rest
+from tests.support import PATIENCE_S, START, USER, Running, acting, note, rows, running
 
 # The commits of an agent's first turn with one call. The decision is stored with the intent to call what reaches
 # outside, or with the result of a call within the file.
@@ -129,7 +127,7 @@ async def test_what_is_found_after_a_kill(row: Found, autojump_clock: trio.testi
         async with life as second:
             await _taken_up(second, row)
             assert (await second.say("and now?")).status == "completed"
-        assert await database.read(_problems) == []
+        assert await database.read(problems_of) == []
         told = {str(name) for (name,) in await database.read(rows, "SELECT name FROM event")}
         found = await database.read(rows, "SELECT status FROM effect WHERE tool = 'act'")
         [(status, *_), *_others] = await database.read(rows, "SELECT status FROM turn ORDER BY key")
@@ -160,7 +158,7 @@ async def test_a_tool_that_is_gone_needs_attention(
             assert (question.kind, question.request["needs_attention"]) == ("recovery", "tool_gone")
             await _answered(third, question, way, clock)
             view = await _ended(third)
-        assert await database.read(_problems) == []
+        assert await database.read(problems_of) == []
         [(status,)] = await database.read(rows, "SELECT status FROM effect")
     undone = "denied" if way != "cancelled" else "cancelled"
     assert view.status == ("cancelled" if way == "cancelled" else "completed")
@@ -242,11 +240,6 @@ def _run(connection: Connection, sql: str) -> None:
     connection.execute(sql).fetchall()
 
 
-def _problems(connection: Connection) -> list[str]:
-    state = state_of(connection, "PRAGMA quick_check", complete(connection))
-    return [*state.problems, *at_rest(connection, state)]
-
-
 # An agent that is at rest starts its turn with the commit that accepts the message. Its next commits store what it
 # decided and did with its next step, and at its end.
 
@@ -287,8 +280,7 @@ async def test_a_turn_that_starts_at_once_survives_each_of_its_commits(
     tools, accepted = [jot, clash], list[str]()
     async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         assert isinstance(database, CutDatabase)
-        async with running(provider=model_of(scene), tools=tools, database=database) as first:
-            await first.agent()
+        async with acting(provider=model_of(scene), tools=tools, database=database) as first:
             await first.say("hello")
             await trio.testing.wait_all_tasks_blocked()
             database.commits, database.cut, database.die = 0, (at, phase), first.nursery.cancel_scope.cancel
@@ -303,7 +295,7 @@ async def test_a_turn_that_starts_at_once_survives_each_of_its_commits(
             with trio.fail_after(PATIENCE_S):
                 await rest(second)
             assert (await second.say("and now?")).status == "completed"
-        assert await database.read(_problems) == []
+        assert await database.read(problems_of) == []
         turns_of = "SELECT id, status FROM turn WHERE sender = ? AND key = 2"
         stored = await database.read(rows, turns_of, USER)
         told = [name for (name,) in await database.read(rows, "SELECT name FROM event")]

@@ -16,7 +16,6 @@ from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest
-from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, Paced, calls, says, together
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, ToolContext, tool
 from pattern_core.turns.admission import IncomingMessage
@@ -27,8 +26,21 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 from pattern_db.migrate import migrations_of
-from tests.scenarios.test_rules_matrix import CutDatabase
-from tests.support import PATIENCE_S, START, USER, Outside, Running, in_memory, note, rows, running, shout
+from tests.scenarios.cancelled import CutDatabase
+from tests.support import (
+    PATIENCE_S,
+    START,
+    USER,
+    Outside,
+    Running,
+    acting,
+    crashed,
+    in_memory,
+    note,
+    rows,
+    running,
+    shout,
+)
 
 MAIL = calls("mail", {"to": "bob"})
 TIMEOUT_S = 10.0  # of a tool, in stopped time
@@ -55,8 +67,7 @@ async def waiting(
 ) -> AsyncIterator[tuple[Running, str]]:
     """A turn of ada's that waits for a person to agree to `mail`."""
     async with running(script, tools=tools, limits=limits) as one:
-        await one.agent()
-        await one.constellation.roster.update("ada", {"tool_rules": ASKS, "config": config or {}})
+        await one.agent(tool_rules=ASKS, config=config or {})
         view = await one.say("go")
         assert view.status == "waiting"
         yield one, view.id
@@ -98,8 +109,7 @@ async def test_siblings_of_a_call_that_waited_count() -> None:
 async def test_who_was_to_join_a_turn_joins_it_after_a_crash() -> None:
     async with in_memory() as database:
         script = [Paced(answer=says("late"), gate=trio.Event())]
-        async with running(script, tools=[shout], database=database) as first:
-            await first.agent()
+        async with acting(script, tools=[shout], database=database) as first:
             turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
             joining = IncomingMessage(agent_id="ada", content="and this", sender=USER, policy="steer")
@@ -124,8 +134,7 @@ async def test_who_joined_a_turn_is_answered_whichever_commit_is_the_last(
     async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         assert isinstance(database, CutDatabase)
         gate = trio.Event()
-        async with running([Paced(answer=says("done"), gate=gate)], otherwise=answer, database=database) as first:
-            await first.agent()
+        async with acting([Paced(answer=says("done"), gate=gate)], otherwise=answer, database=database) as first:
             database.commits, database.cut, database.die = 0, (cut, "after"), first.nursery.cancel_scope.cancel
             with trio.move_on_after(PATIENCE_S):
                 turn_id = await first.submit("go")
@@ -173,20 +182,6 @@ async def test_rules_that_changed_while_a_turn_waited_hold() -> None:
         await agree(one)
         assert (await over(one, turn_id)).status == "completed"
         assert (outside.done, await statuses(one.database)) == ([], ["denied"])
-
-
-async def test_a_question_that_was_over_while_nobody_ran_is_a_no() -> None:
-    clock, outside = StoppedClock(), Outside()
-    async with in_memory() as database:
-        async with running([MAIL], tools=outside.tools, database=database, clock=clock) as first:
-            await first.agent()
-            await first.constellation.roster.update("ada", {"tool_rules": ASKS})
-            turn_id = (await first.say("go")).id
-        clock.advance(int(Limits().approval_expiry_s) * 1_000 + 1)
-        async with running([says("well")], tools=outside.tools, database=database, clock=clock) as second:
-            await trio.testing.wait_all_tasks_blocked()  # nobody asks for it
-            assert (await over(second, turn_id)).status == "completed"
-        assert (outside.done, await statuses(database)) == ([], ["denied"])
 
 
 async def test_whoever_leaves_takes_the_question_along() -> None:
@@ -263,16 +258,12 @@ def booking(probe: ProbeFunction, done: list[str], gate: trio.Event | None = Non
 
 
 @asynccontextmanager
-async def cut_off(database: Database, done: list[str], config: dict[str, Json]) -> AsyncIterator[str]:
+async def cut_off(done: list[str], **config: Json) -> AsyncIterator[tuple[Database, str]]:
     """A turn whose booking was under way when the process died."""
-    script = [calls("book", {"what": "a table"})]
-    async with running(script, tools=[booking(_unknown, done, trio.Event())], database=database) as first:
-        await first.agent()
-        await first.constellation.roster.update("ada", {"config": config})
-        turn_id = await first.submit("go")
-        await trio.testing.wait_all_tasks_blocked()
-    assert done == ["a table"]
-    yield turn_id
+    book, tools = calls("book", {"what": "a table"}), [booking(_unknown, done, trio.Event())]
+    async with crashed(book, tools=tools, config=config) as (database, turn_id):
+        assert done == ["a table"]
+        yield database, turn_id
 
 
 @pytest.mark.parametrize("probe", [_unknown, _broken, _silent])
@@ -280,7 +271,7 @@ async def test_a_call_whose_tool_cannot_tell_is_told_to_the_model_and_not_repeat
     probe: ProbeFunction, autojump_clock: trio.testing.MockClock
 ) -> None:
     done: list[str] = []
-    async with in_memory() as database, cut_off(database, done, {}) as turn_id:
+    async with cut_off(done) as (database, turn_id):
         again = [calls("book", {"what": "a table"}), calls("book", {"what": "a room"}), says("over")]
         async with running(again, tools=[booking(probe, done)], database=database) as second:
             assert (await over(second, turn_id)).status == "waiting"
@@ -293,7 +284,7 @@ async def test_a_call_whose_tool_cannot_tell_is_told_to_the_model_and_not_repeat
 @pytest.mark.parametrize(("approve", "times", "status"), [(True, 2, "done"), (False, 1, "in_doubt")])
 async def test_a_person_may_be_asked_where_a_tool_cannot_tell(approve: bool, times: int, status: str) -> None:
     done: list[str] = []
-    async with in_memory() as database, cut_off(database, done, {"on_doubt": "ask_human"}) as turn_id:
+    async with cut_off(done, on_doubt="ask_human") as (database, turn_id):
         async with running([says("over")], tools=[booking(_unknown, done)], database=database) as second:
             assert (await over(second, turn_id)).status == "waiting"
             [question] = await second.constellation.approvals.list(9)
@@ -309,7 +300,7 @@ async def test_a_person_may_be_asked_where_a_tool_cannot_tell(approve: bool, tim
 
 async def test_a_turn_may_fail_where_a_tool_cannot_tell() -> None:
     done: list[str] = []
-    async with in_memory() as database, cut_off(database, done, {"on_doubt": "fail_turn"}) as turn_id:
+    async with cut_off(done, on_doubt="fail_turn") as (database, turn_id):
         async with running([], tools=[booking(_unknown, done)], database=database) as second:
             view = await over(second, turn_id)
             assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
@@ -318,7 +309,7 @@ async def test_a_turn_may_fail_where_a_tool_cannot_tell() -> None:
 
 async def test_a_doubtful_call_stays_doubtful_when_its_turn_is_cancelled() -> None:
     done: list[str] = []
-    async with in_memory() as database, cut_off(database, done, {"on_doubt": "ask_human"}) as turn_id:
+    async with cut_off(done, on_doubt="ask_human") as (database, turn_id):
         async with running([], tools=[booking(_unknown, done)], database=database) as second:
             assert (await over(second, turn_id)).status == "waiting"
             assert await second.constellation.cancel(turn_id)
@@ -326,13 +317,9 @@ async def test_a_doubtful_call_stays_doubtful_when_its_turn_is_cancelled() -> No
 
 
 async def test_a_call_of_no_tool_is_told_after_a_crash_as_it_would_have_been() -> None:
-    async with in_memory() as database:
-        outside = Outside(gate=trio.Event())
-        script = [together(MAIL, calls("conjure", {}), calls("note", {"text": "x"}))]
-        async with running(script, tools=[note, *outside.tools], database=database) as first:
-            await first.agent()
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
+    outside = Outside(gate=trio.Event())
+    script = together(MAIL, calls("conjure", {}), calls("note", {"text": "x"}))
+    async with crashed(script, tools=[note, *outside.tools]) as (database, turn_id):
         await database.write(_undo, "UPDATE effect SET status = 'planned', message_id = NULL WHERE tool = 'conjure'")
         async with running([says("over")], tools=[note, *outside.tools], database=database) as second:
             assert (await over(second, turn_id)).status == "completed"

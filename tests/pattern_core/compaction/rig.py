@@ -25,7 +25,7 @@ from pattern_core.search import SearchRequest, search
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage
+from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_db import template
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
@@ -229,7 +229,7 @@ async def stage(
         )
 
 
-def _accept(connection: Connection, limits: Limits) -> tuple[Accepted, list[Event]]:
+def _accept(connection: Connection, limits: Limits) -> tuple[Ticket, list[Event]]:
     incoming = IncomingMessage(agent_id=ADA.id, content="hello", sender=USER)
     return admission.accept(connection, Arrival.of(incoming, turn_id="turn_1", seed=7, now=START), limits)
 

@@ -21,6 +21,7 @@ from pattern_core.shell.policy import ShellSettings
 from pattern_core.testing import calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, done, needed, tool
+from pattern_core.unit_of_work import Storage
 from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
 from tests.pattern_core.turns.rig import Rig, accepted
@@ -154,7 +155,8 @@ def test_answers_have_data_only_if_there_is_some() -> None:
 
 def made(rig: Rig, settings: ToolSettings) -> Toolbox:
     runtime = Runtime(clock=rig.clock, randomness=seeded_randomness(1), tools=settings)
-    return _toolbox(runtime, rig.database, rig.ids, rig.journal.commit_work, None)
+    storage = Storage(database=rig.database, commit=rig.journal.commit_work, clock=rig.clock, ids=rig.ids)
+    return _toolbox(runtime, storage, None)
 
 
 async def test_without_settings_nothing_outside_is_reached() -> None:

@@ -31,7 +31,7 @@ from pattern_core.prompts.parts import NOTHING_FOUND
 from pattern_core.runtime import Meters
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage
+from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import Asking
 from pattern_db.columns import to_json
@@ -106,7 +106,7 @@ class Rig:
         """Record T1."""
         incoming = self.journal.new_message("user", Text(text=words))
         self.record.batch_id = incoming.position
-        self.record.start(incoming, {"content": words}, deadline_at=DEADLINE, limits=TurnBudget())
+        self.record.start(incoming, {"content": words}, limits=TurnBudget())
         return incoming
 
     async def open(self) -> None:
@@ -170,10 +170,12 @@ async def accepted() -> AsyncIterator[Rig]:
         )
         await database.write(agents.create, ADA)
         await journal.commit(partial(_accept, turn_id="turn_1"))
-        record = Record(journal=journal, agent=ADA, history=History(), id="turn_1", batch_id="", key=1)
+        record = Record(
+            journal=journal, agent=ADA, history=History(), id="turn_1", batch_id="", key=1, deadline_at=DEADLINE
+        )
         yield Rig(database=database, clock=clock, ids=ids, log=log, journal=journal, record=record, meters=meters)
 
 
-def _accept(connection: Connection, turn_id: str) -> tuple[Accepted, list[Event]]:
+def _accept(connection: Connection, turn_id: str) -> tuple[Ticket, list[Event]]:
     incoming = IncomingMessage(agent_id=ADA.id, content="hello", sender=USER)
     return admission.accept(connection, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), Limits())

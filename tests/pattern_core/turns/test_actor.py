@@ -13,7 +13,6 @@ import trio.testing
 
 from pattern_core.conversation.imports import PastMessage
 from pattern_core.errors import Conflict, IdempotencyMismatch, Overloaded, PatternError, Unavailable
-from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.models.model import ModelReply, ModelRequest
@@ -28,7 +27,7 @@ from pattern_db.database import Database
 from pattern_db.enums import Role
 from pattern_db.migrate import migrations_of
 from tests.pattern_core.mcp_servers.rig import program
-from tests.support import PATIENCE_S, START, USER, Outside, Running, in_memory, note, rows, running
+from tests.support import PATIENCE_S, START, USER, Outside, Running, acting, in_memory, note, rows, running
 
 T = TypeVar("T")
 NOTE, PUT = calls("note", {"text": "x"}), calls("put", {"text": "x"})
@@ -42,8 +41,7 @@ async def test_an_agent_works_on_one_turn_at_a_time_in_order() -> None:
         at_once.append(provider.running)
         return Paced(answer=says(request.messages[-1].text), delay_s=0.001)
 
-    async with running(provider=provider) as world:
-        await world.agent()
+    async with acting(provider=provider) as world:
         for turn in [await world.submit(f"message {number}") for number in range(10)]:
             await world.constellation.wait(turn)
         assert at_once == [1] * 10
@@ -71,8 +69,7 @@ async def test_agents_work_side_by_side() -> None:
 
 
 async def test_cancelling_stops_the_model_call_at_once() -> None:
-    async with running([Paced(answer=says("never"), gate=trio.Event()), says("next")]) as world:
-        await world.agent()
+    async with acting([Paced(answer=says("never"), gate=trio.Event()), says("next")]) as world:
         turn_id = await world.submit("hi")
         await trio.testing.wait_all_tasks_blocked()
         assert await world.constellation.cancel(turn_id)
@@ -85,8 +82,7 @@ async def test_cancelling_stops_the_model_call_at_once() -> None:
 
 async def test_cancelling_within_an_unsafe_call_leaves_it_in_doubt() -> None:
     outside = Outside(gate=trio.Event())
-    async with running([calls("mail", {"to": "bob"}), says("next")], tools=outside.tools) as world:
-        await world.agent()
+    async with acting([calls("mail", {"to": "bob"}), says("next")], tools=outside.tools) as world:
         turn_id = await world.submit("hi")
         await trio.testing.wait_all_tasks_blocked()
         await world.constellation.cancel(turn_id)
@@ -100,8 +96,7 @@ async def test_cancelling_within_an_unsafe_call_leaves_it_in_doubt() -> None:
 
 async def test_cancelling_a_queued_turn_ends_it_without_running() -> None:
     gate = trio.Event()
-    async with running([Paced(answer=says("one"), gate=gate), says("three")]) as world:
-        await world.agent()
+    async with acting([Paced(answer=says("one"), gate=gate), says("three")]) as world:
         first, second, third = [await world.submit(text) for text in ("one", "two", "three")]
         await trio.testing.wait_all_tasks_blocked()
         assert await world.constellation.cancel(second)
@@ -114,26 +109,8 @@ async def test_cancelling_a_queued_turn_ends_it_without_running() -> None:
         assert "two" not in contents
 
 
-async def test_every_turn_has_exactly_one_terminal_event() -> None:
-    def answer(request: ModelRequest) -> ModelReply:
-        text = request.messages[-1].text
-        return calls("note", {"text": text}) if text.startswith("note") else says("ok")
-
-    async with running(otherwise=answer, tools=[note]) as world:
-        await world.agent()
-        await world.agent("bob")
-        turns = [await world.submit(f"note {n}", "ada" if n % 2 else "bob") for n in range(20)]
-        await world.constellation.cancel(turns[7])
-        for turn in turns:
-            await world.constellation.wait(turn)
-        events = await world.events()
-        for turn in turns:
-            assert len([event for event in events if event.turn_id == turn and event.name in TERMINAL]) == 1
-
-
 async def test_turns_start_in_the_order_of_acceptance_whoever_hears_of_it_first(tmp_path: Path) -> None:
-    async with running(otherwise=says("ok"), path=tmp_path / "pattern.db") as world:
-        await world.agent()
+    async with acting(otherwise=says("ok"), path=tmp_path / "pattern.db") as world:
         for attempt in range(15):  # trio wakes those who wait for one commit in any order
             async with trio.open_nursery() as nursery:
                 for number in range(4):
@@ -147,8 +124,7 @@ async def test_turns_start_in_the_order_of_acceptance_whoever_hears_of_it_first(
 
 async def test_a_turn_that_is_just_being_started_can_be_cancelled(tmp_path: Path) -> None:
     answer = Paced(answer=says("never"), gate=trio.Event())
-    async with running(otherwise=answer, path=tmp_path / "pattern.db") as world:
-        await world.agent()
+    async with acting(otherwise=answer, path=tmp_path / "pattern.db") as world:
         for attempt in range(30):
             turn_id = await world.submit(f"message {attempt}")
             for _ in range(attempt % 10):
@@ -166,8 +142,7 @@ async def test_what_is_accepted_while_the_constellation_stops_is_done_at_the_nex
 
     async with in_memory() as database, trio.open_nursery() as outside:
         outside.cancel_scope.deadline = trio.current_time() + PATIENCE_S
-        async with running(otherwise=says("ok"), database=database) as world:
-            await world.agent()
+        async with acting(otherwise=says("ok"), database=database) as world:
             outside.start_soon(send, world)
             await trio.lowlevel.checkpoint()
         while not accepted:
@@ -201,10 +176,9 @@ async def warm(
     async with HeldDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         assert isinstance(database, HeldDatabase)
         first = says("hello")
-        async with running(
+        async with acting(
             [first, *script], otherwise=says("ok"), tools=tools, database=database, limits=limits
         ) as world:
-            await world.agent()
             await world.say("hello")
             await trio.testing.wait_all_tasks_blocked()
             assert world.constellation.is_idle
@@ -432,14 +406,12 @@ async def test_a_turn_that_cannot_take_its_first_step_was_accepted_and_says_why(
 
 
 async def test_of_reasons_to_stop_the_first_stays() -> None:
-    async with running([Paced(answer=says("never"), gate=trio.Event())]) as world:
-        await world.agent()
+    async with acting([Paced(answer=says("never"), gate=trio.Event())]) as world:
         turn_id = await world.submit("go")
         actors = world.constellation._actors
         await trio.testing.wait_all_tasks_blocked()
         for reason in ("superseded", "rolled_back"):
-            actors.stop_at_border(turn_id, reason)
-        actors.stop_at_border("turn_other", "user")
+            actors._running[turn_id].stop_at_border(reason)
         actors.cancel_all("user", agent_id="agent_other")
         await trio.testing.wait_all_tasks_blocked()
         assert (await world.constellation.turn(turn_id)).status == "running"

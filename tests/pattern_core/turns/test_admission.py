@@ -15,7 +15,7 @@ from pattern_core.images import image_of_bytes
 from pattern_core.limits import KEY_CHARS_MAX, Limits
 from pattern_core.messages import Text
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Accepted, Arrival, IncomingMessage, Ticket
+from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import AgentStatus
@@ -50,7 +50,7 @@ def db() -> Iterator[Connection]:
     connection.close()
 
 
-def accept(db: Connection, incoming: IncomingMessage, turn_id: str = "turn_1") -> tuple[Accepted, list[Event]]:
+def accept(db: Connection, incoming: IncomingMessage, turn_id: str = "turn_1") -> tuple[Ticket, list[Event]]:
     return admission.accept(db, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), LIMITS)
 
 
@@ -60,7 +60,7 @@ def test_an_accepted_message_is_a_turn_an_inbox_row_and_an_event(db: Connection)
     )
     accepted, [event] = accept(db, incoming)
     row = turns.by_id(db, "turn_1")
-    assert accepted == Accepted(ticket=Ticket(turn_id="turn_1"), key=row.key)
+    assert accepted == Ticket(turn_id="turn_1")
     assert (row.status, row.agent_id, row.sender, row.seed, row.depth) == ("queued", "agent_ada", USER, 7, 2)
     waiting = turns.first_message(db, "agent_ada")
     assert waiting is not None
@@ -98,11 +98,11 @@ def test_a_message_may_be_images_alone_but_not_many() -> None:
 def test_a_repeated_request_finds_its_turn_and_adds_nothing(db: Connection) -> None:
     incoming = replace(HELLO, idempotency_key="key-1")
     accept(db, incoming)
-    assert accept(db, incoming, "turn_2") == (Accepted(ticket=Ticket(turn_id="turn_1", is_replay=True)), [])
+    assert accept(db, incoming, "turn_2") == (Ticket(turn_id="turn_1", is_replay=True), [])
     turns.take_message(db, 1)
     turns.end(db, 1, status="completed", ended_at=START)
     again, events = accept(db, incoming, "turn_3")  # also after it has ended
-    assert (again.ticket, again.key, events) == (Ticket(turn_id="turn_1", is_replay=True), None, [])
+    assert (again, events) == (Ticket(turn_id="turn_1", is_replay=True), [])
     assert fetch_all(db, "SELECT (SELECT count(*) FROM turn), (SELECT count(*) FROM event)") == [(1, 1)]
 
 
@@ -123,11 +123,11 @@ def test_keys_of_others_do_not_meet(db: Connection, changes: dict[str, Any]) -> 
     incoming = replace(HELLO, idempotency_key="key-1")
     accept(db, incoming)
     accepted, _events = accept(db, replace(incoming, **changes), "turn_2")
-    assert accepted.ticket == Ticket(turn_id="turn_2")
+    assert accepted == Ticket(turn_id="turn_2")
 
 
 def test_without_a_key_every_request_is_new(db: Connection) -> None:
-    assert [accept(db, HELLO, f"turn_{number}")[0].ticket.is_replay for number in range(3)] == [False] * 3
+    assert [accept(db, HELLO, f"turn_{number}")[0].is_replay for number in range(3)] == [False] * 3
 
 
 def test_an_inbox_is_bounded_per_agent(db: Connection) -> None:
@@ -138,7 +138,7 @@ def test_an_inbox_is_bounded_per_agent(db: Connection) -> None:
     with pytest.raises(Overloaded, match="3 messages wait") as refused:
         accept(db, HELLO, "turn_9")
     assert refused.value.details["retry_after_s"] == admission.RETRY_AFTER_S
-    assert accept(db, first, "turn_9")[0].ticket.is_replay  # a replay needs no room
+    assert accept(db, first, "turn_9")[0].is_replay  # a replay needs no room
     accept(db, replace(HELLO, agent_id="agent_bob"), "turn_8")
     turns.take_message(db, 1)
     accept(db, HELLO, "turn_7")

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import blake2b
-from typing import Annotated
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from pattern_core.errors import InvalidInput
 from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits, TurnLimits
+from pattern_core.memory.block import NewBlock
 from pattern_core.messages import ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest, Usage
 from pattern_core.runtime import Meters
 from pattern_core.testing.model import Answer, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.result import result
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_core.turns.actor import LATE_S
 from pattern_db.enums import EffectClass
-from tests.support import PATIENCE_S, Outside, Running, note, rows, running, shout
+from tests.support import PATIENCE_S, USER, Outside, Running, acting, note, rows, running, shout
 
 KEYS = "The greenhouse keys hang behind the clock."
 
@@ -41,13 +44,6 @@ async def statuses(world: Running) -> list[str]:
     ]
 
 
-@tool(effect=EffectClass.LOCAL)
-async def half(context: ToolContext, text: Annotated[str, "Anything."]) -> str:
-    """Change something, and then refuse."""
-    context.work.event("half", {"text": text})
-    raise InvalidInput("the second half does not fit; send another one")
-
-
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)
 async def collide(context: ToolContext) -> str:
     """Store what storage refuses."""
@@ -56,12 +52,6 @@ async def collide(context: ToolContext) -> str:
         lambda connection: connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', '1')").fetchall()
     )
     return "stored"
-
-
-@tool(effect=EffectClass.LOCAL)
-async def broken(_context: ToolContext) -> str:
-    """Hold a bug."""
-    raise ZeroDivisionError("division by zero")
 
 
 @tool(effect=EffectClass.UNSAFE, timeout_s=5.0)
@@ -82,8 +72,7 @@ async def test_intent_is_stored_before_an_outside_call_runs() -> None:
             seen.extend(await world.database.read(rows, "SELECT status, started_at IS NOT NULL FROM effect"))
             return "sent"
 
-        async with running([calls("mail"), says("ok")], tools=[mail], database=world.database) as inner:
-            await inner.agent()
+        async with acting([calls("mail"), says("ok")], tools=[mail], database=world.database) as inner:
             assert (await inner.say("go")).status == "completed"
     assert seen == [("started", 1)]
 
@@ -91,19 +80,10 @@ async def test_intent_is_stored_before_an_outside_call_runs() -> None:
 async def test_local_calls_store_no_intent_and_outside_ones_do() -> None:
     outside = Outside()
     script = [together(calls("note", {"text": "a"}), calls("put", {"text": "b"})), says("ok")]
-    async with running(script, tools=[note, *outside.tools]) as world:
-        await world.agent()
+    async with acting(script, tools=[note, *outside.tools]) as world:
         await world.say("go")
         started = await world.database.read(rows, "SELECT tool, started_at IS NOT NULL FROM effect ORDER BY call")
         assert started == [("note", 0), ("put", 1)]
-
-
-async def test_results_are_shown_for_every_call() -> None:
-    script = [together(calls("shout", {"text": "a"}), calls("note", {"text": "b"}), calls("shout", {"text": "c"}))]
-    async with running([*script, says("ok")], tools=[note, shout]) as world:
-        await world.agent()
-        await world.say("go")
-        assert sorted(results(world)) == ["A", "C", "noted b"]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +96,7 @@ async def test_results_are_shown_for_every_call() -> None:
     ],
 )
 async def test_a_call_that_does_not_fit_is_answered_with_what_to_do(call: ModelReply, words: str) -> None:
-    async with running([call, says("ok")], tools=[note]) as world:
-        await world.agent()
+    async with acting([call, says("ok")], tools=[note]) as world:
         view = await world.say("go")
         assert view.status == "completed"
         assert words in results(world)[0]
@@ -131,8 +110,7 @@ async def test_arguments_that_are_not_json_run_nothing() -> None:
         finish_reason="tool_calls",
         usage=Usage(input_tokens=1, output_tokens=1),
     )
-    async with running([reply, says("ok")], tools=[note]) as world:
-        await world.agent()
+    async with acting([reply, says("ok")], tools=[note]) as world:
         await world.say("go")
         assert "no JSON object" in results(world)[0]
 
@@ -145,25 +123,13 @@ async def test_a_disabled_tool_does_not_exist_for_the_agent() -> None:
         assert [spec.name for spec in world.provider.requests[0].tools] == ["shout"]
 
 
-@pytest.mark.parametrize(("name", "words"), [("half", "second half"), ("broken", "ZeroDivisionError")])
-async def test_a_failed_local_call_leaves_nothing_behind(name: str, words: str) -> None:
-    arguments = {"text": "x"} if name == "half" else {}
-    async with running([calls(name, arguments), says("ok")], tools=[half, broken]) as world:
-        await world.agent()
-        view = await world.say("go")
-        assert words in results(world)[0]
-        assert await statuses(world) == ["error"]
-        assert "half" not in await world.names(view.id)
-
-
 @pytest.mark.parametrize("name", ["collide", "send_message"])
 async def test_writes_that_are_refused_become_an_error_and_nothing_of_them_is_stored(name: str) -> None:
     """By the database, or by the receiver of a message, whose inbox is full."""
     to_bob = {"target_type": "agent", "target": "bob", "content": "hello bob"}
     script = [together(calls("note", {"text": "a"}), calls(name, to_bob if name == "send_message" else {}))]
     limits = Limits(inbox_per_agent_max=1)
-    async with running(script, otherwise=says("ok"), tools=[note, collide, send_message], limits=limits) as world:
-        await world.agent()
+    async with acting(script, otherwise=says("ok"), tools=[note, collide, send_message], limits=limits) as world:
         bob = await world.agent("bob", tools=[])
         await world.constellation._actors.stop(bob.id, "so that his inbox stays full")
         await world.submit("fill", "bob")
@@ -192,16 +158,14 @@ async def test_rules_judge_a_call_by_what_became_of_those_before_it() -> None:
     rules = [{"tool": "shout", "type": "requires_preceding", "tools": ["collide"]}]
     script = [together(calls("collide"), calls("shout", {"text": "x"})), says("ok")]
     async with running(script, tools=[collide, shout]) as world:
-        agent = await world.agent()
-        await world.constellation.roster.update(agent.id, {"tool_rules": rules})
+        await world.agent(tool_rules=rules)
         await world.say("go")
         assert await statuses(world) == ["error", "denied"]
 
 
 async def test_a_call_whose_writes_are_refused_ends_no_turn() -> None:
     async with running([calls("collide"), says("ok")], tools=[collide]) as world:
-        agent = await world.agent()
-        await world.constellation.roster.update(agent.id, {"tool_rules": [{"tool": "collide", "type": "exit_loop"}]})
+        await world.agent(tool_rules=[{"tool": "collide", "type": "exit_loop"}])
         assert (await world.say("go")).status == "completed"
         assert world.provider.asked == 2
 
@@ -234,8 +198,7 @@ async def test_a_call_that_takes_long_does_not_hold_the_decision_back(mock_clock
 
     steps = "SELECT status FROM step ORDER BY no"
     meters = Meters()
-    async with running([calls("think"), says("ok")], tools=[think], meters=meters) as world:
-        await world.agent()
+    async with acting([calls("think"), says("ok")], tools=[think], meters=meters) as world:
         turn_id = await world.submit("go")
         await trio.testing.wait_all_tasks_blocked()
         assert await world.database.read(rows, steps) == [("open",)]
@@ -263,8 +226,7 @@ async def test_a_decision_that_was_not_flushed_is_stored_when_its_turn_is_cancel
         await trio.sleep_forever()
         raise AssertionError
 
-    async with running([calls("think", text="Let me see."), says("ok")], tools=[think]) as world:
-        await world.agent()
+    async with acting([calls("think", text="Let me see."), says("ok")], tools=[think]) as world:
         turn_id = await world.submit("go")
         await trio.testing.wait_all_tasks_blocked()
         assert "tool.call" not in await world.names(turn_id)
@@ -280,8 +242,7 @@ async def test_a_decision_that_was_not_flushed_is_stored_when_its_turn_is_cancel
 
 
 async def test_a_slow_unsafe_call_times_out_and_may_have_happened(autojump_clock: trio.testing.MockClock) -> None:
-    async with running([calls("slow"), says("ok")], tools=[slow]) as world:
-        await world.agent()
+    async with acting([calls("slow"), says("ok")], tools=[slow]) as world:
         await world.say("go")
         assert "may have happened" in results(world)[0]
         assert await statuses(world) == ["timeout"]
@@ -298,8 +259,7 @@ async def test_a_long_result_is_shown_by_its_ends_and_can_be_read_on() -> None:
 
     limits = Limits(turn=TurnLimits(tool_result_chars_max=300))
     script: list[Answer] = [calls("shout", {"text": text}), read_on, says("ok")]
-    async with running(script, tools=[shout, result], limits=limits) as world:
-        await world.agent()
+    async with acting(script, tools=[shout, result], limits=limits) as world:
         assert (await world.say("go")).status == "completed"
         shown, read = results(world)
         assert len(shown) <= 300
@@ -310,8 +270,7 @@ async def test_a_long_result_is_shown_by_its_ends_and_can_be_read_on() -> None:
 
 async def test_without_the_reader_a_long_result_is_cut_and_not_kept() -> None:
     limits = Limits(turn=TurnLimits(tool_result_chars_max=200))
-    async with running([calls("shout", {"text": "x" * 1000}), says("ok")], tools=[shout], limits=limits) as world:
-        await world.agent()
+    async with acting([calls("shout", {"text": "x" * 1000}), says("ok")], tools=[shout], limits=limits) as world:
         await world.say("go")
         shown = results(world)[0]
         assert len(shown) <= 200
@@ -323,8 +282,7 @@ async def test_without_the_reader_a_long_result_is_cut_and_not_kept() -> None:
 async def test_idempotency_keys_differ_between_calls_and_turns() -> None:
     outside = Outside()
     script = [together(calls("put", {"text": "a"}), calls("put", {"text": "a"})), says("ok")]
-    async with running(provider=ScriptedProvider([*script, *script]), tools=outside.tools) as world:
-        await world.agent()
+    async with acting(provider=ScriptedProvider([*script, *script]), tools=outside.tools) as world:
         await world.say("one")
         await world.say("two")
         keys = [key for _what, key in outside.done]
@@ -332,3 +290,52 @@ async def test_idempotency_keys_differ_between_calls_and_turns() -> None:
         turn_ids = await world.database.read(rows, "SELECT id FROM turn ORDER BY key")
         places = [f"cst_test/{turn_id}/1/{call}".encode() for (turn_id,) in turn_ids for call in (0, 1)]
         assert set(keys) == {blake2b(place, digest_size=16).hexdigest() for place in places}
+
+
+async def test_a_call_that_failed_leaves_nothing_behind() -> None:
+    @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)
+    async def half(context: ToolContext) -> str:
+        """Edit a block, send a message, halt everything, and then fail."""
+        edit = {"op": "append", "label": "notes", "content": "wrong"}
+        await block_edit.call(context, edit)
+        await send_message.call(context, {"target_type": "agent", "target": "bob", "content": "wrong"})
+        await emergency_halt.call(context, {"reason": "wrong"})
+        raise LookupError("no")
+
+    right = [
+        calls("block_edit", {"op": "append", "label": "notes", "content": " right"}),
+        calls("send_message", {"target_type": "agent", "target": "bob", "content": "right"}),
+    ]
+    script = [calls("half"), *right, says("over")]
+    tools = [half, block_edit, send_message]
+    async with running(script, otherwise=says("well"), tools=tools) as one:
+        agent, memory = await one.agent(), one.constellation.memory
+        await one.agent("bob")
+        await one.constellation.roster.update("ada", {"config": {"limits": {"children": 1}}})
+        await memory.create(agent.id, NewBlock(label="notes", content="all"), author=USER)
+        assert (await one.say("go")).status == "completed"
+        assert await statuses(one) == ["error", "done", "done"]
+        assert results(one)[0] == "Error: the tool failed (LookupError: no)"
+        assert (await memory.view(agent.id, "notes")).content == "all right"
+        assert one.constellation.halt.current is None
+        asked = "SELECT count(*) FROM turn WHERE parent_turn IS NOT NULL"
+        assert await one.database.read(rows, asked) == [(1,)]
+
+
+async def test_only_arguments_that_fit_are_shown_to_a_tool_that_asks_for_consent() -> None:
+    shown: list[object] = []
+
+    def consent(arguments: Mapping[str, Any]) -> str:
+        shown.append(arguments["to"])
+        return "mail is for ever"
+
+    outside = Outside()
+    mail = replace(outside.tools[0], consent=consent)
+    script = [calls("mail", {}), calls("mail", {"to": 7}), calls("mail", {"to": "bob"})]
+    async with acting([*script, says("over")], tools=[mail]) as one:
+        assert (await one.say("go")).status == "waiting"
+        assert (await statuses(one), shown, outside.done) == (
+            ["error", "error", "awaiting_approval"],
+            ["bob"],
+            [],
+        )

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from pattern_core.approvals import Approval, ApprovalAnswer
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.limits import Limits
 from pattern_core.messages import ToolCall, ToolResult
 from pattern_core.rules import facts
@@ -21,10 +21,9 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, calls, says, together
 from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_core.views import TurnView
-from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 from pattern_db.journal.steps import EffectRow
-from tests.support import PATIENCE_S, USER, Running, in_memory, note, rows, running
+from tests.support import PATIENCE_S, USER, Running, note, rows, running
 
 
 def reason(arguments: Mapping[str, object]) -> str | None:
@@ -169,24 +168,6 @@ async def test_consent_holds_as_long_as_was_said(said: dict[str, object], repeat
         assert ((await one.say("other")).status == "completed") is others
 
 
-async def test_consent_ends_with_its_time_or_when_revoked() -> None:
-    clock = StoppedClock()
-    script = (PAY, says("1"), PAY, PAY, says("2"))
-    async with asked(*script, clock=clock) as (one, _bank, turn_id):
-        await answer(one, scope="always", seconds=60)
-        await over(one, turn_id)
-        clock.advance(61_000)
-        assert (await one.say("again")).status == "waiting"
-        await answer(one, scope="always")
-        grants = one.constellation.approvals.grants
-        [grant] = await grants.list(9)
-        assert (grant.subject, grant.expires_at, grant.granted_by) == ("tool:pay", None, USER)
-        await grants.revoke(grant.id, by=USER)
-        assert await grants.list(9) == []
-        with pytest.raises(NotFound):
-            await grants.revoke(grant.id, by=USER)
-
-
 async def test_nobody_answers_in_time(autojump_clock: trio.testing.MockClock) -> None:
     clock = StoppedClock()
     async with asked(PAY, says("well"), clock=clock, limits=Limits(approval_expiry_s=60)) as (one, bank, turn_id):
@@ -233,29 +214,6 @@ async def test_a_turn_that_is_cancelled_as_a_person_answers_leaves_no_call_open(
                 for kind in (ToolCall, ToolResult)
             )
             assert called == answered
-
-
-async def test_waiting_outlives_restarts_and_so_does_the_answer() -> None:
-    bank = Bank()
-    async with in_memory() as database:
-        async with life(database, bank, PAY) as first:
-            await first.agent()
-            turn_id = (await first.say("go")).id
-        async with life(database, bank) as second:
-            await trio.testing.wait_all_tasks_blocked()
-            await second.database.write(lambda connection: connection.execute("SELECT 1").fetchall())
-            [question] = await second.constellation.approvals.list(9)
-            assert question.turn is not None
-        async with life(database, bank, says("done")) as third:
-            await answer(third)
-            assert (await over(third, turn_id)).status == "completed"
-        assert bank.paid == [("bob", 5)]
-
-
-@asynccontextmanager
-async def life(database: Database, bank: Bank, *script: Answer) -> AsyncIterator[Running]:
-    async with running(script, tools=[note, bank.tool], database=database) as one:
-        yield one
 
 
 async def test_the_time_of_a_turn_stands_still_while_it_waits(autojump_clock: trio.testing.MockClock) -> None:

@@ -13,6 +13,7 @@ import trio
 from pattern_core.agent_settings import OnDoubt
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.conversation.history import History
+from pattern_core.errors import Conflict
 from pattern_core.events import Draft, append
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import Part, Reasoning, Text
@@ -34,7 +35,7 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.events import EventRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
-from tests.support import PATIENCE_S, START, USER, Outside, Running, in_memory, note, rows, running
+from tests.support import PATIENCE_S, START, USER, Outside, Running, acting, crashed, in_memory, note, rows, running
 
 NOW = "2026-01-01T00:00:00.000Z"
 LATER = "2026-01-01T00:05:00.000Z"
@@ -158,46 +159,9 @@ def test_closing_says_what_may_have_happened() -> None:
 # in the rows, kind by kind, is in `tests/scenarios/test_recovery_matrix.py`.
 
 
-async def test_a_model_call_that_was_cut_off_is_superseded_and_charged() -> None:
-    async with in_memory() as database:
-        gate = trio.Event()
-        async with running([Paced(answer=says("late"), gate=gate)], database=database) as first:
-            await first.agent()
-            turn_id = await first.submit("hello")
-            await trio.testing.wait_all_tasks_blocked()
-        async with running([says("again")], database=database) as second:
-            view = await second.constellation.wait(turn_id)
-            assert [message.content for message in view.messages] == ["hello", "again"]
-            assert view.usage.is_estimate
-            assert "step.superseded" in await second.names(turn_id)
-            attempts = await database.read(rows, "SELECT attempt, status FROM step ORDER BY attempt")
-            assert attempts == [(1, "superseded"), (2, "done")]
-            assert second.provider.requests[0].seed is not None
-
-
-async def test_a_queued_message_is_taken_up_after_a_crash() -> None:
-    async with in_memory() as database:
-        gate = trio.Event()
-        async with running([Paced(answer=says("one"), gate=gate)], database=database) as first:
-            await first.agent()
-            turns = [await first.submit(text) for text in ("first", "second", "third")]
-            await trio.testing.wait_all_tasks_blocked()
-        async with running([says("a"), says("b"), says("c")], database=database) as second:
-            views = [await second.constellation.wait(turn) for turn in turns]
-            assert [[m.content for m in view.messages] for view in views] == [
-                ["first", "a"],
-                ["second", "b"],
-                ["third", "c"],
-            ]
-
-
 async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() -> None:
     outside = Outside(gate=trio.Event())
-    async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
-            await first.agent()
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
+    async with crashed(calls("mail", {"to": "bob"}), tools=outside.tools) as (database, turn_id):
         again = Outside()
         script = [calls("mail", {"to": "bob"}), calls("mail", {"to": "eve"}), says("over")]
         async with running(script, tools=again.tools, database=database) as second:
@@ -214,52 +178,22 @@ async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() ->
 
 @pytest.mark.parametrize(("approve", "done", "status"), [(True, 1, "done"), (False, 0, "in_doubt")])
 async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, status: str) -> None:
+    mail, config = calls("mail", {"to": "bob"}), {"on_doubt": "ask_human"}
     outside = Outside(gate=trio.Event())
-    async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
-            await first.agent()
-            await first.constellation.roster.update("ada", {"config": {"on_doubt": "ask_human"}})
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
+    async with crashed(mail, tools=outside.tools, config=config) as (database, turn_id):
         again = Outside()
         async with running([says("over")], tools=again.tools, database=database) as second:
             approvals = second.constellation.approvals
             assert (await second.constellation.wait(turn_id)).status == "waiting"
             [asked] = await approvals.list(9)
+            await second.constellation.roster.update("ada", {"enabled_tools": []})
+            with pytest.raises(Conflict, match="ada may not use the tool mail any more"):
+                await approvals.decide(asked.id, ApprovalAnswer(approve=True, by=USER))
+            await second.constellation.roster.update("ada", {"enabled_tools": ["mail"]})
             await approvals.decide(asked.id, ApprovalAnswer(approve=approve, by=USER))
             assert (await second.constellation.wait(turn_id)).status == "completed"
             assert len(again.done) == done
             assert await database.read(rows, "SELECT status FROM effect") == [(status,)]
-
-
-async def test_an_agent_may_fail_in_doubt() -> None:
-    outside = Outside(gate=trio.Event())
-    async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
-            await first.agent()
-            await first.constellation.roster.update("ada", {"config": {"on_doubt": "fail_turn"}})
-            turn_id = await first.submit("go")
-            await trio.testing.wait_all_tasks_blocked()
-        async with running(tools=Outside().tools, database=database) as second:
-            view = await second.constellation.wait(turn_id)
-            assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
-            assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
-
-
-async def test_a_step_that_kills_the_process_each_time_is_given_up() -> None:
-    async with in_memory() as database:
-        turn_id = ""
-        for attempt in range(TurnLimits().resumes_max + 1):
-            gate = trio.Event()
-            async with running([Paced(answer=says("late"), gate=gate)], database=database) as deadly:
-                if attempt == 0:
-                    await deadly.agent()
-                    turn_id = await deadly.submit("poison")
-                await trio.testing.wait_all_tasks_blocked()
-        async with running([says("fine")], database=database) as last:
-            view = await last.constellation.wait(turn_id)
-            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
-            assert (await last.say("harmless")).status == "completed"
 
 
 async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too() -> None:
@@ -287,11 +221,59 @@ async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too()
             assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
 
 
+async def test_a_turn_that_kills_the_process_before_its_first_step_is_given_up() -> None:
+    async with in_memory() as database:
+        async with acting(otherwise=says("tea " * 1_500), database=database) as chatty:
+            for number in range(6):
+                await chatty.say(f"{number}: more")
+            small = {"context_window": 4_000, "max_output_tokens": 100}
+            await chatty.constellation.roster.update("ada", {"config": small})
+        turn_id = ""
+        for attempt in range(TurnLimits().resumes_max + 1):
+            async with running([Paced(answer=says("late"), gate=trio.Event())], database=database) as deadly:
+                if attempt == 0:
+                    turn_id = await deadly.submit("poison")
+                await trio.testing.wait_all_tasks_blocked()
+                assert deadly.provider.running == 1, "it dies while room is made"
+            own = "SELECT count(*) FROM step WHERE turn = (SELECT key FROM turn WHERE id = ?)"
+            assert await database.read(rows, own, turn_id) == [(0,)]
+        async with running(otherwise=says("fine"), database=database, seed=2) as last:
+            view = await last.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
+            assert (await last.say("harmless")).status == "completed"
+
+
+async def test_a_turn_that_shall_fail_on_doubt_runs_no_sibling_again() -> None:
+    both, config = together(calls("put", {"text": "x"}), calls("mail", {"to": "bob"})), {"on_doubt": "fail_turn"}
+    outside = Outside(gate=trio.Event())
+    async with crashed(both, tools=outside.tools, config=config) as (database, turn_id):
+        assert sorted(what for what, _to in outside.done) == ["mail", "put"]
+        again = Outside()
+        async with running(tools=again.tools, database=database) as second:
+            view = await second.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
+            assert again.done == []
+            assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",), ("in_doubt",)]
+
+
+async def test_a_turn_that_shall_fail_on_doubt_goes_on_where_there_is_none() -> None:
+    late = Paced(answer=says("late"), gate=trio.Event())
+    fields = {"config": {"on_doubt": "fail_turn"}, "tool_rules": [{"tool": "note", "type": "required_before_exit"}]}
+    async with crashed(says("one"), late, tools=[note], **fields) as (database, turn_id):
+        await database.write(_forget_open_step)  # as if it had died before the second step was opened
+        async with running([calls("note", {"text": "n"}), says("two")], tools=[note], database=database) as second:
+            view = await second.constellation.wait(turn_id)
+            assert (view.status, [message.content for message in view.messages][-1]) == ("completed", "two")
+
+
+def _forget_open_step(connection: Connection) -> None:
+    connection.execute("DELETE FROM step WHERE status = 'open'")
+
+
 async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> None:
     outside = Outside(gate=trio.Event())
     async with in_memory() as database:
-        async with running([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
-            await first.agent()
+        async with acting([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
             turns_made = [await first.submit(text) for text in ("running", "queued")]
             await trio.testing.wait_all_tasks_blocked()
         assert await database.write(turns.request_cancel_all, "restored_as_a_copy") == 2
@@ -307,9 +289,8 @@ async def test_what_was_not_to_be_forgotten_is_said_again() -> None:
         gate = trio.Event()
         script: list[Answer] = [says("done"), Paced(answer=says("late"), gate=gate)]
         async with running(script, tools=[note], database=database) as first:
-            await first.agent()
             rules = [{"tool": "note", "type": "required_before_exit"}]
-            await first.constellation.roster.update("ada", {"tool_rules": rules})
+            await first.agent(tool_rules=rules)
             turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
             said = first.provider.requests[-1].tail
@@ -372,24 +353,19 @@ async def test_what_was_said_and_written_is_restored_as_the_process_knew_it(
         thought(Reasoning(text="well")),  # likewise, so that the rule makes the call
     ]
     async with running(script, tools=[note, look, send_message]) as one:
-        await one.agent()
         rules = [{"tool": "look", "type": "required_before_exit"}]
-        await one.constellation.roster.update("ada", {"tool_rules": rules})
+        await one.agent(tool_rules=rules)
         turn_id = await one.submit("go")
         with trio.fail_after(PATIENCE_S):
             await looking.wait()
             await trio.sleep(1)  # what takes long holds nothing back
         row = await one.database.read(turns.by_id, turn_id)
-        told = await one.database.read(restored, row)
+        told = await one.database.read(recovery.restore, row)
         forced = await one.database.read(rows, "SELECT step FROM effect WHERE tool = 'look'")
     assert forced == [(5,)]
     assert set(told.said) == {1, 4}
     assert told.output_chars == len("hmOne.Four.well")
     assert (told.source, told.compactions, told.children) == (None, [], 0)
-
-
-def restored(connection: Connection, row: TurnRow) -> recovery.Restored:
-    return recovery.restore(connection, row, is_open=False)
 
 
 # How a turn is taken up: as its rows say it is, with the time that it has left.
@@ -401,9 +377,7 @@ async def under_way(clock: StoppedClock, rules: Json = None) -> AsyncIterator[tu
     outside = Outside(gate=trio.Event())
     both = together(calls("mail", {"to": "bob"}, text="One moment."), calls("note", {"text": "y"}))
     async with running([calls("note", {"text": "x"}), both], tools=[note, *outside.tools], clock=clock) as world:
-        agent = await world.agent()
-        config: Json = {"limits": {"wall_s": 60}}
-        await world.constellation.roster.update(agent.id, {"config": config, "tool_rules": rules})
+        await world.agent(config={"limits": {"wall_s": 60}}, tool_rules=rules)
         turn_id = await world.submit("go")
         await trio.testing.wait_all_tasks_blocked()
         yield world, turn_id
@@ -411,9 +385,9 @@ async def under_way(clock: StoppedClock, rules: Json = None) -> AsyncIterator[tu
 
 async def found(world: Running, turn_id: str) -> Turn:
     row = await world.database.read(turns.by_id, turn_id)
-    left = await world.database.read(recovery.find, row.key)
+    left = await world.database.read(recovery.restore, row)
     agent = await world.constellation.roster.get(row.agent_id)
-    return await world.constellation._actors._found(row, left, agent, History())
+    return world.constellation._actors._found(row, left, agent, History())
 
 
 def _add_to(connection: Connection, turn_id: str) -> None:
@@ -434,13 +408,13 @@ async def test_a_turn_is_found_as_its_rows_say() -> None:
         await world.database.write(_add_to, turn_id)
         turn = await found(world, turn_id)
         record = turn.record
-        assert (record.id, record.step, record.attempt, turn.facts.source) == (turn_id, 2, 1, "user")
+        assert (record.id, record.step, record.attempt, turn.record.source) == (turn_id, 2, 1, "user")
         assert record.sequence == 5, "the next message stands behind the five that are stored"
         assert (turn.output_chars, turn.judge.said, record.has_waited) == (len("One moment."), {2}, False)
         [(noted,)] = await world.database.read(rows, "SELECT args_hash FROM effect WHERE step = 1")
-        assert (turn.sender.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
-        assert turn.facts.deadline == pytest.approx(trio.current_time() + 50, abs=20)
-        assert turn.facts.deadline_at == "2026-01-01T00:01:00.000Z"
+        assert (turn.record.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
+        assert turn.record.deadline == pytest.approx(trio.current_time() + 50, abs=20)
+        assert turn.record.deadline_at == "2026-01-01T00:01:00.000Z"
 
 
 async def test_a_clock_that_was_set_back_gives_a_turn_no_more_than_its_time() -> None:
@@ -448,7 +422,7 @@ async def test_a_clock_that_was_set_back_gives_a_turn_no_more_than_its_time() ->
     async with under_way(clock) as (world, turn_id):
         clock.advance(-86_400_000)
         turn = await found(world, turn_id)
-        assert turn.facts.deadline == pytest.approx(trio.current_time() + 60, abs=20)
+        assert turn.record.deadline == pytest.approx(trio.current_time() + 60, abs=20)
 
 
 async def test_a_waiting_turn_has_the_time_that_it_had() -> None:
@@ -458,5 +432,5 @@ async def test_a_waiting_turn_has_the_time_that_it_had() -> None:
         clock.advance(3_600_000)
         turn = await found(world, turn_id)
         assert turn.record.has_waited
-        assert turn.facts.deadline == pytest.approx(trio.current_time() + 60, abs=20)
-        assert turn.facts.deadline_at.startswith("2026-01-01T01:0")
+        assert turn.record.deadline == pytest.approx(trio.current_time() + 60, abs=20)
+        assert turn.record.deadline_at.startswith("2026-01-01T01:0")

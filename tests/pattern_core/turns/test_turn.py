@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -22,19 +21,19 @@ from pattern_core.models.errors import ModelRejected, ModelServerError, WindowEx
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, Prompt
 from pattern_core.rules.facts import JudgedCall
+from pattern_core.runtime import Meters
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.turns.record import Record
-from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn, TurnFacts
+from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn
 from pattern_db.columns import Json
-from tests.support import USER, Running, note, rows, running, shout
+from tests.support import USER, Running, acting, note, rows, running, shout
 
 LATER = "2026-01-01T00:05:00.000Z"
 
 
 async def test_a_plain_answer_is_one_step() -> None:
-    async with running([says("hello Ada")]) as world:
-        await world.agent()
+    async with acting([says("hello Ada")]) as world:
         view = await world.say("hello")
         assert (view.status, view.steps) == ("completed", 1)
         assert [(message.role, message.content) for message in view.messages] == [
@@ -50,29 +49,16 @@ async def test_a_plain_answer_is_one_step() -> None:
         ]
 
 
-async def test_tools_run_between_steps_and_the_model_sees_their_results() -> None:
-    async with running([calls("note", {"text": "tea"}), says("noted")], tools=[note]) as world:
-        await world.agent()
-        view = await world.say("I like tea")
-        assert view.steps == 2
-        shown = world.provider.requests[1].messages
-        assert [message.role for message in shown] == ["user", "assistant", "tool"]
-        assert "noted tea" in str(shown[-1].parts[0])
-        assert (await world.names(view.id)).count("turn.completed") == 1
-
-
 async def test_usage_is_stored_as_reported() -> None:
     script = [calls("note", {"text": "x"}, usage=Usage(input_tokens=7, output_tokens=3)), says("y")]
-    async with running(script, tools=[note]) as world:
-        await world.agent()
+    async with acting(script, tools=[note]) as world:
         view = await world.say("hi")
         assert (view.usage.input_tokens, view.usage.output_tokens) == (17, 8)
 
 
 async def test_a_provider_that_refuses_fails_the_turn_with_its_code() -> None:
     refused = ModelRejected("the request is too odd", provider="scripted", status=400)
-    async with running([refused, says("better")]) as world:
-        await world.agent()
+    async with acting([refused, says("better")]) as world:
         view = await world.say("hi")
         assert (view.status, view.error) == ("failed", {"code": "model_rejected", "message": "the request is too odd"})
         assert (await world.names(view.id))[-1] == "turn.failed"
@@ -111,8 +97,7 @@ async def test_too_many_steps_or_calls_end_in_a_limit() -> None:
     """Of steps or of calls."""
     for bounds, words in ((TurnLimits(steps_max=3), "3 steps"), (TurnLimits(tool_calls_max=2), "2 tool calls")):
         again = calls("note", {"text": "again"})
-        async with running(otherwise=again, tools=[note], limits=Limits(turn=bounds)) as world:
-            await world.agent()
+        async with acting(otherwise=again, tools=[note], limits=Limits(turn=bounds)) as world:
             view = await world.say("loop")
             assert (view.status, words in str((view.error or {})["message"])) == ("limit", True), view.error
             unanswered = await world.database.read(rows, "SELECT count(*) FROM effect WHERE message_id IS NULL")
@@ -121,8 +106,7 @@ async def test_too_many_steps_or_calls_end_in_a_limit() -> None:
 
 async def test_an_answer_in_pieces_is_stored_in_pieces_and_then_as_one() -> None:
     answer = Paced(answer=says("abcdefghij"), between_s=0.05)
-    async with running(provider=ScriptedProvider([answer], slice_chars=2)) as world:
-        await world.agent()
+    async with acting(provider=ScriptedProvider([answer], slice_chars=2)) as world:
         seen: list[tuple[str, str]] = []
         turn_id = await world.submit("spell")
         stream = world.constellation.events.subscribe(after=0, turn_id=turn_id)
@@ -136,24 +120,9 @@ async def test_an_answer_in_pieces_is_stored_in_pieces_and_then_as_one() -> None
         assert "text.delta" not in await world.names(turn_id)  # the message says it all
 
 
-async def test_an_answer_that_breaks_off_is_superseded_by_another_attempt() -> None:
-    broken = Paced(
-        answer=says("wrong answer"), shown=2, breaks=ModelServerError("it broke", provider="scripted", status=500)
-    )
-    async with running(provider=ScriptedProvider([broken, says("right")], slice_chars=3)) as world:
-        await world.agent()
-        view = await world.say("hi")
-        assert [message.content for message in view.messages] == ["hi", "right"]
-        names = await world.names(view.id)
-        assert names.count("step.superseded") == 1
-        attempts = await world.database.read(rows, "SELECT attempt, status FROM step ORDER BY attempt")
-        assert attempts == [(1, "superseded"), (2, "done")]
-
-
 async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
     broken = Paced(answer=says("wrong answer"), shown=1, breaks=ModelServerError("it broke", provider="scripted"))
-    async with running(provider=ScriptedProvider(otherwise=broken, slice_chars=3)) as world:
-        await world.agent()
+    async with acting(provider=ScriptedProvider(otherwise=broken, slice_chars=3)) as world:
         view = await world.say("hi")
         assert view.status == "failed"
         assert world.provider.asked == Limits().turn.attempts_max
@@ -164,8 +133,7 @@ async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
 async def test_a_turn_that_takes_too_long_ends_in_a_limit(autojump_clock: trio.testing.MockClock) -> None:
     limits = Limits(turn=TurnLimits(turn_timeout_s=30.0, model_timeout_s=1000.0))
     slow = Paced(answer=says("late"), delay_s=500.0)
-    async with running([slow], limits=limits) as world:
-        await world.agent()
+    async with acting([slow], limits=limits) as world:
         view = await world.constellation.wait(await world.submit("hi"))
         assert (view.status, (view.error or {})["code"]) == ("limit", "deadline")
 
@@ -174,8 +142,7 @@ async def test_a_turn_that_takes_too_long_ends_in_a_limit(autojump_clock: trio.t
 async def test_a_prompt_that_a_vendor_finds_too_long_is_made_shorter_a_few_times(refusals: int, status: str) -> None:
     too_long = WindowExceeded("too long", provider="scripted")
     summary = says("So far: words.")
-    async with running(otherwise=summary) as one:
-        await one.agent()
+    async with acting(otherwise=summary) as one:
         for number in range(12):
             await one.say(f"{number} " + "word " * 50)
         refused: list[int] = []
@@ -229,12 +196,75 @@ async def test_an_agent_without_anything_of_its_own() -> None:
 
 
 async def test_all_steps_of_a_turn_draw_from_one_seed() -> None:
-    async with running([calls("note", {"text": "x"}), says("done")], tools=[note]) as one:
-        await one.agent()
+    async with acting([calls("note", {"text": "x"}), says("done")], tools=[note]) as one:
         await one.say("one")
     first, second = one.provider.requests
     assert first.seed == second.seed
     assert [message.role for message in second.messages] == ["user", "assistant", "tool"]
+
+
+class Counting(Meters):
+    """Notes whom each step's answer is from as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+
+    def step_done(self, provider: str, model: str, seconds: float) -> None:
+        """A decision more."""
+        self.steps.append(f"{provider}/{model}")
+
+
+async def test_an_answer_in_many_pieces_is_stored_a_few_times_a_second(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    meters = Counting()
+    answer = Paced(answer=says("word " * 100), between_s=0.02)  # 2 seconds
+    async with acting(provider=ScriptedProvider([answer], slice_chars=5), meters=meters) as world:
+        before = meters.commits
+        assert (await world.say("go on")).status == "completed"
+        assert 5 <= meters.commits - before <= 30
+
+
+async def test_who_answers_the_second_attempt_is_paid() -> None:
+    down = ModelServerError("out of order", provider="scripted")
+    broken = Paced(answer=says("wrong answer"), shown=2, breaks=ModelServerError("it broke", provider="spare"))
+    spare = ScriptedProvider([broken], name="spare", slice_chars=3)
+    took = Usage(input_tokens=1_000, output_tokens=100)
+    prices = {
+        provider: {model: ModelFacts(provider=provider, model=model, window=8_192, output_max=1_000, input_price=price,
+                                     output_price=price)}
+        for provider, model, price in (("scripted", "script-1", 1_000_000), ("spare", "m", 5_000_000))
+    }  # fmt: skip
+    meters = Counting()
+    async with acting(
+        [down, says("right", usage=took)], others=[spare], catalogue=Catalogue(prices), meters=meters
+    ) as world:
+        config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
+        await world.constellation.roster.update("ada", {"config": config})
+        view = await world.say("hi")
+        assert [message.content for message in view.messages] == ["hi", "right"]
+        [moved] = [event for event in await world.events(view.id) if event.name == "model.fallback"]
+        assert moved.data["to"] == "spare/m"
+        answered = "SELECT provider, model FROM step WHERE status = 'done'"
+        assert await world.database.read(rows, answered) == [("scripted", "script-1")]
+        paid = "SELECT provider, model, cost_microdollars FROM usage WHERE attempt = 2"
+        assert await world.database.read(rows, paid) == [("scripted", "script-1", 1_100)]
+        assert meters.steps == ["scripted/script-1"]
+
+
+async def test_who_answers_in_the_place_of_another_is_named_and_paid() -> None:
+    down = ModelServerError("out of order", provider="scripted")
+    spare = ScriptedProvider([says("here", usage=Usage(input_tokens=1, output_tokens=1))], name="spare")
+    meters = Counting()
+    async with acting([down], others=[spare], meters=meters) as world:
+        config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
+        await world.constellation.roster.update("ada", {"config": config})
+        assert [message.content for message in (await world.say("hi")).messages] == ["hi", "here"]
+        for table in ("step", "usage"):
+            named = await world.database.read(rows, f"SELECT provider, model FROM {table}")
+            assert named == [("spare", "m")]
+        assert meters.steps == ["spare/m"]
 
 
 # The prompt of a step: whom it asks, whether it fits, and what makes it fit.
@@ -268,11 +298,13 @@ async def stage(
             id=turn_id,
             batch_id=incoming.position,
             key=int(str(key)),
+            seed=7,
+            source="user",
+            deadline_at=LATER,
         )
-        record.start(incoming, {"content": ask}, deadline_at=LATER, limits=TurnBudget())
-        facts = TurnFacts(seed=7, source="user", depth=0, deadline=math.inf, deadline_at=LATER)
-        turn = Turn(services, record, facts)
-        await turn._equip(None)
+        record.start(incoming, {"content": ask}, limits=TurnBudget())
+        turn = Turn(services, record)
+        await turn._prepare(None)
         yield turn, one
 
 
@@ -313,8 +345,7 @@ async def test_a_rule_of_cost_reads_what_was_spent_today() -> None:
     catalogue, other = Catalogue({"scripted": {"script-1": dear}}), ScriptedProvider([says("ok")], name="other")
     # What the step before has just cost counts.
     async with running([calls("note", {"text": "x"})], others=[other], tools=[note], catalogue=catalogue) as world:
-        await world.agent()
-        await world.constellation.roster.update("ada", {"config": {"routing": {"rules": [rule]}}})
+        await world.agent(config={"routing": {"rules": [rule]}})
         assert (await world.say("go")).status == "completed"
         assert (world.provider.asked, other.asked) == (1, 1)
     async with stage("hello", config={"routing": {"rules": [rule]}}) as (turn, one):
@@ -354,8 +385,7 @@ async def test_a_window_without_room_says_what_takes_it() -> None:
 
 async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:
     rules: Json = [{"tool": "note", "type": "periodic", "seconds": 60}]
-    async with running([calls("note", {"text": "x"})], otherwise=says("ok"), tools=[note]) as one:
-        await one.agent()
+    async with acting([calls("note", {"text": "x"})], otherwise=says("ok"), tools=[note]) as one:
         await one.say("go")
         await one.constellation.roster.update("ada", {"tool_rules": rules})
         gate = trio.Event()
@@ -363,7 +393,7 @@ async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:
         sent = IncomingMessage(agent_id="ada", content="again", sender="agent:agent_bob", source="schedule", depth=2)
         turn_id = (await one.constellation.submit(sent)).turn_id
         await trio.testing.wait_all_tasks_blocked()
-        turn = one.constellation._actors._running[turn_id].turn
+        turn = one.constellation._actors._running[turn_id]
         assert turn.judge.last_ms == {"note": one.clock.now_ms()}, "a rule of time knows when the tool last ran"
-        assert (turn.facts.source, turn.facts.depth, turn.sender.depth) == ("schedule", 2, 2)
+        assert (turn.record.source, turn.record.depth) == ("schedule", 2)
         gate.set()

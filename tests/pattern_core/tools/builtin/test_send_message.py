@@ -20,7 +20,7 @@ async def test_words_for_the_user_become_a_message_and_an_event(tools: ToolRig) 
     assert result == {"success": True, "message": "Sent to the user", "data": {"message_id": row.id}}
     [event] = tools.rig.told
     assert event.name == "message"
-    assert {**event.data, **event.told} == {
+    assert {**event.data, **event.derived} == {
         "message_id": row.id,
         "role": "assistant",
         "channel": "user",
