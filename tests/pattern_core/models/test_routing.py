@@ -1,21 +1,22 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pattern_core.agent_settings import settings_of
 from pattern_core.errors import InvalidInput
 from pattern_core.models.routing import (
     FALLBACKS_MAX,
-    Link,
     ModelChain,
     RoutingSettings,
-    StepCondition,
     StepFacts,
     choose,
 )
+from pattern_db.columns import Json
 
 OWN = StepFacts(provider="anthropic", model="claude")
 
@@ -24,20 +25,24 @@ def names(chain: ModelChain) -> list[str]:
     return [f"{link.provider}/{link.model}" for link in chain.links]
 
 
+def routing(value: object) -> RoutingSettings:
+    return settings_of({"routing": cast("Json", value)}, is_new=True).routing
+
+
 def routed(condition: object, facts: StepFacts) -> bool:
-    settings_ = RoutingSettings.of({"rules": [{"condition": condition, "model": "x/other"}]})
+    settings_ = routing({"rules": [{"condition": condition, "model": "x/other"}]})
     return names(choose(settings_, facts))[0] == "x/other"
 
 
 def test_without_settings_the_agents_own_model_is_asked() -> None:
-    chain = choose(RoutingSettings.of(None), OWN)
+    chain = choose(routing(None), OWN)
     assert names(chain) == ["anthropic/claude"]
     assert (chain.on_rate_limit, chain.on_context_overflow, chain.max_retries) == (True, True, 2)
-    assert RoutingSettings.of(None) == RoutingSettings.of({}) == RoutingSettings()
+    assert routing(None) == routing({}) == RoutingSettings()
 
 
 def test_the_rules_model_comes_first_then_the_own_then_the_fallbacks() -> None:
-    settings_ = RoutingSettings.of(
+    settings_ = routing(
         {
             "fallback_models": [
                 "openrouter/openai/gpt-5",
@@ -62,7 +67,7 @@ def test_the_rules_model_comes_first_then_the_own_then_the_fallbacks() -> None:
 
 
 def test_a_rule_may_choose_the_own_model_with_other_settings() -> None:
-    settings_ = RoutingSettings.of(
+    settings_ = routing(
         {"rules": [{"condition": {"type": "always"}, "model": "anthropic/claude", "temperature_override": 0.5}]}
     )
     (link,) = choose(settings_, OWN).links
@@ -109,15 +114,16 @@ def test_conditions_hold_from_their_bound_on(condition: object, holds: StepFacts
     [(9, 17, range(9, 17)), (22, 6, [22, 23, 0, 1, 2, 3, 4, 5]), (0, 24, range(24)), (5, 5, range(24))],
 )
 def test_hours_go_over_midnight(start: int, end: int, hours: list[int]) -> None:
-    window = StepCondition(kind="time_window", hours=(start, end))
-    held = [hour for hour in range(24) if window.holds(StepFacts(provider="p", model="m", hour=hour))]
+    window = {"type": "time_window", "start_hour": start, "end_hour": end}
+    held = [hour for hour in range(24) if routed(window, StepFacts(provider="p", model="m", hour=hour))]
     assert held == sorted(hours)
 
 
 @pytest.mark.parametrize(("usd", "micro"), [(0.1, 100_000), ("0.1", 100_000), (1, 1_000_000), (0.000001, 1)])
-def test_dollars_become_exact_micro_dollars(usd: object, micro: int) -> None:
-    rule = {"condition": {"type": "cost_threshold", "max_usd": usd}, "model": "a/b"}
-    assert RoutingSettings.of({"rules": [rule]}).rules[0][0] == StepCondition(kind="cost_threshold", least=micro)
+def test_dollars_are_exact(usd: object, micro: int) -> None:
+    condition = {"type": "cost_threshold", "max_usd": usd}
+    assert routed(condition, StepFacts(provider="p", model="m", spent_today=micro))
+    assert not routed(condition, StepFacts(provider="p", model="m", spent_today=micro - 1))
 
 
 def rule(**changes: object) -> dict[str, object]:
@@ -127,35 +133,36 @@ def rule(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ([], "routing must be an object with fallback_models"),
-        ({"fallbacks": []}, "routing does not know fallbacks; it knows fallback_models"),
-        ({"fallback_models": "a/b"}, "must be a list of at most"),
-        ({"fallback_models": ["a/b"] * (FALLBACKS_MAX + 1)}, "must be a list of at most"),
-        ({"fallback_models": ["gpt-5"]}, r"fallback_models\[0\] must be \"provider/model\""),
-        ({"fallback_models": [{"provider": "a"}]}, 'must be "provider/model"'),
-        ({"max_retries": -1}, "max_retries must be a whole number from 0 to 10"),
-        ({"max_retries": True}, "whole number"),
+        ([], "`config.routing` must be an object"),
+        ({"fallbacks": []}, "routing.fallbacks` is not known .known are: `rules`, `fallback_models`"),
+        ({"fallback_models": "a/b"}, "must be a list"),
+        ({"fallback_models": ["a/b"] * (FALLBACKS_MAX + 1)}, "at most 6 items"),
+        ({"fallback_models": ["gpt-5"]}, "fallback_models.0`: it is written provider/model"),
+        ({"fallback_models": ["gpt-5/ "]}, "fallback_models.0`: it is written provider/model"),
+        ({"fallback_models": [{"provider": "a"}]}, "fallback_models.0.model` is missing"),
+        ({"max_retries": -1}, "max_retries` must be at least 0"),
+        ({"max_retries": 11}, "max_retries` must be at most 10"),
+        ({"max_retries": True}, "a whole number"),
         ({"fallback_on_rate_limit": 1}, "must be true or false"),
-        ({"rules": [{"condition": {"type": "always"}}]}, r"rules\[0\] needs a model"),
-        ({"rules": [{"model": "a/b"}]}, r"rules\[0\].condition needs a type: cost_threshold"),
-        (rule(condition={"type": "mood"}), "needs a type"),
-        (rule(condition={"type": "always", "x": 1}), "does not know x"),
-        (rule(condition={"type": "cost_threshold"}), "amount of dollars"),
-        (rule(condition={"type": "cost_threshold", "max_usd": "nan"}), "amount of dollars"),
-        (rule(condition={"type": "cost_threshold", "max_usd": "much"}), "amount of dollars"),
-        (rule(condition={"type": "cost_threshold", "max_usd": -1}), "amount of dollars"),
-        (rule(condition={"type": "context_length"}), "min_tokens must be a whole number"),
-        (rule(condition={"type": "tool_call", "tools": []}), "1 to 64 names"),
-        (rule(condition={"type": "source", "sources": [1]}), "1 to 64 names"),
-        (rule(condition={"type": "time_window", "start_hour": 24, "end_hour": 3}), "start_hour must be"),
-        (rule(temperature_override=3), "temperature_override must be a number from 0 to 2"),
-        (rule(temperature_override="hot"), "temperature_override"),
-        (rule(max_tokens_override=0), "max_tokens_override must be a whole number from 1"),
+        ({"rules": [{"condition": {"type": "always"}}]}, "rules.0.model` is missing"),
+        ({"rules": [{"model": "a/b"}]}, "rules.0.condition` is missing"),
+        (rule(condition={"type": "mood"}), "'cost_threshold', 'context_length', 'tool_call'"),
+        (rule(condition={"type": "always", "x": 1}), "always.x` is not known"),
+        (rule(condition={"type": "cost_threshold"}), "max_usd` is missing"),
+        (rule(condition={"type": "cost_threshold", "max_usd": "nan"}), "a finite number"),
+        (rule(condition={"type": "cost_threshold", "max_usd": "much"}), "a valid decimal"),
+        (rule(condition={"type": "cost_threshold", "max_usd": -1}), "at least 0"),
+        (rule(condition={"type": "cost_threshold", "max_usd": True}), "max_usd"),
+        (rule(condition={"type": "tool_call", "tools": []}), "at least 1 item"),
+        (rule(condition={"type": "source", "sources": [1]}), "sources.0` must be text"),
+        (rule(condition={"type": "time_window", "start_hour": 24, "end_hour": 3}), "start_hour` must be at most 23"),
+        (rule(temperature_override=3), "temperature_override` must be at most 2"),
+        (rule(max_tokens_override=0), "max_tokens_override` must be at least 1"),
     ],
 )
 def test_what_does_not_fit_is_named_with_what_does(value: object, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        RoutingSettings.of(value)
+        routing(value)
 
 
 json_values = st.recursive(
@@ -178,13 +185,7 @@ json_values = st.recursive(
 @given(value=json_values)
 def test_any_json_is_read_or_refused(value: object) -> None:
     try:
-        settings_ = RoutingSettings.of(json.loads(json.dumps(value)))
+        settings_ = routing(json.loads(json.dumps(value)))
     except InvalidInput:
         return
     assert choose(settings_, OWN).links
-
-
-def test_model_names_keep_their_slashes() -> None:
-    assert RoutingSettings.of({"fallback_models": ["router/openai/gpt-5"]}).fallbacks == (
-        Link(provider="router", model="openai/gpt-5", reason="to fall back to"),
-    )
