@@ -6,13 +6,16 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, blake2s
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
 
 from pattern_core.messages import Message, Part
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
 TOKENS_PER_PRICE = 1_000_000
+Count = Annotated[int, Field(ge=0)]
 ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
 
 
@@ -111,11 +114,11 @@ class Usage:
 class LongPrices:
     """The prices of a whole call whose input is longer than `tokens`; see `ModelFacts`."""
 
-    tokens: int
-    input_price: int
-    output_price: int
-    cache_read_price: int | None = None
-    cache_write_price: int | None = None
+    tokens: Count
+    input_price: Count
+    output_price: Count
+    cache_read_price: Count | None = None
+    cache_write_price: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +133,14 @@ class ModelFacts:
 
     provider: str
     model: str
-    window: int
-    output_max: int
-    input_price: int | None = None
-    output_price: int | None = None
-    cache_read_price: int | None = None
-    cache_write_price: int | None = None
+    window: Annotated[int, Field(gt=0)]
+    output_max: Count
+    input_price: Count | None = None
+    output_price: Count | None = None
+    cache_read_price: Count | None = None
+    cache_write_price: Count | None = None
     above: LongPrices | None = None
-    trained_window: int | None = None
+    trained_window: Count | None = None
     images: bool = False
     tools: bool = True
     reasoning: bool = False
