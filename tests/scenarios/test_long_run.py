@@ -29,7 +29,7 @@ from pattern_core.messages import ToolResult
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
 from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import Secret
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.search import Mode, SearchRequest
@@ -227,7 +227,9 @@ async def provider_of(friend: Friend, *, is_wired: bool) -> AsyncIterator[Provid
         yield ScriptedProvider(name=PROVIDER, otherwise=friend.answer)
         return
     async with serve_openai(otherwise=over_the_wire(friend)) as server:
-        provider = OpenAIProvider(PROVIDER, Secret("sk-test"), f"{server.url}/v1")
+        provider = OpenAIProvider(
+            PROVIDER, ProviderSettings(kind="openai", base_url=f"{server.url}/v1", api_key=Secret("sk-test"))
+        )
         try:
             yield provider
         finally:

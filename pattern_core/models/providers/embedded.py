@@ -88,13 +88,8 @@ _PIECE = re.compile(r"(?:\S+\s*|\s+){1,3}")
 class EmbeddedProvider:
     """A provider of kind "embedded". It is no language model, and says so; the same request gets the same reply."""
 
-    def __init__(self, name: str = "embedded") -> None:
+    def __init__(self, name: str, _: ProviderSettings) -> None:
         self.name = name
-
-    @classmethod
-    def from_settings(cls, name: str, _: ProviderSettings) -> EmbeddedProvider:
-        """Return the provider of that name; it needs neither a key nor an address."""
-        return cls(name)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Reply by the rules; words come in pieces of up to three. Raises nothing."""

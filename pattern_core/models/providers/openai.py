@@ -44,7 +44,7 @@ from pattern_core.models.providers.openai_responses import (
     needs_responses,
     sampling,
 )
-from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
+from pattern_core.models.providers.settings import ProviderSettings
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
@@ -90,42 +90,23 @@ class Server:
 class OpenAIProvider(HttpProvider):
     """A provider of kind "openai"; with an address of another server the key may be missing.
 
-    `api` is the format in which it asks; OpenAI's own server is asked in responses, whatever that says, where it takes
-    a model's questions in no other. `account` are headers that tell it, and no other server, whose account it is.
+    OpenAI's own server is asked in responses, whatever the settings say, where it accepts a model's questions in no
+    other format.
     """
 
     OWN_URL = "https://api.openai.com/v1"
 
-    def __init__(
-        self,
-        name: str,
-        api_key: Secret | None,
-        base_url: str | None = None,
-        *,
-        omit: Sequence[str] = (),
-        api: OpenAIFormat = "chat",
-        account: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(name, api_key, base_url, omit=omit, clock=clock)
-        self._api = api
+    def __init__(self, name: str, settings: ProviderSettings, *, clock: Clock | None = None) -> None:
+        super().__init__(name, settings, clock=clock)
         self._server = Server.at(name, self.base_url)
-        self._account = account if account and self._server.is_own else {}
-
-    @classmethod
-    def from_settings(cls, name: str, settings: ProviderSettings) -> OpenAIProvider:
-        """Return the provider that `settings` describe."""
-        return cls(
-            name, settings.api_key, settings.base_url, omit=settings.omit, api=settings.api, account=settings.account
-        )
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the headers."""
-        return {"authorization": f"Bearer {key}", **self._account}
+        """Return the headers; OpenAI's own server, and no other, learns whose account it is."""
+        return {"authorization": f"Bearer {key}", **(self.settings.account if self._server.is_own else {})}
 
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path, body and decoder, in the format that the server takes."""
-        if self._api == "responses" or (self._server.is_own and needs_responses(request.model)):
+        if self.settings.api == "responses" or (self._server.is_own and needs_responses(request.model)):
             return "/responses", encode_response(request), ResponseDecoder(request, self.name)
         return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
 

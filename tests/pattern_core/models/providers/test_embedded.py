@@ -19,6 +19,7 @@ from pattern_core.models.providers.embedded import (
     keywords,
     reply_to,
 )
+from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.untrusted import marked
 from tests.pattern_core.memory.rig import shown_block
@@ -245,7 +246,7 @@ async def ask(text: str, *, tokens: int = 4_096) -> tuple[ModelReply, list[str]]
     async def on_delta(delta: Delta) -> None:
         seen.append(delta.text)
 
-    provider = EmbeddedProvider()
+    provider = EmbeddedProvider("embedded", ProviderSettings(kind="embedded"))
     request = ModelRequest(
         model=MODEL_NAME, system=("You keep notes.",), messages=[user(text)], max_output_tokens=tokens
     )

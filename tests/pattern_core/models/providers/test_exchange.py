@@ -16,7 +16,7 @@ from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta
 from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EVENT_BYTES_MAX, EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import Secret
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.testing import StoppedClock, says
 from pattern_core.testing.wire import Play, WireServer, document
 from pattern_core.testing.wire_openai import refuses, replies, serve_openai
@@ -29,7 +29,11 @@ HELLO = replies(says("hello"), slice_chars=2)
 async def connected(*plays: Play | ModelReply) -> AsyncIterator[tuple[WireServer, OpenAIProvider]]:
     """A provider and the server that answers it by the plays."""
     async with serve_openai(plays) as server:
-        provider = OpenAIProvider("vendor", Secret("sk-1"), f"{server.url}/v1", clock=StoppedClock())
+        provider = OpenAIProvider(
+            "vendor",
+            ProviderSettings(kind="openai", base_url=f"{server.url}/v1", api_key=Secret("sk-1")),
+            clock=StoppedClock(),
+        )
         try:
             yield server, provider
         finally:
@@ -113,7 +117,7 @@ class Slow(OpenAIProvider):
 
 
 async def test_the_time_to_connect_is_bounded() -> None:
-    provider = Slow("vendor", None, "http://me:pw@host:1/v1")
+    provider = Slow("vendor", ProviderSettings(kind="openai", base_url="http://me:pw@host:1/v1"))
     with pytest.raises(ModelTimeout, match=r"No connection to vendor \(host:1\) within 10 s"):
         await ask(provider)
     await provider.aclose()

@@ -34,7 +34,7 @@ from pattern_core.models.providers.failures import (
     vendor_words,
 )
 from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import Secret
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock, says
 from pattern_core.testing.wire import Play, document
@@ -311,7 +311,13 @@ def with_headers(play: Play, headers: dict[str, str]) -> Play:
 
 async def test_openais_headers_reach_the_gate() -> None:
     async with serve_openai([with_headers(openai_replies(says("hi")), OPENAI)]) as server:
-        client = await ask(OpenAIProvider("openai", Secret("k"), f"{server.url}/v1", clock=StoppedClock()))
+        client = await ask(
+            OpenAIProvider(
+                "openai",
+                ProviderSettings(kind="openai", base_url=f"{server.url}/v1", api_key=Secret("k")),
+                clock=StoppedClock(),
+            )
+        )
     (gate,) = client.gates()
     assert (gate.requests_limit, gate.tokens_limit) == (5_000, 160_000)
     assert gate.requests_level in (4_999, 5_000)  # it is whole again after 12 ms
@@ -321,7 +327,9 @@ async def test_openais_headers_reach_the_gate() -> None:
 async def test_anthropics_headers_reach_the_gate() -> None:
     clock = StoppedClock()
     async with serve_anthropic([with_headers(anthropic_replies(says("hi")), anthropic(clock))]) as server:
-        client = await ask(AnthropicProvider("anthropic", Secret("k"), server.url, clock=clock))
+        client = await ask(
+            AnthropicProvider("anthropic", ProviderSettings(kind="anthropic", base_url=server.url), clock=clock)
+        )
     (gate,) = client.gates()
     assert (gate.requests_limit, gate.tokens_limit) == (1_000, 96_000)
     assert gate.requests_level in (999, 1_000)
@@ -332,7 +340,11 @@ async def test_a_refusals_headers_reach_the_gate_too() -> None:
     body = {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}
     headers = {**OPENAI, "x-ratelimit-remaining-tokens": "0", "retry-after": "200"}
     async with serve_openai([document(body, status=429, headers=headers)]) as server:
-        provider = OpenAIProvider("openai", Secret("k"), f"{server.url}/v1", clock=StoppedClock())
+        provider = OpenAIProvider(
+            "openai",
+            ProviderSettings(kind="openai", base_url=f"{server.url}/v1", api_key=Secret("k")),
+            clock=StoppedClock(),
+        )
         client = ModelClient({"v": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
         request = ModelRequest(model="m", system=(), messages=[user("hello")])
         with pytest.raises(ModelOverloaded, match="in 200 s, and the time of the turn"):

@@ -15,7 +15,7 @@ from pattern_core.models.providers.draft import Malformed, StreamEvent, Unfinish
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.openai import ChatDecoder, OpenAIProvider, Server, encode
 from pattern_core.models.providers.openai_responses import ResponseDecoder
-from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
+from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings
 from pattern_core.testing import calls, says, together
 from pattern_core.testing.wire_openai import chunk, replies
 from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
@@ -494,7 +494,7 @@ def test_other_servers_are_told_the_tail_in_the_users_words(last: Message, ends:
 def test_the_format_is_the_one_that_the_server_takes(
     model: str, base_url: str | None, api: OpenAIFormat, is_responses: bool
 ) -> None:
-    provider = OpenAIProvider("x", Secret("k"), base_url, api=api)
+    provider = OpenAIProvider("x", ProviderSettings(kind="openai", base_url=base_url, api=api))
     path, body, decoder = provider.encode(replace(REQUEST, model=model))
     assert path == ("/responses" if is_responses else "/chat/completions")
     assert ("input" in body, "messages" in body) == (is_responses, not is_responses)
@@ -503,7 +503,7 @@ def test_the_format_is_the_one_that_the_server_takes(
 
 def test_only_openai_is_told_whose_account_it_is() -> None:
     account = {"openai-organization": "org-1"}
-    own = OpenAIProvider.from_settings("openai", ProviderSettings(kind="openai", account=account))
+    own = OpenAIProvider("openai", ProviderSettings(kind="openai", account=account))
     assert own.headers("k") == {"authorization": "Bearer k", "openai-organization": "org-1"}
     elsewhere = ProviderSettings(kind="openai", base_url="http://127.0.0.1:11434/v1", account=account)
-    assert OpenAIProvider.from_settings("ollama", elsewhere).headers("k") == {"authorization": "Bearer k"}
+    assert OpenAIProvider("ollama", elsewhere).headers("k") == {"authorization": "Bearer k"}

@@ -70,7 +70,7 @@ class Listener:
         made = ProviderSettings(
             kind="openai", base_url=f"{self.server.url}/v1", api_key=Secret("sk-secret"), api="responses"
         )
-        self.provider = OpenAIProvider.from_settings("openai", made)
+        self.provider = OpenAIProvider("openai", made)
 
     async def on_delta(self, delta: Delta) -> None:
         self.seen.append(delta)

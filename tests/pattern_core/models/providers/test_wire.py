@@ -122,8 +122,10 @@ class Listener:
     heard: trio.Event = field(default_factory=trio.Event)
 
     def __post_init__(self) -> None:
-        url = self.server.url + self.vendor.url
-        self.provider = self.vendor.make(self.vendor.name, Secret("sk-secret"), url, clock=StoppedClock())
+        settings = ProviderSettings(
+            kind=self.vendor.name, base_url=self.server.url + self.vendor.url, api_key=Secret("sk-secret")
+        )
+        self.provider = self.vendor.make(self.vendor.name, settings, clock=StoppedClock())
 
     async def on_delta(self, delta: Delta) -> None:
         self.seen.append(delta)
@@ -364,7 +366,7 @@ async def test_compressed_answers_are_read_and_broken_compression_is_garbage() -
 @every
 async def test_no_server_no_name_no_scheme(vendor: Vendor) -> None:
     for url in ("http://127.0.0.1:9/v1", "ftp://somewhere/v1", "nonsense"):
-        provider = vendor.make("local", None, url)
+        provider = vendor.make("local", ProviderSettings(kind=vendor.name, base_url=url))
         with pytest.raises(ModelUnreachable, match="local"):
             await provider.ask(vendor.request, Listener(vendor, WireServer((), Play())).on_delta)
         await provider.aclose()
@@ -413,7 +415,7 @@ async def test_omitted_fields_are_not_sent_and_a_key_may_be_missing(vendor: Vend
         listener = Listener(vendor, server)
         url = f"{server.url}/v1beta/" if vendor is GOOGLE else server.url + vendor.url + "/"
         omit = ("stream_options", "systemInstruction", "system")
-        provider = vendor.make.from_settings("mine", ProviderSettings(kind=vendor.name, base_url=url, omit=omit))
+        provider = vendor.make("mine", ProviderSettings(kind=vendor.name, base_url=url, omit=omit))
         assert (await provider.ask(vendor.request, listener.on_delta)).parts == says("hi").parts
         assert listener.seen[0] == TextDelta(text="")
         assert (server.requests[0].path, set(omit) & set(server.requests[0].json())) == (vendor.path, set())
