@@ -11,7 +11,7 @@ import re
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
-from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
+from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     ANTHROPIC,
     LOST_IMAGE,
@@ -242,7 +242,6 @@ class MessageDecoder(Decoder):
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)
-        self._calls: dict[int, CallDraft] = {}
         self._counts: dict[str, int] = {}
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
@@ -295,7 +294,7 @@ class MessageDecoder(Decoder):
                 call = self.draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
                     call.arguments.append(json.dumps(block["input"]))
-                self._calls[index] = call
+                self.calls[index] = call
         return []
 
     def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
@@ -307,8 +306,7 @@ class MessageDecoder(Decoder):
             case "signature_delta":
                 self.draft.sign(f"{ANTHROPIC}{self.request.model} ", as_str(delta.get("signature")))
             case "input_json_delta":
-                call = self._calls.get(-1 if index is None else index)
-                self.draft.extend(call, as_str(delta.get("partial_json")))
+                self.draft.extend(self.calls.get(index), as_str(delta.get("partial_json")))
         return []
 
     def _count(self, usage: object) -> None:

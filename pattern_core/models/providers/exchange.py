@@ -18,7 +18,7 @@ import trio
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
-from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, Unfinished, loads
+from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, loads
 from pattern_core.models.providers.failures import rate_status, refusal, shortened, vendor_now_ms
 from pattern_core.models.providers.settings import ProviderSettings
 
@@ -81,10 +81,6 @@ class HttpProvider(ABC):
                 return await self._read(response, reader, decoder, on_delta)
             except Malformed as error:
                 raise self._garbage(str(error)) from error
-            except Unfinished as error:
-                raise ModelUnreachable(
-                    f"{self.name} ended its answer before it was complete.", provider=self.name
-                ) from error
 
     async def aclose(self) -> None:
         """Close the connections to the vendor; they open again with the next question."""

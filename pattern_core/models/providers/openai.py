@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pattern_core.ids import Clock
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult
-from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest
 from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     CHAT,
@@ -43,6 +43,7 @@ from pattern_core.models.providers.openai_responses import (
     is_reasoning,
     needs_responses,
     sampling,
+    usage_of,
 )
 from pattern_core.models.providers.settings import ProviderSettings
 
@@ -286,7 +287,6 @@ class ChatDecoder(Decoder):
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)
-        self._calls: dict[int, CallDraft] = {}
         self._last_call: CallDraft | None = None
         self._thought_field = ""  # in which the server sends thoughts
         self._details: list[dict[str, object]] = []
@@ -315,7 +315,7 @@ class ChatDecoder(Decoder):
         if chunk.get("error") or chunk.get("object") == "error":
             raise self.failed(chunk)
         self.keep_id(chunk)
-        self.usage = _usage(as_dict(chunk.get("usage"))) or self.usage
+        self.usage = usage_of(as_dict(chunk.get("usage")), "prompt", "completion") or self.usage
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             if "usage" in chunk or "id" in chunk:
@@ -348,12 +348,12 @@ class ChatDecoder(Decoder):
         function = as_dict(piece.get("function"))
         call_id, name = as_str(piece.get("id")), as_str(function.get("name"))
         index = as_count(piece.get("index"))
-        call = self._last_call if index is None else self._calls.get(index)
+        call = self._last_call if index is None else self.calls.get(index)
         # Some servers give every call the index 0 or none at all; another id with a name is another call then.
         if call is None or (name and call.tool and call_id and call.call_id != call_id) or (index is None and name):
             call = self.draft.begin_call()
         if index is not None:
-            self._calls[index] = call
+            self.calls[index] = call
         self._last_call = call
         call.call_id = call.call_id or call_id
         call.tool = call.tool or name
@@ -400,20 +400,3 @@ def _thinking(value: object) -> str:
     """Return the thoughts within `content`, where Mistral's server has them."""
     parts = [as_dict(part) for part in value] if isinstance(value, list) else []
     return "".join(_content(part.get("thinking")) for part in parts if part.get("type") == "thinking")
-
-
-def _usage(data: dict[str, object]) -> Usage | None:
-    sent, got = as_count(data.get("prompt_tokens")), as_count(data.get("completion_tokens"))
-    if sent is None or got is None:
-        return None
-    details = as_dict(data.get("prompt_tokens_details"))
-    # OpenAI's place for it, DeepSeek's and Moonshot's.
-    places = (details.get("cached_tokens"), data.get("prompt_cache_hit_tokens"), data.get("cached_tokens"))
-    cached = next((count for place in places if (count := as_count(place))), 0)
-    return Usage(
-        input_tokens=sent,
-        output_tokens=got,
-        cached_tokens=cached,
-        cache_write_tokens=as_count(details.get("cache_write_tokens")) or 0,
-        reasoning_tokens=as_count(as_dict(data.get("completion_tokens_details")).get("reasoning_tokens")) or 0,
-    )

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.errors import ModelError
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
-from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
+from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     OPENAI,
@@ -189,7 +189,6 @@ class ResponseDecoder(Decoder):
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)
-        self._calls: dict[int, CallDraft] = {}
         self._seen: set[int] = set()  # places of the items that have begun
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
@@ -209,7 +208,7 @@ class ResponseDecoder(Decoder):
             case "response.reasoning_summary_part.added" if as_count(body.get("summary_index")):
                 return self.draft.words("\n\n", is_reasoning=True)
             case "response.function_call_arguments.delta":
-                self._extend(place, as_str(body.get("delta")))
+                self.draft.extend(self.calls.get(place), as_str(body.get("delta")))
             case "response.output_item.done" if place is not None:
                 return self._complete(place, as_dict(body.get("item")))
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
@@ -235,19 +234,16 @@ class ResponseDecoder(Decoder):
             case "reasoning":
                 self.draft.begin_words(is_reasoning=True)
             case "function_call":
-                self._calls[place] = self.draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
+                self.calls[place] = self.draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
         return []
-
-    def _extend(self, place: int | None, piece: str) -> None:
-        self.draft.extend(self._calls.get(-1 if place is None else place), piece)
 
     def _complete(self, place: int, item: Mapping[str, object]) -> list[Delta]:
         """Take the finished item: what no piece brought, and its signature."""
         if place not in self._seen:
             return self._take_item(place, item)
-        call = self._calls.get(place)
+        call = self.calls.get(place)
         if call is not None and not call.arguments:
-            self._extend(place, as_str(item.get("arguments")))
+            self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
         self._sign(item)
         return []
 
@@ -262,7 +258,7 @@ class ResponseDecoder(Decoder):
                 texts = [as_str(part.get("text")) for part in _dicts(item.get("summary"))]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
             case "function_call":
-                self._extend(place, as_str(item.get("arguments")))
+                self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
         self._sign(item)
         return deltas
 
@@ -283,7 +279,7 @@ class ResponseDecoder(Decoder):
         for place, item in enumerate(_dicts(response.get("output"))):
             if place not in self._seen:
                 deltas += self._take_item(place, item)
-        self.usage = _usage(as_dict(response.get("usage")))
+        self.usage = usage_of(as_dict(response.get("usage")))
         reason = as_str(as_dict(response.get("incomplete_details")).get("reason"))
         self.finish = (reason or "incomplete") if status == "incomplete" or reason else "completed"
         self.is_done = True
@@ -294,15 +290,18 @@ def _dicts(value: object) -> list[dict[str, object]]:
     return [as_dict(item) for item in value] if isinstance(value, list) else []
 
 
-def _usage(data: dict[str, object]) -> Usage | None:
-    sent, got = as_count(data.get("input_tokens")), as_count(data.get("output_tokens"))
-    if sent is None or got is None:
+def usage_of(data: Mapping[str, object], sent: str = "input", got: str = "output") -> Usage | None:
+    """Return the usage as both of the vendor's formats count it: `sent` and `got` begin the names of the fields."""
+    input_tokens, output_tokens = as_count(data.get(f"{sent}_tokens")), as_count(data.get(f"{got}_tokens"))
+    if input_tokens is None or output_tokens is None:
         return None
-    details = as_dict(data.get("input_tokens_details"))
+    details = as_dict(data.get(f"{sent}_tokens_details"))
+    # OpenAI's place for it, DeepSeek's and Moonshot's.
+    places = (details.get("cached_tokens"), data.get("prompt_cache_hit_tokens"), data.get("cached_tokens"))
     return Usage(
-        input_tokens=sent,
-        output_tokens=got,
-        cached_tokens=as_count(details.get("cached_tokens")) or 0,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=next((count for place in places if (count := as_count(place))), 0),
         cache_write_tokens=as_count(details.get("cache_write_tokens")) or 0,
-        reasoning_tokens=as_count(as_dict(data.get("output_tokens_details")).get("reasoning_tokens")) or 0,
+        reasoning_tokens=as_count(as_dict(data.get(f"{got}_tokens_details")).get("reasoning_tokens")) or 0,
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pattern_core.models.errors import ModelError
 from pattern_core.models.model import Delta, FinishReason, ModelReply
-from pattern_core.models.providers.draft import Malformed, StreamEvent, Unfinished
+from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EventDecoder
 
 ADDED: st.SearchStrategy[object] = (
@@ -36,8 +36,6 @@ def check_malformed(decoder: Decoder, datas: Iterable[str]) -> None:
         for data in datas:
             list(decoder.feed(StreamEvent(event="", data=data)))
         reply = decoder.reply(None)
-    except Unfinished:
-        return
     except (Malformed, ModelError) as error:
         assert str(error)
         return

@@ -12,7 +12,6 @@ from pattern_core.models.model import ModelRequest, ReasoningDelta, TextDelta
 from pattern_core.models.providers.draft import (
     CALLS_MAX,
     REPLY_CHARS_MAX,
-    Joiner,
     Malformed,
     ReplyDraft,
     loads,
@@ -146,23 +145,14 @@ def test_halves_are_joined_or_replaced() -> None:
     assert mended("a\ud83db\ude00") == "a\ufffdb\ufffd"
 
 
-def test_a_character_in_two_pieces_comes_out_whole() -> None:
-    joiner = Joiner()
-    assert [joiner.feed("a\ud83d"), joiner.feed("\ude00b"), joiner.feed("\ud83d"), joiner.end(), joiner.end()] == [
-        "a",
-        "😀b",
-        "",
-        "\ufffd",
-        "",
-    ]
-
-
 @given(ANY_TEXT, st.integers(min_value=0))
 def test_any_cut_gives_the_same_storable_text(text: str, cut: int) -> None:
     at = cut % (len(text) + 1)
-    joiner = Joiner()
-    joined = joiner.feed(text[:at]) + joiner.feed(text[at:]) + joiner.end()
+    draft = ReplyDraft(REQUEST)
+    shown = "".join(delta.text for piece in (text[:at], text[at:]) for delta in draft.words(piece))
+    joined = "".join(part.text for part in draft.parts() if isinstance(part, Text))
     assert joined == mended(text)
+    assert joined.startswith(shown)
     assert joined.encode().decode() == joined
 
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models.errors import ModelUnreachable
 from pattern_core.models.model import ModelReply, ModelRequest, ToolSpec, Usage
-from pattern_core.models.providers.draft import StreamEvent, Unfinished
+from pattern_core.models.providers.draft import StreamEvent
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.google import GeminiDecoder, encode
 from pattern_core.testing import says
@@ -88,7 +89,7 @@ def test_usage_counts_thoughts_as_output_and_tools_as_input() -> None:
 
 
 def test_a_stream_without_a_finish_reason_is_unfinished() -> None:
-    with pytest.raises(Unfinished):
+    with pytest.raises(ModelUnreachable):
         decoded(chunk({"text": "half"}))
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.errors import ModelError, ModelOverloaded, ModelServerError, WindowExceeded
+from pattern_core.models.errors import ModelError, ModelOverloaded, ModelServerError, ModelUnreachable, WindowExceeded
 from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec, Usage
-from pattern_core.models.providers.draft import Malformed, StreamEvent, Unfinished
+from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.openai import ChatDecoder, OpenAIProvider, Server, encode
 from pattern_core.models.providers.openai_responses import ResponseDecoder
@@ -117,7 +117,7 @@ def test_other_forms_of_content() -> None:
 def test_the_end_of_a_stream() -> None:
     decoder = ChatDecoder(REQUEST, "openai")
     decoder.feed(StreamEvent(event="", data=json.dumps(chunk({"content": "half"}))))
-    with pytest.raises(Unfinished):
+    with pytest.raises(ModelUnreachable):
         decoder.reply(None)
     decoder.feed(StreamEvent(event="", data=json.dumps(chunk({}, finish_reason="stop"))))
     assert not decoder.is_done

@@ -31,7 +31,7 @@ from pattern_core.models.model import (
     ToolSpec,
     Usage,
 )
-from pattern_core.models.providers.draft import StreamEvent, Unfinished
+from pattern_core.models.providers.draft import StreamEvent
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
@@ -256,7 +256,7 @@ def test_summaries_in_parts_and_refusals() -> None:
 def test_answers_that_were_cut_off(reason: str, finish: str) -> None:
     response = {"status": "incomplete", "incomplete_details": {"reason": reason}}
     assert decoded({"type": "response.incomplete", "response": response}).finish_reason == finish
-    with pytest.raises(Unfinished):
+    with pytest.raises(ModelUnreachable):
         decoded({"type": "response.created", "response": {"id": "r"}})
 
 
