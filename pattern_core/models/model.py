@@ -165,20 +165,27 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RateStatus:
-    """The limits of one key at the moment of an answer, as its headers told them; None where they said nothing.
+class Allowance:
+    """What a vendor allows of requests or tokens, in whole ones, and what is left of it.
 
-    Counts are whole requests and tokens. `…_reset_s` is seconds from the answer until the vendor's count is whole
-    again: for OpenAI and Anthropic, whose buckets refill steadily, the time that what is missing takes to refill.
-    `at` is the moment of the answer on trio's clock, in seconds, None where it is not known.
+    `reset_s` is seconds until the vendor's count is whole again, None where it is not known: for OpenAI and Anthropic,
+    whose buckets refill steadily, the time that what is missing needs to refill.
     """
 
-    requests_limit: int | None = None
-    requests_remaining: int | None = None
-    requests_reset_s: float | None = None
-    tokens_limit: int | None = None
-    tokens_remaining: int | None = None
-    tokens_reset_s: float | None = None
+    limit: int
+    remaining: int
+    reset_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateStatus:
+    """The limits of one key at the moment of an answer, by its headers; None where they said nothing.
+
+    `at` is that moment on trio's clock, in seconds, None where it is not known.
+    """
+
+    requests: Allowance | None = None
+    tokens: Allowance | None = None
     at: float | None = field(default=None, compare=False)
 
 

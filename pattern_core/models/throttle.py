@@ -26,7 +26,7 @@ from pattern_core.models.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from pattern_core.models.model import ModelReply, RateStatus
+from pattern_core.models.model import Allowance, ModelReply, RateStatus
 
 PERIOD_S = 60.0  # vendors state their limits per minute
 UNIT_SHARE_MIN = 0.001  # less than this of a unit is rounding, and no reason to wait
@@ -121,28 +121,25 @@ class Bucket:
             self._refill(now)
             self._level -= units
 
-    def learn(
-        self, number: int, limit: int | None, remaining: int | None, reset_s: float | None, now: float, *, later: int
-    ) -> None:
-        """Learn from the answer to call `number`, which counts it and all calls sent before it.
+    def learn(self, number: int, told: Allowance, at: float, *, later: int) -> None:
+        """Learn from the answer to call `number`, which counts it and all calls sent before it, `at` that moment.
 
         `later` is the units of the calls under way that were sent after it. An answer that was overtaken by a later
-        call's tells nothing new. `reset_s` is when the bucket will be full.
+        call's says nothing new.
         """
-        if limit is None or remaining is None or limit <= 0 or number < self._counted_to:
-            return
-        if self._stated is not None and limit >= self._stated:
+        limit = told.limit
+        if number < self._counted_to or (self._stated is not None and limit >= self._stated):
             return
         self._counted_to = number
         self.limit = limit
-        remaining = min(remaining, limit)
+        remaining = min(told.remaining, limit)
         self._level = float(remaining - later)
         usual_per_s = limit / PERIOD_S
         self._per_s = self._per_s or usual_per_s
-        if reset_s is not None and 0 < reset_s <= REFILL_S_MAX and remaining < limit:
+        if told.reset_s is not None and 0 < told.reset_s <= REFILL_S_MAX and remaining < limit:
             # Limits per day refill 1,440 times slower than those per minute; nothing sane is slower.
-            self._per_s = max((limit - remaining) / reset_s, usual_per_s / REFILL_SLOWEST)
-        self._seen_at = now
+            self._per_s = max((limit - remaining) / told.reset_s, usual_per_s / REFILL_SLOWEST)
+        self._seen_at = at
 
     def settle(self, number: int, held: int, used: int, now: float) -> None:
         """Give back what was held too much for call `number`, or take what it used beyond that.
@@ -517,10 +514,10 @@ class Gate:
     def _learn(self, number: int, rate: RateStatus, now: float) -> None:
         at = now if rate.at is None else min(rate.at, now)
         later = [tokens for other, tokens in self._running.items() if other > number]
-        self._requests.learn(
-            number, rate.requests_limit, rate.requests_remaining, rate.requests_reset_s, at, later=len(later)
-        )
-        self.tokens.learn(number, rate.tokens_limit, rate.tokens_remaining, rate.tokens_reset_s, at, later=sum(later))
+        if rate.requests is not None:
+            self._requests.learn(number, rate.requests, at, later=len(later))
+        if rate.tokens is not None:
+            self.tokens.learn(number, rate.tokens, at, later=sum(later))
         self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
 
     def _busy(self, why: str, wait_s: float | None = None) -> ModelOverloaded:

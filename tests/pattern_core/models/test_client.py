@@ -23,7 +23,7 @@ from pattern_core.models.errors import (
     ModelTimeout,
     was_shown,
 )
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
+from pattern_core.models.model import Allowance, Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
 from pattern_core.models.routing import Link, ModelChain, Move
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
@@ -298,7 +298,7 @@ def test_an_outage_is_not_asked_by_every_agent_anew() -> None:
 
 def test_the_limits_that_an_answer_tells_hold_the_next_call_back() -> None:
     async def test() -> None:
-        told = replace(says("a"), rate=RateStatus(tokens_limit=60_000, tokens_remaining=0))
+        told = replace(says("a"), rate=RateStatus(tokens=Allowance(limit=60_000, remaining=0)))
         one = asker(told, says("b"))
         await one.ask()
         assert one.client.gates()[0].tokens_limit == 60_000

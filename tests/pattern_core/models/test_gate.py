@@ -17,7 +17,7 @@ from pattern_core.models.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from pattern_core.models.model import ModelReply, RateStatus, Usage
+from pattern_core.models.model import Allowance, ModelReply, RateStatus, Usage
 from pattern_core.models.throttle import BREAKER_PATIENCE_S, FAILURES_MAX, PAUSE_S, ClientLimits, Gate, Outcome
 from pattern_core.testing import says
 
@@ -43,12 +43,14 @@ async def call(one: Gate, outcome: Outcome, *, tokens: int = 0, takes_s: float =
     one.leave(number, outcome, pause_s=pause_s)
 
 
-def told(**rate: int) -> ModelReply:
+def told(requests: tuple[int, int] | None = None, tokens: tuple[int, int] | None = None) -> ModelReply:
+    """An answer of 100 tokens with the limit and what remains of it."""
+    requested, used = (pair and Allowance(limit=pair[0], remaining=pair[1]) for pair in (requests, tokens))
     return ModelReply(
         parts=says("x").parts,
         finish_reason="stop",
         usage=Usage(input_tokens=80, output_tokens=20),
-        rate=RateStatus(**rate),
+        rate=RateStatus(requests=requested, tokens=used),
     )
 
 
@@ -75,7 +77,7 @@ async def test_flows_take_turns() -> None:
 def test_limits_told_by_answers_space_the_calls() -> None:
     async def test() -> None:
         one = gate()
-        await call(one, told(requests_limit=60, requests_remaining=1, tokens_limit=6_000, tokens_remaining=6_000))
+        await call(one, told(requests=(60, 1), tokens=(6_000, 6_000)))
         assert one.tokens.limit == 6_000
         times = []
         for _ in range(4):
@@ -89,7 +91,7 @@ def test_limits_told_by_answers_space_the_calls() -> None:
 def test_tokens_are_held_by_estimate_and_corrected_by_use() -> None:
     async def test() -> None:
         one = gate()
-        await call(one, told(tokens_limit=6_000, tokens_remaining=1_000))
+        await call(one, told(tokens=(6_000, 1_000)))
         number = await enter(one, tokens=900)
         assert one.snapshot().tokens_level == 100
         one.leave(number, told())  # it used 100 in truth
@@ -104,10 +106,10 @@ def test_what_an_answer_tells_leaves_out_the_calls_that_were_sent_later() -> Non
     async def test() -> None:
         one = gate()
         first, second, third = [await enter(one, tokens=100) for _ in range(3)]
-        one.leave(second, told(tokens_limit=600, tokens_remaining=450, requests_limit=60, requests_remaining=58))
+        one.leave(second, told(tokens=(600, 450), requests=(60, 58)))
         seen = one.snapshot()
         assert (seen.tokens_level, seen.requests_level) == (350, 57), "the third call came after the vendor's count"
-        one.leave(first, told(tokens_limit=600, tokens_remaining=600))
+        one.leave(first, told(tokens=(600, 600)))
         assert one.snapshot().tokens_level == 350, "an older answer tells nothing new, and its call was counted"
         one.leave(third, told())  # it used 100, as was held
         assert one.snapshot().tokens_level == 350

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pattern_core.messages import user
-from pattern_core.models.model import ModelRequest, RateStatus, ToolSpec, made_up_call_id
+from pattern_core.models.model import ModelRequest, ToolSpec, made_up_call_id
 
 
 def test_the_digest_of_a_tool_stands_for_all_that_the_model_sees() -> None:
@@ -24,8 +24,3 @@ def test_made_up_ids_depend_on_the_question_and_the_index() -> None:
     ids = {made_up_call_id(asked, index) for asked in (ask("a"), ask("b\ud800"), empty) for index in (0, 1)}
     assert len(ids) == 6
     assert all(one.startswith("call_") for one in ids)
-
-
-def test_the_moment_is_no_part_of_what_was_told() -> None:
-    assert RateStatus(requests_limit=5, at=1.0) == RateStatus(requests_limit=5, at=2.0)
-    assert RateStatus(requests_limit=5) != RateStatus(requests_limit=6)

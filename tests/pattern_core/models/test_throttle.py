@@ -19,6 +19,7 @@ from pattern_core.models.errors import (
     ModelUnreachable,
     WindowExceeded,
 )
+from pattern_core.models.model import Allowance
 from pattern_core.models.throttle import (
     FAILURES_MAX,
     PAUSE_S,
@@ -36,7 +37,7 @@ from pattern_core.models.throttle import (
 
 def learned(limit: int = 600, remaining: int = 600, reset_s: float | None = None, now: float = 0.0) -> Bucket:
     bucket = Bucket()
-    bucket.learn(1, limit, remaining, reset_s, now, later=0)
+    bucket.learn(1, Allowance(limit=limit, remaining=remaining, reset_s=reset_s), now, later=0)
     return bucket
 
 
@@ -87,7 +88,7 @@ def test_the_vendors_count_stands_for_the_calls_that_it_has_seen() -> None:
     bucket = learned()
     for _ in (2, 3, 4):
         bucket.take(100, 0)
-    bucket.learn(3, 600, 450, None, 0, later=100)
+    bucket.learn(3, Allowance(limit=600, remaining=450), 0, later=100)
     assert bucket.level(0) == 350, "the call number 4 came after the answer's count"
     bucket.settle(2, 100, 1, 0)
     bucket.settle(3, 100, 1, 0)
@@ -98,8 +99,8 @@ def test_the_vendors_count_stands_for_the_calls_that_it_has_seen() -> None:
 
 def test_an_answer_that_was_overtaken_tells_nothing_new() -> None:
     bucket = learned()
-    bucket.learn(3, 600, 50, None, 0, later=0)
-    bucket.learn(2, 600, 500, None, 0, later=100)
+    bucket.learn(3, Allowance(limit=600, remaining=50), 0, later=0)
+    bucket.learn(2, Allowance(limit=600, remaining=500), 0, later=100)
     assert bucket.level(0) == 50
 
 
@@ -107,18 +108,11 @@ def test_the_operators_limit_holds_where_the_vendor_allows_more() -> None:
     bucket = Bucket(stated=60)
     assert bucket.level(0) == 60
     bucket.take(60, 0)
-    bucket.learn(1, 1_000, 999, None, 0, later=0)
+    bucket.learn(1, Allowance(limit=1_000, remaining=999), 0, later=0)
     assert bucket.limit == 60
     assert bucket.wait_s(10, 0) == pytest.approx(10)
-    bucket.learn(1, 30, 5, None, 0, later=0)
+    bucket.learn(1, Allowance(limit=30, remaining=5), 0, later=0)
     assert (bucket.limit, bucket.level(0)) == (30, 5)
-
-
-@pytest.mark.parametrize(("limit", "remaining"), [(None, 5), (5, None), (0, 0)])
-def test_half_of_a_header_is_none(limit: int | None, remaining: int | None) -> None:
-    bucket = Bucket()
-    bucket.learn(1, limit, remaining, 1.0, 0, later=0)
-    assert bucket.limit is None
 
 
 @settings(max_examples=60)
