@@ -99,7 +99,5 @@ class ModelNotConfigured(ModelError):
 
 
 def was_shown(error: ModelError) -> bool:
-    """Return true if part of the answer was passed on before `error`: whoever saw it must be told what supersedes
-    it.
-    """
+    """Return true if part of the answer was passed on before `error`: its readers must learn what supersedes it."""
     return error.details.get("shown") is True

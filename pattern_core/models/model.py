@@ -70,7 +70,7 @@ def made_up_call_id(request: ModelRequest, index: int) -> str:
     """Return an id for the call at `index` (from 0) of the answer to `request`, where the model gave none.
 
     The same request and index give the same id; another step of the conversation gives another one, so that a call
-    and its result can be told from those of earlier steps.
+    and its result differ from those of earlier steps.
     """
     last = request.messages[-1] if request.messages else None
     seen = (len(request.messages), last.id if last else "", repr(last.parts) if last else "")

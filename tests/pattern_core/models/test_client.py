@@ -29,6 +29,7 @@ from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
 from pattern_core.testing.model import Answer
 
+BOUNDS = ClientLimits()
 LIMITS = TurnLimits(model_timeout_s=100, model_idle_timeout_s=10)
 REQUEST = ModelRequest(model="any", system=(), messages=[user("hello")])
 SERVER_ERROR = ModelServerError("500", provider="scripted", status=500)
@@ -39,7 +40,7 @@ class Asker:
     """A client of one provider, and all that it reported."""
 
     provider: ScriptedProvider
-    bounds: ClientLimits | None = None
+    bounds: ClientLimits = BOUNDS
     jitter: float = 0.0
     shown: list[str] = field(default_factory=list)
     retries: list[tuple[int, str, float]] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Asker:
             RetryPolicy(jitter=self.jitter),
             LIMITS,
             seeded_randomness(1),
-            client_limits=self.bounds,
+            accounts={"scripted": Account(key="scripted", limits=self.bounds)},
         )
 
     async def on_delta(self, delta: Delta) -> None:
@@ -63,7 +64,7 @@ class Asker:
         return await self.client.ask(REQUEST, "scripted", self.on_delta, deadline, self.on_retry)
 
 
-def asker(*script: Answer, slice_chars: int | None = None, bounds: ClientLimits | None = None) -> Asker:
+def asker(*script: Answer, slice_chars: int | None = None, bounds: ClientLimits = BOUNDS) -> Asker:
     return Asker(ScriptedProvider(script, slice_chars=slice_chars), bounds)
 
 
@@ -406,9 +407,8 @@ def test_the_last_link_waits_like_any_model() -> None:
 async def test_flows_take_turns_at_the_gate() -> None:
     hold = trio.Event()
     provider = ScriptedProvider([Paced(answer=says("x"), gate=hold)], otherwise=says("y"))
-    client = ModelClient(
-        {"p": provider}, RetryPolicy(), LIMITS, seeded_randomness(1), client_limits=ClientLimits(calls_max=1)
-    )
+    account = Account(key="k", limits=ClientLimits(calls_max=1))
+    client = ModelClient({"p": provider}, RetryPolicy(), LIMITS, seeded_randomness(1), accounts={"p": account})
 
     async def ask(flow: str, words: str) -> None:
         request = replace(REQUEST, messages=[user(words)])
