@@ -4,8 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.model import (
@@ -13,41 +11,15 @@ from pattern_core.models.model import (
     ModelRequest,
     ReasoningEffort,
     ToolSpec,
-    Usage,
 )
 from pattern_core.models.providers.anthropic import MessageDecoder, encode
 from pattern_core.models.providers.draft import StreamEvent
 from pattern_core.models.providers.exchange import EventDecoder
-from pattern_core.testing import calls, together
 from pattern_core.testing.wire_anthropic import replies
-from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
+from tests.pattern_core.models.providers.rig import ANTHROPIC, CONVERSATION
 
-REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
-USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=1)
-CALLS = together(
-    calls("search", {"query": 'tea "with" żółw'}, call_id="c1"), calls("recall", {"op": "insert"}, call_id="c2")
-)
-RICH = ModelReply(
-    parts=(
-        Reasoning(text="Let me think.", signature="anthropic:m sig+/="),
-        Text(text="Zażółć 😀 gęślą."),
-        *CALLS.parts,
-    ),
-    finish_reason="tool_calls",
-    usage=USAGE,
-    request_id="msg_scripted",
-)
-
+REQUEST, RICH = ANTHROPIC.request, ANTHROPIC.reply
 TOOL = ToolSpec(name="search", description="", parameters={"type": "object"})
-
-
-def test_any_cut_of_the_bytes_decodes_alike() -> None:
-    body = replies(RICH).body
-    for at in range(0, len(body) + 1, 3):
-        stream, decoder = EventDecoder(), MessageDecoder(REQUEST, "anthropic")
-        for event in (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end()):
-            decoder.feed(event)
-        assert decoder.reply(None) == RICH
 
 
 @pytest.mark.parametrize(
@@ -70,7 +42,9 @@ def test_finish_reasons(reason: str, finish: str) -> None:
 
 
 def test_cut_arguments_become_an_invalid_call() -> None:
-    cut = ModelReply(parts=(ToolCall(call_id="c", tool="t", invalid='{"a":'),), finish_reason="length", usage=USAGE)
+    cut = ModelReply(
+        parts=(ToolCall(call_id="c", tool="t", invalid='{"a":'),), finish_reason="length", usage=RICH.usage
+    )
     decoder = MessageDecoder(REQUEST, "anthropic")
     stream = EventDecoder()
     for event in stream.feed(replies(cut).body):
@@ -78,68 +52,6 @@ def test_cut_arguments_become_an_invalid_call() -> None:
     assert decoder.reply("msg_scripted").parts == cut.parts
 
 
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["type", "index", "delta", "message", "usage", "text", "id", "name", "input", "error", "x"]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=15,
-)
-kinds = st.sampled_from(
-    ["error", "message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "new"]
-)
-blocks = st.sampled_from(["text", "thinking", "redacted_thinking", "tool_use", "text_delta", "input_json_delta"])
-malformed = (
-    junk.map(json.dumps)
-    | st.text(max_size=20)
-    | st.builds(lambda kind, value: json.dumps({"type": kind, "delta": value, "message": value}), kinds, junk)
-    | st.builds(
-        lambda kind, block, value: json.dumps(
-            {"type": kind, "index": 0, "content_block": {"type": block, "text": value, "name": value, "input": value}}
-        ),
-        kinds,
-        blocks,
-        junk,
-    )
-    | st.builds(
-        lambda block, value: json.dumps(
-            {"type": "content_block_delta", "index": 0, "delta": {"type": block, "text": value, "partial_json": value}}
-        ),
-        blocks,
-        junk,
-    )
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(malformed, min_size=1, max_size=4))
-def test_broken_events_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
-    check_malformed(MessageDecoder(REQUEST, "anthropic"), datas)
-
-
-@given(ADDED)
-def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
-    assert with_news(MessageDecoder(REQUEST, "anthropic"), replies(RICH).body, added) == RICH
-
-
-CONVERSATION = [
-    Message(role="assistant", parts=(Text(text="Good morning."),)),
-    user("find tea"),
-    Message(role="assistant", parts=(Reasoning(text="hm"), *RICH.parts)),
-    Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none", is_error=True),)),
-    Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="ok"),)),
-    Message(role="system", parts=(Text(text="a notice"),)),
-    Message(role="assistant", parts=(ToolCall(call_id="c:3", tool="search", invalid="{"),)),
-    user("hurry"),
-    Message(role="tool", parts=(ToolResult(call_id="c:3", tool="search", content="x"),)),
-]
 CACHED = {"cache_control": {"type": "ephemeral"}}
 
 

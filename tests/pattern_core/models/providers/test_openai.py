@@ -5,8 +5,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelServerError, ModelUnreachable, WindowExceeded
@@ -16,28 +14,11 @@ from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.openai import ChatDecoder, OpenAIProvider, Server, encode
 from pattern_core.models.providers.openai_responses import ResponseDecoder
 from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings
-from pattern_core.testing import calls, says, together
-from pattern_core.testing.wire_openai import chunk, replies
-from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
+from pattern_core.testing.wire_openai import chunk
+from tests.pattern_core.models.providers.rig import OPENAI
 
 OWN, OTHER = Server(name="openai", is_own=True), Server(name="local")
-REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
-USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=4, reasoning_tokens=1)
-RICH = together(
-    says("Zażółć 😀 gęślą.", reasoning="Let me think.", usage=USAGE),
-    calls("search", {"query": 'tea "with" żółw'}, call_id="c1"),
-    calls("recall", {"op": "insert"}, call_id="c2"),
-)
-SIGNED = Reasoning(text="Let me think.", signature='chat:{"server": "openai", "field": "reasoning_content"}')
-
-
-def test_any_cut_of_the_bytes_decodes_alike() -> None:
-    body = replies(RICH).body
-    for at in range(0, len(body) + 1, 3):
-        events_, decoder = EventDecoder(), ChatDecoder(REQUEST, "openai")
-        for event in (*events_.feed(body[:at]), *events_.feed(body[at:]), *events_.end()):
-            decoder.feed(event)
-        assert decoder.reply(None).parts == (SIGNED, *RICH.parts[1:])
+REQUEST, RICH = OPENAI.request, OPENAI.reply
 
 
 def parts_of(*deltas: dict[str, object], finish: str | None = "stop") -> ModelReply:
@@ -126,38 +107,6 @@ def test_the_end_of_a_stream() -> None:
     empty.feed(StreamEvent(event="", data="[DONE]"))
     with pytest.raises(Malformed, match="without an answer"):
         empty.reply(None)
-
-
-KEYS = ["choices", "delta", "message", "content", "tool_calls", "function", "index", "id", "name", "arguments"]
-KEYS += ["usage", "prompt_tokens", "completion_tokens", "finish_reason", "error", "code", "x"]
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(KEYS),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=15,
-)
-malformed = junk.map(json.dumps) | st.text(max_size=20) | junk.map(lambda value: json.dumps(chunk({"content": value})))
-malformed |= junk.map(lambda value: json.dumps(chunk({"tool_calls": [value]}, finish_reason="stop")))
-malformed |= junk.map(lambda value: json.dumps({"choices": [value]}))
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(malformed, min_size=1, max_size=3))
-def test_broken_chunks_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
-    check_malformed(ChatDecoder(REQUEST, "openai"), datas)
-
-
-@given(ADDED)
-def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
-    reply = with_news(ChatDecoder(REQUEST, "openai"), replies(RICH).body, added)
-    assert reply.parts == (SIGNED, *RICH.parts[1:])
-    assert reply.usage == USAGE
 
 
 def test_the_fields_of_a_request() -> None:
