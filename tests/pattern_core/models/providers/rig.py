@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -51,6 +51,10 @@ class Vendor:
             kind=self.name, base_url=url, api_key=None if key is None else Secret(key), api=self.api
         )
         return self.make(self.name, settings, clock=clock or StoppedClock())
+
+    def body(self, *messages: Message, **more: Any) -> dict[str, Any]:
+        """What is sent for a conversation; `more` are other fields of the request."""
+        return self.provider().encode(replace(self.request, **{"system": (), "messages": messages, **more}))[1]
 
     def decoder(self) -> Decoder:
         return self.provider().encode(self.request)[2]

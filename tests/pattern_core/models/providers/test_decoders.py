@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pattern_core.messages import ToolCall
 from pattern_core.models.errors import ModelError
 from pattern_core.models.model import FinishReason, ModelReply
 from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EventDecoder
-from tests.pattern_core.models.providers.rig import Vendor, every
+from pattern_core.testing import says
+from tests.pattern_core.models.providers.rig import GOOGLE, Vendor, every
 
 
 def events_of(vendor: Vendor) -> list[StreamEvent]:
@@ -34,6 +38,22 @@ def test_any_cut_of_the_bytes_decodes_alike(vendor: Vendor) -> None:
     for at in range(0, len(body) + 1, 7):
         stream = EventDecoder()
         assert decoded(vendor, (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end())) == vendor.reply
+
+
+@every
+@pytest.mark.parametrize("finish", [reason for reason in get_args(FinishReason) if reason != "tool_calls"])
+def test_reasons_why_an_answer_ended(vendor: Vendor, finish: FinishReason) -> None:
+    stream = EventDecoder().feed(vendor.replies(replace(says("so"), finish_reason=finish)).body)
+    assert decoded(vendor, stream).finish_reason == finish
+
+
+@every
+def test_a_call_cut_off_before_its_arguments_is_no_call_without_any(vendor: Vendor) -> None:
+    cut = replace(vendor.reply, parts=(ToolCall(call_id="c", tool="forget_all", invalid=""),), finish_reason="length")
+    if vendor is not GOOGLE:  # which sends whole calls only
+        assert decoded(vendor, EventDecoder().feed(vendor.replies(cut).body)).parts == cut.parts
+    stopped = EventDecoder().feed(vendor.replies(replace(cut, finish_reason="tool_calls")).body)
+    assert decoded(vendor, stopped).parts == (ToolCall(call_id="c", tool="forget_all"),)
 
 
 JUNK: st.SearchStrategy[Any] = st.recursive(
