@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.model import ModelRequest, ToolSpec, Usage
 from pattern_core.models.tokens import (
     ELLIPSIS,
@@ -44,6 +44,7 @@ def test_every_part_counts() -> None:
         8 + 2 + 10,
         8 + 10,
     ]
+    assert estimate_parts([Image(media_type="", url="https://x/a.png"), words]) == 1_600 + 10
     assert estimate_messages([Message(role="assistant", parts=(words, call))]) == 4 + 10 + 14
     assert message_tokens(Message(role="assistant", parts=(words, call))) == 4 + 10 + 14
 
@@ -79,7 +80,7 @@ def test_a_text_is_cut_after_a_sentence_if_one_ends_late_enough() -> None:
     assert clip("One. Another sentence without an end in sight", 8) == "One. Another sentence witho…"
 
 
-@given(st.text(alphabet="ab. é中", max_size=400), st.integers(10, 60))
+@given(st.text(alphabet="ab. é中", min_size=200, max_size=400), st.integers(10, 60))
 def test_the_middle_gives_way(text: str, tokens: int) -> None:
     cut = clip_middle(text, tokens, " | ")
     assert estimate_text(cut) <= tokens + 2

@@ -28,6 +28,7 @@ OPEN: dict[str, Any] = {
         "rows": {"type": "array", "items": {"properties": {"x": {"type": "integer"}}}},
         "free": {"type": "object", "additionalProperties": True},
     },
+    "anyOf": [{"type": "object"}],
     "examples": [{"type": "object"}],
 }
 
@@ -64,6 +65,7 @@ def test_every_object_of_a_schema_is_closed_that_does_not_say_otherwise() -> Non
     assert properties["rows"]["items"]["additionalProperties"] is False
     assert properties["free"]["additionalProperties"] is True
     assert properties["type"] == {"type": "string", "enum": ["object"]}
+    assert made["anyOf"] == [{"type": "object", "additionalProperties": False}]
     assert made["examples"] == [{"type": "object"}]
     assert "additionalProperties" not in OPEN
 

@@ -148,7 +148,7 @@ async def check_failure(vendor: Vendor, play: Play, kind: type[ModelError], word
         (Play(chunks=(b"<html>login</html>",), headers={"content-type": "text/html"}), ModelGarbage, "base_url"),
         (Play(chunks=(b"nonsense",), headers={"content-type": "application/json"}), ModelGarbage, "not JSON"),
         (Play(chunks=(b"nonsense",)), ModelUnreachable, "complete"),
-        (Play(chunks=(b"data: x",), stops_after=3), ModelUnreachable, "failed"),
+        (Play(chunks=(b"data: x",), stops_after=3), ModelUnreachable, r"\(127\.0\.0\.1:\d+\) failed"),
     ],
 )
 @every
