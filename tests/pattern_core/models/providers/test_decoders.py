@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.messages import ToolCall
+from pattern_core.messages import Message, Reasoning, Text, ToolCall, user
 from pattern_core.models.errors import ModelError
-from pattern_core.models.model import FinishReason, ModelReply
-from pattern_core.models.providers.draft import Malformed, StreamEvent
+from pattern_core.models.model import FinishReason, ModelReply, ModelRequest, ReasoningDelta, TextDelta
+from pattern_core.models.providers.draft import (
+    CALLS_MAX,
+    REPLY_CHARS_MAX,
+    Malformed,
+    ReplyDraft,
+    StreamEvent,
+    loads,
+    tool_call,
+)
+from pattern_core.models.providers.encoding import as_count, as_dict, as_str, json_object, mended
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.testing import says
 from tests.pattern_core.models.providers.rig import GOOGLE, Vendor, every
@@ -116,3 +125,198 @@ def test_a_broken_event_is_refused_with_words_or_makes_a_reply_that_can_be_store
     assert min(reply.usage.input_tokens, reply.usage.output_tokens) >= 0
     for part in reply.parts:
         json.dumps(repr(part), ensure_ascii=False).encode()
+
+
+# What all decoders share
+
+REQUEST = ModelRequest(model="m", system=(), messages=[user("hi")])
+
+
+def test_parts_keep_the_order_in_which_they_began() -> None:
+    draft = ReplyDraft(REQUEST)
+    assert draft.is_empty
+    assert draft.words("hm", is_reasoning=True) == [ReasoningDelta(text="hm")]
+    assert draft.words("Hel") == [TextDelta(text="Hel")]
+    call = draft.begin_call("c1", "search")
+    draft.words("lo")
+    call.arguments += ['{"q":', "1}"]
+    draft.words("!")
+    assert draft.parts() == (
+        Reasoning(text="hm"),
+        Text(text="Hel"),
+        ToolCall(call_id="c1", tool="search", arguments={"q": 1}),
+        Text(text="lo!"),
+    )
+    assert draft.has_calls
+    assert not draft.is_empty
+
+
+def test_reasoning_is_signed_and_kept_apart() -> None:
+    draft = ReplyDraft(REQUEST)
+    draft.sign("x:", "nothing to sign")
+    for number in ("1", "2"):
+        draft.begin_words(is_reasoning=True)
+        draft.words(f"thought {number}", is_reasoning=True)
+        draft.sign("x:", "sig")
+        draft.sign("x:", number)
+    draft.begin_words(is_reasoning=True)
+    draft.sign("x:", "only")
+    draft.begin_words(is_reasoning=False)
+    assert draft.parts() == (
+        Reasoning(text="thought 1", signature="x:sig1"),
+        Reasoning(text="thought 2", signature="x:sig2"),
+        Reasoning(text="", signature="x:only"),
+    )
+
+
+def test_halves_of_characters_wait_for_each_other() -> None:
+    draft = ReplyDraft(REQUEST)
+    assert draft.words("a\ud83d") == [TextDelta(text="a")]
+    assert draft.words("\ude00") == [TextDelta(text="😀")]
+    assert draft.words("\ud83d") == []
+    assert draft.parts() == (Text(text="a😀\ufffd"),)
+
+
+def test_ids_of_calls_are_made_up_where_missing_or_repeated() -> None:
+    draft = ReplyDraft(REQUEST)
+    for call_id in ("", "same", "same", ""):
+        draft.begin_call(call_id, "search")
+    ids = [part.call_id for part in draft.parts() if isinstance(part, ToolCall)]
+    assert len(set(ids)) == 4
+    assert ids[1] == "same"
+
+
+def test_ids_that_a_server_uses_again_are_replaced() -> None:
+    earlier = Message(role="assistant", parts=(ToolCall(call_id="call_0", tool="search"),))
+    draft = ReplyDraft(replace(REQUEST, messages=[user("hi"), earlier]))
+    draft.begin_call("call_0", "search")
+    draft.begin_call("call_1", "search")
+    first, second = (part.call_id for part in draft.parts() if isinstance(part, ToolCall))
+    assert first not in ("call_0", "call_1")
+    assert second == "call_1"
+
+
+def test_a_call_cut_off_before_its_arguments_is_invalid() -> None:
+    draft = ReplyDraft(REQUEST)
+    draft.begin_call("a", "x")
+    draft.begin_call("b", "y").arguments.append(" ")
+    whole, cut = draft.parts(is_cut=True)
+    assert whole == ToolCall(call_id="a", tool="x")
+    assert cut == ToolCall(call_id="b", tool="y", invalid="")
+    draft.words("then")
+    assert ToolCall(call_id="b", tool="y") in draft.parts(is_cut=True)
+
+
+def test_thoughts_are_signed_all_together() -> None:
+    draft = ReplyDraft(REQUEST)
+    draft.words("one", is_reasoning=True)
+    draft.words("said")
+    draft.words("two", is_reasoning=True)
+    draft.sign_thoughts("s", last="t")
+    assert draft.parts() == (
+        Reasoning(text="one", signature="s"),
+        Text(text="said"),
+        Reasoning(text="two", signature="t"),
+    )
+    silent = ReplyDraft(REQUEST)
+    silent.begin_call("c", "x")
+    silent.sign_thoughts("s")
+    assert silent.parts() == (Reasoning(text="", signature="s"), ToolCall(call_id="c", tool="x"))
+
+
+def test_bounds_and_missing_names() -> None:
+    draft = ReplyDraft(REQUEST)
+    draft.words("x" * REPLY_CHARS_MAX)
+    with pytest.raises(Malformed, match="longer"):
+        draft.words("x")
+    draft = ReplyDraft(REQUEST)
+    for _ in range(CALLS_MAX):
+        draft.begin_call()
+    with pytest.raises(Malformed, match="more than"):
+        draft.begin_call()
+    with pytest.raises(Malformed, match="without a name"):
+        draft.parts()
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000, "1" * 5_000, "\ud800"])
+def test_what_is_no_object_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        loads(text)
+    str(caught.value).encode()
+
+
+ANY_TEXT = st.text(alphabet=st.characters(codec=None))
+
+
+def test_halves_are_joined_or_replaced() -> None:
+    assert mended("plain") == "plain"
+    assert mended("zażółć 😀") == "zażółć 😀"
+    assert mended("\ud83d\ude00!") == "😀!"
+    assert mended("a\ud83db\ude00") == "a\ufffdb\ufffd"
+
+
+@given(ANY_TEXT, st.integers(min_value=0))
+def test_any_cut_gives_the_same_storable_text(text: str, cut: int) -> None:
+    at = cut % (len(text) + 1)
+    draft = ReplyDraft(REQUEST)
+    shown = "".join(delta.text for piece in (text[:at], text[at:]) for delta in draft.words(piece))
+    joined = "".join(part.text for part in draft.parts() if isinstance(part, Text))
+    assert joined == mended(text)
+    assert joined.startswith(shown)
+    assert joined.encode().decode() == joined
+
+
+@pytest.mark.parametrize(
+    ("raw", "arguments"),
+    [
+        ("", {}),
+        ("  ", {}),
+        ("{}", {}),
+        ('{"a": [1, null, "ż"]}', {"a": [1, None, "ż"]}),
+        ('{"a": "\\ud83d\\ude00"}', {"a": "😀"}),
+        ('{"a": "\\uD83D"}', {"a": "\ufffd"}),
+    ],
+)
+def test_arguments_are_parsed(raw: str, arguments: dict[str, object]) -> None:
+    call = tool_call("c1", "search", raw)
+    assert (call.arguments, call.invalid, call.call_id, call.tool) == (arguments, None, "c1", "search")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(
+            '{"a":',
+            "[1]",
+            "null",
+            '"text"',
+            '{"a": NaN}',
+            '{"a": -Infinity}',
+            '{"a": 1e999}',
+            "[" * 100_000,
+            "1" * 5_000,
+        ),
+        '{"a": ' + "[" * 64 + "]" * 64 + "}",  # stored, it could not be served
+    ],
+)
+def test_what_is_no_json_object_is_kept_as_it_came(raw: str) -> None:
+    call = tool_call("c1", "search", raw)
+    assert (call.arguments, call.invalid) == ({}, raw)
+
+
+@given(st.text(alphabet=st.characters(codec=None)) | st.text(alphabet='{}[]":,0123456789eE\\udDcC'))
+def test_any_text_gives_a_call_that_can_be_stored(raw: str) -> None:
+    call = tool_call("c1", "search", raw)
+    json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False).encode()
+    (call.invalid or "").encode()
+
+
+def test_what_is_no_json_object_counts_as_an_empty_one() -> None:
+    assert json_object('{"id": "x"}') == {"id": "x"}
+    assert [json_object(text) for text in (None, "", "[1]", "{", "[" * 100_000)] == [{}] * 5
+
+
+def test_optional_values() -> None:
+    assert (as_dict({"a": 1}), as_dict(None), as_dict([])) == ({"a": 1}, {}, {})
+    assert (as_str("a"), as_str(None), as_str(3)) == ("a", "", "")
+    assert [as_count(value) for value in (3, 0, -1, True, 1.5, "3", None, 1 << 60)] == [3, 0, *[None] * 6]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.messages import user
-from pattern_core.models.errors import ModelGarbage, ModelTimeout
+from pattern_core.models.errors import ModelGarbage, ModelNotConfigured, ModelTimeout
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta
+from pattern_core.models.providers import PROVIDERS, make_provider
 from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EVENT_BYTES_MAX, EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
@@ -166,3 +169,56 @@ def test_long_events_take_linear_time() -> None:
     for _ in range(20_000):
         assert decoder.feed(b"y" * 100) == []
     assert len(decoder.feed(b"\ndata: end\n\n")) == 1
+
+
+# How providers are made
+
+
+@pytest.mark.parametrize("kind", sorted(PROVIDERS))
+async def test_every_kind_is_made_by_name_and_closes_unused(kind: str) -> None:
+    provider = make_provider(
+        "mine", ProviderSettings(kind=kind, api_key=Secret("sk-1"), base_url="http://127.0.0.1:9/v1")
+    )
+    assert provider.name == "mine"
+    await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("openai", ProviderSettings(kind="openai"), "Set OPENAI_API_KEY"),
+        ("anthropic", ProviderSettings(kind="anthropic", api_key=Secret("")), "Set ANTHROPIC_API_KEY"),
+        ("other", ProviderSettings(kind="openai"), r"\[providers.other\]"),
+        ("google", ProviderSettings(kind="google"), "Set GEMINI_API_KEY"),
+        ("x", ProviderSettings(kind="x", api_key=Secret("k")), "Kinds are: anthropic, embedded, google, openai"),
+        ("openai", ProviderSettings(kind="openai", api_key=Secret("sk-1\n")), "Copy it again"),
+        ("openai", ProviderSettings(kind="openai", api_key=Secret("schlüssel")), "Copy it again"),
+    ],
+)
+def test_what_is_missing_is_named(name: str, settings: ProviderSettings, words: str) -> None:
+    with pytest.raises(ModelNotConfigured, match=words) as caught:
+        make_provider(name, settings)
+    assert "schlüssel" not in str(caught.value)
+
+
+def test_another_server_may_need_no_key() -> None:
+    assert make_provider("ollama", ProviderSettings(kind="openai", base_url="http://x/v1")).name == "ollama"
+
+
+def test_the_http_client_is_not_loaded_before_it_is_used() -> None:
+    code = "import pattern_core.models.providers.openai, sys; print({'httpx2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_secret_shows_itself_only_when_asked() -> None:
+    secret = Secret("sk-very-secret")
+    settings = ProviderSettings(kind="openai", api_key=secret)
+    for shown in (repr(secret), str(secret), f"{secret}", f"{settings}", repr([secret])):
+        assert "very" not in shown
+        assert "***" in shown
+    assert secret.reveal() == "sk-very-secret"
+    assert secret == Secret("sk-very-secret")
+    assert secret != Secret("other")
+    assert len({secret, Secret("sk-very-secret")}) == 1
+    assert not Secret("")

@@ -368,21 +368,6 @@ def test_what_servers_hang_on_a_call_goes_back_to_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "ends"),
-    [
-        (user("hi"), [{"role": "user", "content": "hi\n\nnow is noon"}]),
-        (Message(role="assistant", parts=(Text(text="well"),)), [{"role": "user", "content": "now is noon"}]),
-    ],
-)
-def test_other_servers_are_told_the_tail_in_the_users_words(last: Message, ends: list[dict[str, object]]) -> None:
-    request = ModelRequest(model="m", system=["one"], messages=[last], tail=["now is noon"])
-    sent = messages_of(request, OTHER)
-    assert sent[-1:] == ends
-    assert [message["role"] for message in sent].count("system") == 1
-    assert messages_of(request, OWN)[-1] == {"role": "system", "content": "now is noon"}
-
-
-@pytest.mark.parametrize(
     ("model", "base_url", "api", "is_responses"),
     [
         ("gpt-6.1-sol", None, "chat", True),
