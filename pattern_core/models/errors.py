@@ -54,7 +54,7 @@ class ModelTimeout(ModelError):
 
 
 class ModelOverloaded(ModelError):
-    """The provider is busy or a rate limit is reached; `retry_after_s` is its own wish, in seconds."""
+    """The provider is busy or a rate limit is reached; `retry_after_s` is the wait in seconds that it asks for."""
 
     code = "model_overloaded"
     retryable = True

@@ -223,7 +223,7 @@ class ReplyDraft:
         if not draft.tool:
             raise Malformed("it called a tool without a name")
         call_id = mended(draft.call_id)
-        if not call_id or call_id in seen_ids:  # results are told apart by these ids, and some servers begin anew
+        if not call_id or call_id in seen_ids:  # results are matched by these ids, and some servers start again
             call_id = made_up_call_id(self._request, index)
         made = tool_call(call_id, mended(draft.tool), "".join(draft.arguments))
         return made if draft.signature is None else replace(made, signature=mended(draft.signature))

@@ -3,7 +3,7 @@
 What models and their servers write may hold halves of characters (lone surrogates), arguments that are no JSON, and
 values of another type.
 
-A conversation may hold what another vendor's model wrote, and a model may call a tool that nobody offered by a name
+A conversation may hold what another vendor's model wrote, and a model may call a tool that was not offered by a name
 that its own vendor refuses to read again. What is once in the history stays there, so it is sent as something that
 stands for it: the same one for a call, for its result and in every later request.
 
@@ -43,7 +43,7 @@ _VALUE_KEYWORDS = ("enum", "const", "default", "examples")  # of a schema: what 
 
 @lru_cache(maxsize=TOOL_NAMES_MAX)
 def plain_name(tool: str) -> str:
-    """Return the name of a tool that was called, as every vendor takes it."""
+    """Return the name of a tool that was called, as every vendor accepts it."""
     return _STRANGE.sub("_", tool)[:TOOL_NAME_CHARS_MAX]
 
 

@@ -87,7 +87,7 @@ _RESET_HEADERS = (
 _COUNT = re.compile(r"[0-9]{1,16}")  # a header with more digits is a mistake
 _UNITS_S = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|milli|s|m(?!onth)|h|d)?[a-z]{0,12}\s*", re.IGNORECASE)
-_WISH = re.compile(  # `6m0s` of "try again in 6m0s. Visit …", `45 seconds` of "wait 45 seconds, please"
+_WAIT_WORDS = re.compile(  # `6m0s` of "try again in 6m0s. Visit …", `45 seconds` of "wait 45 seconds, please"
     r"(?:retry|try again|wait|reset)[^\d\n]{0,20}"
     r"(\d[\d.]*\s*(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?)?(?:\d[\dmsh.]*)?)",
     re.IGNORECASE,
@@ -245,8 +245,8 @@ def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float 
     known = [wait_s for wait_s in resets if wait_s is not None]
     if known:
         return min(max(known), RESET_WAIT_MAX_S)
-    wish = _WISH.search(words[:10_000])
-    return parse_wait_s(wish[1].rstrip("."), now_ms) if wish else None
+    found = _WAIT_WORDS.search(words[:10_000])
+    return parse_wait_s(found[1].rstrip("."), now_ms) if found else None
 
 
 def vendor_now_ms(headers: Mapping[str, str], now_ms: int) -> int:

@@ -106,7 +106,7 @@ class OpenAIProvider(HttpProvider):
         return {"authorization": f"Bearer {key}", **(self.settings.account if self._server.is_own else {})}
 
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
-        """Return path, body and decoder, in the format that the server takes."""
+        """Return path, body and decoder, in the format that the server accepts."""
         if self.settings.api == "responses" or (self._server.is_own and needs_responses(request.model)):
             return "/responses", encode_response(request), ResponseDecoder(request, self.name)
         return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
@@ -233,7 +233,7 @@ def _encode_message(message: Message, model: str, server: Server) -> Sequence[_E
 
 
 def _encode_content(message: Message) -> str | list[_Encoded]:
-    """Return words as a string, which every server takes; a list of parts only where there are images."""
+    """Return words as a string, which every server accepts; a list of parts only where there are images."""
     if not message.images:
         return message.text
     content: list[_Encoded] = []
@@ -258,7 +258,7 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> _Encoded:
 
 
 def _encode_thoughts(message: Message, server: Server) -> _Encoded:
-    """Return the thoughts behind calls, in the fields in which this server sent them; no other server is told."""
+    """Return the thoughts behind calls, in the fields in which this server sent them; no other server gets them."""
     fields: _Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
     for part in message.parts:
         if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
@@ -365,7 +365,7 @@ class ChatDecoder(Decoder):
         self.draft.extend(call, text)
 
     def _take_details(self, pieces: object) -> None:
-        """Collect them as they come; pieces of one detail, told apart by index and type, become one again."""
+        """Collect them as they come; pieces of one detail (equal index and type) become one again."""
         for piece in pieces if isinstance(pieces, list) else []:
             detail = {key: value for key, value in as_dict(piece).items() if value is not None}
             if not detail:
@@ -379,7 +379,7 @@ class ChatDecoder(Decoder):
             last |= detail | grown
 
     def _sign_thoughts(self) -> None:
-        """Keep with the thoughts behind calls how the server told them: some want them back."""
+        """Keep with the thoughts behind calls in which form the server sent them: some want them back."""
         if not self.draft.has_calls or not (self._thought_field or self._details):
             return
         proof = {"server": self.provider, "field": self._thought_field}

@@ -1,7 +1,7 @@
 """OpenAI's responses, asked for without any state on the vendor's side: requests and the events of their streams; pure.
 
 Nothing is stored there (`store: false`), so the reasoning comes along encrypted, is kept as a signature and is sent
-again with the conversation: the model goes on thinking where it stopped instead of beginning anew with each step. The
+again with the conversation: the model continues to think where it stopped instead of at the beginning in each step. The
 format has no `stop` and no `seed`.
 
 Source: OpenAI API reference, "Create a model response" and "Streaming events"; guide "Reasoning models".
@@ -34,12 +34,12 @@ from pattern_core.models.providers.failures import failure, vendor_words
 
 CALL_ID_CHARS_MAX = 64
 
-# Models that do not reason refuse to be asked for it, and so for its encrypted form; those that do refuse to be told
-# how to sample, unless they are told not to reason, which only those from 5.1 on can be. Names may begin with a
+# Models that do not reason refuse to be asked for it, and so for its encrypted form; those that do refuse sampling
+# parameters, unless they are asked not to reason, which only those from 5.1 on can be. Names may begin with a
 # vendor's or, fine-tuned ones, with `ft:`. Source: the vendor's pages of models, and its refusals.
 _WITHOUT_REASONING = re.compile(r"(?:^|[/:])(?:gpt-3|gpt-4|chatgpt|gpt-[5-9][\w.]*-chat)")
 _WITH_REASONING = re.compile(r"(?:^|[/:])(?:o\d|gpt-[5-9])(?![\w.]*-chat)")
-# Models that its chat completions do not take, or not together with tools while they reason, which they do unasked.
+# Models that its chat completions do not accept, or not together with tools while they reason, which they do unasked.
 _RESPONSES_ONLY = re.compile(r"(?:^|[/:])(?:gpt-5\.[4-9]|gpt-[6-9]|(?:o\d|gpt-5)[\w.]*-(?:pro|codex))(?![\w.]*-chat)")
 _LEAST_EFFORTS = (
     (re.compile(r"(?:^|[/:])(?:gpt-6-astra|gpt-6\.1-sol)"), "low"),
@@ -101,7 +101,7 @@ def is_reasoning(model: str) -> bool:
 
 
 def needs_responses(model: str) -> bool:
-    """Return whether the vendor's own server takes an agent's questions to the model in this format alone."""
+    """Return whether the vendor's own server accepts an agent's questions to the model in this format alone."""
     return _RESPONSES_ONLY.search(model) is not None
 
 

@@ -10,8 +10,9 @@ from pattern_core.models.model import (
     ModelRequest,
     ReasoningEffort,
     ToolSpec,
+    Usage,
 )
-from pattern_core.models.providers.anthropic import encode
+from pattern_core.models.providers.anthropic import MessageDecoder, encode
 from tests.pattern_core.models.providers.rig import ANTHROPIC, CONVERSATION
 
 REQUEST, RICH = ANTHROPIC.request, ANTHROPIC.reply
@@ -239,3 +240,10 @@ def test_thoughts_of_which_nothing_came_are_left_out() -> None:
     messages = ANTHROPIC.body(*conversation, tail=["now"])["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "user"]
     assert [block["type"] for block in messages[1]["content"]] == ["thinking", "text"]
+
+
+def test_usage_without_a_cache_counts_all_input_once() -> None:
+    decoder = MessageDecoder(ANTHROPIC.request, "anthropic")
+    decoder.whole({"content": [], "usage": {"input_tokens": 5, "output_tokens": 2}})
+    reply = decoder.reply(None)
+    assert (reply.usage, reply.finish_reason) == (Usage(input_tokens=5, output_tokens=2), "stop")
