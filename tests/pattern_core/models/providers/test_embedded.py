@@ -215,6 +215,7 @@ def test_it_says_what_it_is_and_is_not() -> None:
 def test_keywords_are_stems_without_small_words() -> None:
     assert keywords("What do you know about Ruth's walnuts?") == ["ruth", "walnut"]
     assert keywords("lives live living lived") == ["liv"]
+    assert keywords("wing gas seed") == ["wing", "gas", "seed"], "what would be left is too short"
     assert keywords("Żółw żółw 日本 7 x") == ["żółw", "日本", "7"]
 
 
