@@ -13,11 +13,11 @@ The last three are described where they are used: `models.routing`, `budgets.bud
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.models.model import ReasoningEffort
@@ -161,7 +161,7 @@ class AgentSettings(Sampling):
     context_window: Annotated[int, Field(ge=1_000, le=WINDOW_MAX)] = WINDOW_MAX
     context: Annotated[ContextSettings, BeforeValidator(_without_null)] = field(default_factory=ContextSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
-    routing: Annotated[RoutingSettings, PlainValidator(RoutingSettings.of)] = field(default_factory=RoutingSettings)
+    routing: RoutingSettings = field(default_factory=RoutingSettings)
     limits: TurnBudget = field(default_factory=TurnBudget)
     detectors: Annotated[DetectorSettings, BeforeValidator(switched_off)] = field(default_factory=DetectorSettings)
 
@@ -178,11 +178,11 @@ def settings_of(config: Mapping[str, Json], *, is_new: bool = False) -> AgentSet
 
 
 def _known(place: Sequence[Any]) -> Collection[str]:
-    """Return the names that an object in a config may have."""
+    """Return the names that an object in a config may have; none of an object in a list."""
     shape: Any = AgentSettings
     for step in place:
-        shape = get_type_hints(shape)[step]
-    return [one.name for one in fields(shape)]
+        shape = get_type_hints(shape).get(step) if is_dataclass(shape) else None
+    return [one.name for one in fields(shape)] if is_dataclass(shape) else []
 
 
 _SETTINGS = TypeAdapter(AgentSettings)

@@ -24,7 +24,7 @@ from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
-from pattern_core.models.catalogue import Catalogue, ModelOverride, ProviderModels
+from pattern_core.models.catalogue import Catalogue, ProviderModels
 from pattern_core.models.client import Account, ClientLimits
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import ProviderSettings, Secret
@@ -84,7 +84,7 @@ def catalogue_of(config: Config) -> Catalogue:
             name: ProviderModels(
                 kind=entry.kind,
                 base_url=entry.base_url,
-                overrides={model: ModelOverride(**figures.model_dump()) for model, figures in entry.models.items()},
+                overrides={model: figures.model_dump(exclude_none=True) for model, figures in entry.models.items()},
             )
             for name, entry in config.providers.items()
         }

@@ -65,7 +65,7 @@ from pattern_core.models.providers.embedded import EmbeddedProvider as DummyProv
     table="pattern_core/models/providers/__init__.py",
     replacements={
         "    {\n": "    {\n"
-        '        "dummy": ProviderKind(maker="pattern_core.models.providers.dummy:DummyProvider.from_settings",'
+        '        "dummy": ProviderKind(maker="pattern_core.models.providers.dummy:DummyProvider",'
         ' variables="DUMMY", default_model="dummy-1"),\n',
     },
     proof="""

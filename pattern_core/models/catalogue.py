@@ -13,13 +13,17 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter
+
 from pattern_core.errors import InvalidInput
-from pattern_core.models.model import LongPrices, ModelFacts
+from pattern_core.models.model import ModelFacts
+from pattern_core.validation import read
 
 UNKNOWN_WINDOW = 8_192  # tokens: models in use have at least this much
 UNKNOWN_OUTPUT_SHARE = 4  # of an unknown model's window, one part in four is for the answer
@@ -32,33 +36,20 @@ _TAG = re.compile(  # what a name of an open model may have behind it: a tag, a 
 _OPENAI_HOST = "api.openai.com"
 _ROUTER_HOST = "openrouter.ai"  # passes the vendors' prices on; its names are "vendor/model". Source: its FAQ
 _OPEN = "open"
-_PRICES = ("input_price", "output_price", "cache_read_price", "cache_write_price")
-_COUNTS = ("window", "trained_window", "output_max", *_PRICES)
-_ABILITIES = ("images", "tools", "reasoning")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOverride:
-    """What the operator says of a model; None leaves the catalogue's word."""
-
-    window: int | None = None
-    output_max: int | None = None
-    input_price: int | None = None
-    output_price: int | None = None
-    cache_read_price: int | None = None
-    cache_write_price: int | None = None
-    images: bool | None = None
-    tools: bool | None = None
-    reasoning: bool | None = None
+_PRICES = frozenset({"input_price", "output_price", "cache_read_price", "cache_write_price"})
+_FACTS = TypeAdapter(ModelFacts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderModels:
-    """How the models of one configured provider are looked up: by its kind, its address and the operator's figures."""
+    """How the models of one configured provider are looked up: by its kind, its address and the operator's figures.
+
+    `overrides` are fields of `ModelFacts` by the model's name, such as `{"qwen3:8b": {"window": 32_000}}`.
+    """
 
     kind: str
     base_url: str | None = None
-    overrides: Mapping[str, ModelOverride] = field(default_factory=dict)
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def table(self) -> str:
@@ -173,17 +164,16 @@ def _unknown(provider: str, model: str) -> ModelFacts:
     )
 
 
-def _overridden(facts: ModelFacts, override: ModelOverride) -> ModelFacts:
-    said = {field.name: value for field in fields(override) if (value := getattr(override, field.name)) is not None}
-    window = int(said.get("window", facts.window))
+def _overridden(facts: ModelFacts, said: Mapping[str, Any]) -> ModelFacts:
+    window = said.get("window", facts.window)
     # A window that the operator states alone makes room for an answer too; a price does not make a model known.
-    output_max = int(said.get("output_max", facts.output_max if facts.is_known else window // UNKNOWN_OUTPUT_SHARE))
+    output_max = said.get("output_max", facts.output_max if facts.is_known else window // UNKNOWN_OUTPUT_SHARE)
     return replace(
         facts,
-        **said
-        | {
+        **{
+            **said,
             "output_max": min(output_max, window),
-            "above": None if set(_PRICES) & set(said) else facts.above,
+            "above": None if _PRICES & said.keys() else facts.above,
             "source": f"pattern.toml, else {facts.source}",
             "is_known": facts.is_known or "window" in said,
         },
@@ -202,48 +192,20 @@ def _parsed(text: str) -> dict[str, dict[str, ModelFacts]]:
     }
 
 
-def _entry(part: str, name: str, entry: Mapping[str, object], sources: Mapping[str, Mapping[str, str]]) -> ModelFacts:
+def _entry(part: str, name: str, entry: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> ModelFacts:
     place = f'[{part}."{name}"] in the catalogue of models'
-    unknown = set(entry) - {*_COUNTS, *_ABILITIES, "source", "above"}
-    if unknown:
-        raise InvalidInput(f"{place} has unknown keys: {', '.join(sorted(unknown))}")
     source = sources.get(str(entry.get("source")))
     if source is None:
         raise InvalidInput(f"{place} names no source of [sources]")
-    counts = {key: _count(place, key, entry[key]) for key in _COUNTS if key in entry}
-    trained = counts.get("trained_window")
-    window = counts.get("window") or (None if trained is None else min(trained, UNKNOWN_WINDOW))
-    if window is None:
-        raise InvalidInput(f"{place} has neither window nor trained_window")
-    return ModelFacts(
-        provider=part,
-        model=name,
-        window=window,
-        output_max=min(counts.get("output_max", window // UNKNOWN_OUTPUT_SHARE), window),
-        input_price=counts.get("input_price"),
-        output_price=counts.get("output_price"),
-        cache_read_price=counts.get("cache_read_price"),
-        cache_write_price=counts.get("cache_write_price"),
-        above=_long_prices(place, entry.get("above")),
-        trained_window=trained,
-        images=entry.get("images") is True,
-        tools=entry.get("tools") is not False,
-        reasoning=entry.get("reasoning") is True,
-        source=source["url"],
-        as_of=source["as_of"],
-    )
-
-
-def _long_prices(place: str, above: object) -> LongPrices | None:
-    if above is None:
-        return None
-    if not isinstance(above, Mapping) or not {"tokens", "input_price", "output_price"} <= set(above):
-        raise InvalidInput(f"{place}: above needs tokens, input_price and output_price")
-    counts = {key: _count(place, f"above.{key}", above[key]) for key in ("tokens", *_PRICES) if key in above}
-    return LongPrices(**counts)
-
-
-def _count(place: str, key: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidInput(f"{place}: {key} must be a whole number from 0")
-    return value
+    window = entry["window"] if "window" in entry else min(entry.get("trained_window", 0), UNKNOWN_WINDOW)
+    output_max = min(entry.get("output_max", window // UNKNOWN_OUTPUT_SHARE), window)
+    made = {
+        "provider": part,
+        "model": name,
+        **entry,
+        "window": window,
+        "output_max": output_max,
+        "source": source["url"],
+        "as_of": source["as_of"],
+    }
+    return read(_FACTS, made, lambda _: (), place=place)

@@ -25,7 +25,7 @@ OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are held at the gate before 
 FACTS_KEPT_MAX = 1_000  # pairs of provider and model
 
 OnRetry = Callable[[int, ModelError, float], Awaitable[None]]
-"""Told before each wait: the number of the attempt that failed (from 1), its error, and the wait in seconds."""
+"""Called before each wait with the number of the attempt that failed (from 1), its error, and the wait in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Account:
     """
 
     key: str
-    limits: ClientLimits
+    limits: ClientLimits = field(default_factory=ClientLimits)
 
 
 class ModelClient:
@@ -45,7 +45,7 @@ class ModelClient:
     Shared by any number of tasks. `limits` gives the time of one attempt (`model_timeout_s`) and the longest silence
     within a stream (`model_idle_timeout_s`): the silence counts from the first sign of life, because a small machine
     may read a long prompt for minutes, and it does not count while `on_delta` runs. A provider without an entry in
-    `accounts` has a gate of its own with `client_limits`.
+    `accounts` has a gate of its own with the usual limits.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class ModelClient:
         limits: TurnLimits,
         randomness: Randomness,
         *,
-        client_limits: ClientLimits | None = None,
         catalogue: Catalogue | None = None,
         accounts: Mapping[str, Account] | None = None,
     ) -> None:
@@ -65,9 +64,7 @@ class ModelClient:
         self._randomness = randomness
         self._catalogue = catalogue or Catalogue.packaged()
         self._facts: dict[tuple[str, str], ModelFacts] = {}
-        bounds = client_limits or ClientLimits()
-        given = accounts or {}
-        self._gates = _gates({name: given.get(name) or Account(key=name, limits=bounds) for name in self._providers})
+        self._gates = _gates({name: Account(key=name) for name in self._providers} | dict(accounts or {}))
 
     @property
     def names(self) -> list[str]:
@@ -86,8 +83,7 @@ class ModelClient:
         except KeyError:
             if len(self._facts) >= FACTS_KEPT_MAX:
                 self._facts.clear()
-            found = self._facts[provider_name, model] = self._catalogue.facts(provider_name, model)
-            return found
+            return self._facts.setdefault((provider_name, model), self._catalogue.facts(provider_name, model))
 
     def gates(self) -> list[GateSnapshot]:
         """Return every gate as it is now, ordered by its providers' names."""
@@ -109,14 +105,14 @@ class ModelClient:
         flow: str = "",
         chain: ModelChain | None = None,
     ) -> ModelReply:
-        """Ask until there is an answer, an error that repetition does not mend, or no time.
+        """Ask until there is an answer, an error that repetition does not help, or no time.
 
         `deadline` is on trio's clock; no wait goes past it. Once a delta was passed on, nothing is asked again: the
         error says so (`was_shown`), and the caller decides whether another attempt supersedes what people saw.
         Empty deltas are signs of life from the provider and are not passed on.
 
         Where calls must wait, flows take turns: `flow` is the constellation's id. With a `chain`, its links are asked
-        in turn until one answers, and `provider_name` and the request's model count no more; `on_move` is called before
+        in turn until one answers, and `provider_name` and the request's model are ignored; `on_move` is called before
         the next one is asked. `routing.next_link` says which errors lead to it.
 
         Raises:
@@ -199,8 +195,8 @@ class ModelClient:
         """Return whether a call is made again after attempt number `attempt` failed with `error`.
 
         Raises:
-            ModelOverloaded: the vendor's own wish is why not: it asks to come back after the deadline, absurdly late,
-                or later than there is patience for.
+            ModelOverloaded: because of when the vendor asks to come back: after the deadline, absurdly late, or later
+                than there is patience for.
         """
         retry, wish_s = self._retry, error.retry_after_s
         is_too_late = trio.current_time() + delay_s >= asking.deadline
@@ -213,17 +209,17 @@ class ModelClient:
             elif delay_s > asking.patience_s:
                 why = "and another model can be asked now"
             if why is not None:
-                told = ModelOverloaded(
+                late = ModelOverloaded(
                     f"{error.message} It asks to come back in {wish_s:.0f} s, {why}.",
                     provider=error.provider,
                     status=error.status,
                     retry_after_s=wish_s,
                 )
-                told.details |= error.details
-                raise told from error
+                late.details |= error.details
+                raise late from error
         if asking.was_shown or is_too_late or attempt >= asking.attempts_max:
             return False
-        # A second time-out would take what another model still needs.
+        # A second time-out would use up the time that another model still needs.
         return retry.again(attempt, error) and (asking.is_last or not isinstance(error, ModelTimeout))
 
 
@@ -280,6 +276,6 @@ class _Asking:
     async def pass_on(self, delta: Delta) -> None:
         if delta.text:
             self.was_shown = True
-            self.scope.deadline = self.ends_at  # the time that showing takes is ours, not the provider's
+            self.scope.deadline = self.ends_at  # showing is our time, not the provider's
             await self.on_delta(delta)
         self.scope.deadline = min(self.ends_at, trio.current_time() + self.limits.model_idle_timeout_s)

@@ -54,7 +54,7 @@ class ModelTimeout(ModelError):
 
 
 class ModelOverloaded(ModelError):
-    """The provider is busy or a rate limit is reached; `retry_after_s` is its own wish, in seconds."""
+    """The provider is busy or a rate limit is reached; `retry_after_s` is the wait in seconds that it asks for."""
 
     code = "model_overloaded"
     retryable = True
@@ -99,7 +99,5 @@ class ModelNotConfigured(ModelError):
 
 
 def was_shown(error: ModelError) -> bool:
-    """Return true if part of the answer was passed on before `error`: whoever saw it must be told what supersedes
-    it.
-    """
+    """Return true if part of the answer was passed on before `error`: its readers must learn what supersedes it."""
     return error.details.get("shown") is True

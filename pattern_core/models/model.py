@@ -6,13 +6,16 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, blake2s
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
 
 from pattern_core.messages import Message, Part
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
 TOKENS_PER_PRICE = 1_000_000
+Count = Annotated[int, Field(ge=0)]
 ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
 
 
@@ -67,7 +70,7 @@ def made_up_call_id(request: ModelRequest, index: int) -> str:
     """Return an id for the call at `index` (from 0) of the answer to `request`, where the model gave none.
 
     The same request and index give the same id; another step of the conversation gives another one, so that a call
-    and its result can be told from those of earlier steps.
+    and its result differ from those of earlier steps.
     """
     last = request.messages[-1] if request.messages else None
     seen = (len(request.messages), last.id if last else "", repr(last.parts) if last else "")
@@ -111,11 +114,11 @@ class Usage:
 class LongPrices:
     """The prices of a whole call whose input is longer than `tokens`; see `ModelFacts`."""
 
-    tokens: int
-    input_price: int
-    output_price: int
-    cache_read_price: int | None = None
-    cache_write_price: int | None = None
+    tokens: Count
+    input_price: Count
+    output_price: Count
+    cache_read_price: Count | None = None
+    cache_write_price: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,19 +128,19 @@ class ModelFacts:
     Prices are micro-dollars per million tokens, None where they are not known; a cache price of None beside a known
     input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
     server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
-    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or nobody's.
+    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or unknown.
     """
 
     provider: str
     model: str
-    window: int
-    output_max: int
-    input_price: int | None = None
-    output_price: int | None = None
-    cache_read_price: int | None = None
-    cache_write_price: int | None = None
+    window: Annotated[int, Field(gt=0)]
+    output_max: Count
+    input_price: Count | None = None
+    output_price: Count | None = None
+    cache_read_price: Count | None = None
+    cache_write_price: Count | None = None
     above: LongPrices | None = None
-    trained_window: int | None = None
+    trained_window: Count | None = None
     images: bool = False
     tools: bool = True
     reasoning: bool = False
@@ -162,20 +165,27 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RateStatus:
-    """The limits of one key at the moment of an answer, as its headers told them; None where they said nothing.
+class Allowance:
+    """What a vendor allows of requests or tokens, in whole ones, and what is left of it.
 
-    Counts are whole requests and tokens. `…_reset_s` is seconds from the answer until the vendor's count is whole
-    again: for OpenAI and Anthropic, whose buckets refill steadily, the time that what is missing takes to refill.
-    `at` is the moment of the answer on trio's clock, in seconds, None where it is not known.
+    `reset_s` is seconds until the vendor's count is whole again, None where it is not known: for OpenAI and Anthropic,
+    whose buckets refill steadily, the time that what is missing needs to refill.
     """
 
-    requests_limit: int | None = None
-    requests_remaining: int | None = None
-    requests_reset_s: float | None = None
-    tokens_limit: int | None = None
-    tokens_remaining: int | None = None
-    tokens_reset_s: float | None = None
+    limit: int
+    remaining: int
+    reset_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateStatus:
+    """The limits of one key at the moment of an answer, by its headers; None where they said nothing.
+
+    `at` is that moment on trio's clock, in seconds, None where it is not known.
+    """
+
+    requests: Allowance | None = None
+    tokens: Allowance | None = None
     at: float | None = field(default=None, compare=False)
 
 

@@ -26,12 +26,12 @@ from pattern_core.models.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from pattern_core.models.model import ModelReply, RateStatus
+from pattern_core.models.model import Allowance, ModelReply, RateStatus
 
 PERIOD_S = 60.0  # vendors state their limits per minute
 UNIT_SHARE_MIN = 0.001  # less than this of a unit is rounding, and no reason to wait
 REFILL_SLOWEST = 1_440
-REFILL_S_MAX = 3_600.0  # a reset beyond this is a quota, which waiting does not mend
+REFILL_S_MAX = 3_600.0  # a reset beyond this is a quota, which no call waits for
 
 FAILURES_MAX = 5  # in a row, after which no call goes for a while
 PAUSE_S = 5.0  # the first pause; each probe that fails doubles it …
@@ -43,7 +43,7 @@ SUCCESSES_PER_STEP = 8  # answers in a row after which one more call may run at 
 BreakerState = Literal["closed", "open", "half_open"]
 
 Outcome = ModelReply | ModelError | None
-"""How a call ended; None if it was given up before it told anything."""
+"""How a call ended; None if it was given up before it showed anything."""
 
 T = TypeVar("T")
 
@@ -121,28 +121,25 @@ class Bucket:
             self._refill(now)
             self._level -= units
 
-    def learn(
-        self, number: int, limit: int | None, remaining: int | None, reset_s: float | None, now: float, *, later: int
-    ) -> None:
-        """Learn from the answer to call `number`, which counts it and all calls sent before it.
+    def learn(self, number: int, seen: Allowance, at: float, *, later: int) -> None:
+        """Learn from the answer to call `number`, which counts it and all calls sent before it, `at` that moment.
 
         `later` is the units of the calls under way that were sent after it. An answer that was overtaken by a later
-        call's tells nothing new. `reset_s` is when the bucket will be full.
+        call's says nothing new.
         """
-        if limit is None or remaining is None or limit <= 0 or number < self._counted_to:
-            return
-        if self._stated is not None and limit >= self._stated:
+        limit = seen.limit
+        if number < self._counted_to or (self._stated is not None and limit >= self._stated):
             return
         self._counted_to = number
         self.limit = limit
-        remaining = min(remaining, limit)
+        remaining = min(seen.remaining, limit)
         self._level = float(remaining - later)
         usual_per_s = limit / PERIOD_S
         self._per_s = self._per_s or usual_per_s
-        if reset_s is not None and 0 < reset_s <= REFILL_S_MAX and remaining < limit:
+        if seen.reset_s is not None and 0 < seen.reset_s <= REFILL_S_MAX and remaining < limit:
             # Limits per day refill 1,440 times slower than those per minute; nothing sane is slower.
-            self._per_s = max((limit - remaining) / reset_s, usual_per_s / REFILL_SLOWEST)
-        self._seen_at = now
+            self._per_s = max((limit - remaining) / seen.reset_s, usual_per_s / REFILL_SLOWEST)
+        self._seen_at = at
 
     def settle(self, number: int, held: int, used: int, now: float) -> None:
         """Give back what was held too much for call `number`, or take what it used beyond that.
@@ -171,7 +168,7 @@ class Breaker:
         self.failures = 0  # in a row
         self._open_until = -math.inf
         self._pause_s = PAUSE_S
-        self._probe: int | None = None
+        self._opened_after = 0  # the newest call then; any later one is a probe
 
     def state(self, now: float) -> BreakerState:
         """Return the state; half-open from the end of the pause until the probe's outcome."""
@@ -179,41 +176,30 @@ class Breaker:
             return "closed"
         return "open" if now < self._open_until else "half_open"
 
-    def ready_at(self, now: float) -> float:
-        """Return when a call may go: minus infinity if now, infinity while another call probes."""
+    def ready_at(self, now: float, running: int) -> float:
+        """Return when a call may go: minus infinity if now, infinity while another call probes.
+
+        `running` is the newest call under way, 0 if there is none.
+        """
         state = self.state(now)
         if state == "open":
             return self._open_until
-        return math.inf if state == "half_open" and self._probe is not None else -math.inf
-
-    def sent(self, number: int, now: float) -> None:
-        """Note that call `number` goes, which `ready_at` allowed; in the half-open state it is the probe."""
-        if self.state(now) == "half_open":
-            self._probe = number
+        return math.inf if state == "half_open" and running > self._opened_after else -math.inf
 
     def succeeded(self) -> None:
         """Note an answer, be it a refusal: the vendor is there."""
         self.failures = 0
         self._pause_s = PAUSE_S
-        self._probe = None
 
-    def failed(self, number: int, now: float) -> None:
-        """Note that call `number` met an outage."""
-        was_probe = number == self._probe
-        if was_probe:
-            self._probe = None
-        before = self.state(now)
+    def failed(self, number: int, newest: int, now: float) -> None:
+        """Note that call `number` met an outage; call `newest` was sent last."""
+        is_probe = self.state(now) != "closed" and number > self._opened_after
         self.failures += 1
-        if before == "closed" and self.failures >= FAILURES_MAX:
-            self._open_until = now + self._pause_s
-        elif was_probe:
+        if is_probe:
             self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+        if is_probe or self.failures == FAILURES_MAX:
             self._open_until = now + self._pause_s
-
-    def abandoned(self, number: int) -> None:
-        """Note that call `number` was given up before it told anything; another one may probe."""
-        if number == self._probe:
-            self._probe = None
+            self._opened_after = newest
 
 
 class Concurrency:
@@ -386,8 +372,6 @@ class Gate:
         if outcome is not None and outcome.rate is not None:
             self._learn(number, outcome.rate, now)
         match outcome:
-            case None:
-                self._breaker.abandoned(number)
             case ModelReply():
                 if self._is_metered and not outcome.usage.is_estimate:
                     self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
@@ -405,22 +389,21 @@ class Gate:
             self._overloads += 1
             self._concurrency.overloaded(number, self._calls)
             self._paused_until = max(self._paused_until, now + pause_s)
-        if isinstance(error, ModelTimeout) and error.details.get("deadline") is True:
-            self._breaker.abandoned(number)  # our own deadline ended it: that says nothing of the vendor
-        elif isinstance(error, ModelUnreachable | ModelTimeout | ModelServerError) or (
+        is_outage = isinstance(error, ModelUnreachable | ModelTimeout | ModelServerError) or (
             isinstance(error, ModelOverloaded) and error.status == 503  # what proxies say for a server that is down
-        ):
-            self._failures += 1
-            self._breaker.failed(number, now)
-        else:
+        )
+        if not is_outage:
             self._breaker.succeeded()
+        elif error.details.get("deadline") is not True:  # the turn's own deadline says nothing of the vendor
+            self._failures += 1
+            self._breaker.failed(number, self._calls, now)
         for waiter in self._queue:
             waiter.event.set()  # to look whether it still has the patience
 
     def snapshot(self) -> GateSnapshot:
         """Return what the gate is doing, for people and meters."""
         now = trio.current_time()
-        closed_until = max(self._paused_until, self._breaker.ready_at(now))
+        closed_until = max(self._paused_until, self._probed_at(now))
         closed_for_s = closed_until - now if math.isfinite(closed_until) else 0.0
         return GateSnapshot(
             providers=self._names,
@@ -474,10 +457,13 @@ class Gate:
             return math.inf
         ready_at = self._paused_until
         if self._breaker.failures:
-            ready_at = max(ready_at, self._breaker.ready_at(now))
+            ready_at = max(ready_at, self._probed_at(now))
         if self._is_metered:
             ready_at = max(ready_at, self._room_at(tokens, now))
         return ready_at
+
+    def _probed_at(self, now: float) -> float:
+        return self._breaker.ready_at(now, next(reversed(self._running), 0))
 
     def _room_at(self, tokens: int, now: float) -> float:
         wait_s = max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
@@ -487,15 +473,13 @@ class Gate:
         """Give a number to a call that `_ready_at` allowed, and hold what it may take."""
         self._calls += 1
         self._running[self._calls] = tokens
-        if self._breaker.failures:
-            self._breaker.sent(self._calls, now)
         if self._is_metered:
             self._requests.take(1, now)
             self.tokens.take(tokens, now)
         return self._calls
 
     def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float, patience_s: float) -> None:
-        open_until = self._breaker.ready_at(now)
+        open_until = self._probed_at(now)
         if math.isfinite(open_until) and open_until > now:
             wait_s = open_until - now
             if wait_s > min(patience_s, BREAKER_PATIENCE_S) or open_until >= deadline:
@@ -517,10 +501,10 @@ class Gate:
     def _learn(self, number: int, rate: RateStatus, now: float) -> None:
         at = now if rate.at is None else min(rate.at, now)
         later = [tokens for other, tokens in self._running.items() if other > number]
-        self._requests.learn(
-            number, rate.requests_limit, rate.requests_remaining, rate.requests_reset_s, at, later=len(later)
-        )
-        self.tokens.learn(number, rate.tokens_limit, rate.tokens_remaining, rate.tokens_reset_s, at, later=sum(later))
+        if rate.requests is not None:
+            self._requests.learn(number, rate.requests, at, later=len(later))
+        if rate.tokens is not None:
+            self.tokens.learn(number, rate.tokens, at, later=sum(later))
         self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
 
     def _busy(self, why: str, wait_s: float | None = None) -> ModelOverloaded:

@@ -78,17 +78,13 @@ def estimate_request(request: ModelRequest) -> int:
 
 
 def request_tokens(request: ModelRequest) -> int:
-    """Return the estimate that came with the request; without one, it is made now. A long conversation is counted
-    once.
-    """
+    """Return the estimate that came with the request, so that a conversation is counted once; else a new one."""
     return estimate_request(request) if request.estimate is None else request.estimate
 
 
 def estimate_usage(request: ModelRequest, parts: Iterable[Part]) -> Usage:
     """Return the usage of a call whose vendor said nothing about it, marked as an estimate."""
-    return Usage(
-        input_tokens=request_tokens(request), output_tokens=estimate_parts(parts), cached_tokens=0, is_estimate=True
-    )
+    return Usage(input_tokens=request_tokens(request), output_tokens=estimate_parts(parts), is_estimate=True)
 
 
 def clip(text: str, tokens_max: int) -> str:

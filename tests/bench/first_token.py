@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import Secret
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.testing.wire_openai import chunk
 from pattern_core.turns.admission import IncomingMessage
 from tests.bench.report import Figure
@@ -30,7 +30,10 @@ async def measure() -> list[Figure]:
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, _vendor, 0, host="127.0.0.1"))
         port = listeners[0].socket.getsockname()[1]
-        provider = OpenAIProvider("script", Secret("sk-bench"), f"http://127.0.0.1:{port}/v1")
+        provider = OpenAIProvider(
+            "script",
+            ProviderSettings(kind="openai", base_url=f"http://127.0.0.1:{port}/v1", api_key=Secret("sk-bench")),
+        )
         async with world(provider=provider) as bench:
             for number in range(FIRST_TOKENS + WARM):
                 waited = await _first_word(bench, f"{number}: {words(200, number)}")

@@ -21,7 +21,7 @@ from pattern_core.conversation.imports import PastMessage
 from pattern_core.limits import IMPORT_MESSAGES_MAX, Limits
 from pattern_core.messages import Text, ToolCall
 from pattern_core.models.catalogue import Catalogue
-from pattern_core.models.client import ClientLimits, ModelClient
+from pattern_core.models.client import Account, ClientLimits, ModelClient
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, OnDelta, Provider, Usage
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
@@ -132,7 +132,7 @@ async def world(
                 RetryPolicy(),
                 limits.turn,
                 runtime.randomness,
-                client_limits=ClientLimits(calls_max=1_000),
+                accounts={"script": Account(key="script", limits=ClientLimits(calls_max=1_000))},
                 catalogue=Catalogue({"script": {"m": FACTS}}),
             )
             constellation = Constellation(

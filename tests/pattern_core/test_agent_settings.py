@@ -45,7 +45,7 @@ def test_every_key_is_read() -> None:
     assert (found.context.recall_max, found.compaction.type) == (2, "truncate")
     assert (found.max_output_tokens, found.temperature, found.top_p, found.stop) == (500, 1.0, 0.9, ("END",))
     assert (found.reasoning_effort, found.response_schema) == ("low", {"type": "object"})
-    assert [(model.provider, model.model) for model in found.routing.fallbacks] == [("openai", "gpt-5.4-mini")]
+    assert [(model.provider, model.model) for model in found.routing.fallback_models] == [("openai", "gpt-5.4-mini")]
 
 
 def test_nothing_and_null_mean_the_defaults() -> None:

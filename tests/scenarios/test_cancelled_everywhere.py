@@ -18,7 +18,7 @@ from pattern_core.agents import AgentSpec
 from pattern_core.messages import ToolCall
 from pattern_core.models.model import ModelReply
 from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import Secret
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says, together
 from pattern_core.testing.wire import Play, WireRequest, WireServer
 from pattern_core.testing.wire_openai import replies, serve_openai
@@ -120,7 +120,7 @@ async def test_a_thousand_cancelled_turns_leave_nothing_behind() -> None:
     PIDS.clear()
     tools: list[Tool] = [sleep, hang, jot]
     async with in_memory() as database, serve_openai(otherwise=vendor(random.Random(5))) as wire:
-        far = OpenAIProvider("wire", Secret("k"), f"{wire.url}/v1")
+        far = OpenAIProvider("wire", ProviderSettings(kind="openai", base_url=f"{wire.url}/v1", api_key=Secret("k")))
         async with running(provider=near(random.Random(6)), others=[far], tools=tools, database=database) as one:
             near_ones = [await _hired(one, "scripted", number) for number in range(NEAR[0])]
             far_ones = [await _hired(one, "wire", number) for number in range(FAR[0])]

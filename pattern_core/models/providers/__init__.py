@@ -14,22 +14,22 @@ from pattern_core.models.providers.settings import ProviderKind, ProviderSetting
 PROVIDERS: Mapping[str, ProviderKind] = MappingProxyType(
     {
         "anthropic": ProviderKind(
-            maker="pattern_core.models.providers.anthropic:AnthropicProvider.from_settings",
+            maker="pattern_core.models.providers.anthropic:AnthropicProvider",
             variables="ANTHROPIC",
             default_model="claude-sonnet-5-5",  # source: the model list of the vendor's client, anthropic 2.12
         ),
         "openai": ProviderKind(
-            maker="pattern_core.models.providers.openai:OpenAIProvider.from_settings",
+            maker="pattern_core.models.providers.openai:OpenAIProvider",
             variables="OPENAI",
             default_model="gpt-5.4-mini",  # source: the model list of the vendor's client, openai 3.54
         ),
         "google": ProviderKind(
-            maker="pattern_core.models.providers.google:GoogleProvider.from_settings",
+            maker="pattern_core.models.providers.google:GoogleProvider",
             variables="GEMINI",
             default_model="gemini-3.8-flash",  # source: the examples of google-genai 3.4
         ),
         "embedded": ProviderKind(
-            maker="pattern_core.models.providers.embedded:EmbeddedProvider.from_settings",
+            maker="pattern_core.models.providers.embedded:EmbeddedProvider",
             default_model="rules-1",
         ),
     }

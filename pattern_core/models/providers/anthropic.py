@@ -11,7 +11,7 @@ import re
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
-from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
+from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     ANTHROPIC,
     LOST_IMAGE,
@@ -34,8 +34,8 @@ CALL_ID_CHARS_MAX = 64
 
 _CACHED = {"type": "ephemeral"}
 _NOTHING = "(no words)"  # the vendor accepts no empty text
-# Models that are told how many tokens to think; later ones decide by themselves and are told how hard to try.
-# Some always think and refuse to be told not to; the newest of them cannot be made to call a tool; and thoughts of the
+# Models with a budget of tokens to think; later ones decide by themselves and get an effort.
+# Some always think and refuse to be asked not to; the newest of them cannot be made to call a tool; and thoughts of the
 # newest are bound to all that stood before them, which the words about each call alone change, so none is sent back.
 # Source: the vendor's migration guides for Fable 5.1 and Opus 5.5; of what they leave open the worse is taken to be so.
 _LATER = r"[a-z]+-(?:[6-9]|\d\d)(?!\d)"
@@ -44,7 +44,7 @@ _UNFORCED = re.compile(rf"claude-(?:(?:fable|mythos)-5[-.][1-9](?!\d)|opus-5[-.]
 _BOUND = re.compile(rf"claude-(?:[a-z]+-5[-.][1-9](?!\d)|{_LATER})")
 _THINKING: dict[str, object] = {"type": "adaptive", "display": "summarized"}
 _BUDGETED = re.compile(r"claude-(?:3-7-|(?:opus|sonnet|haiku)-4(?:-[015])?(?:$|-\d{8}|-latest|@))")
-# From Opus 4.7 on none takes a temperature or the like. Names of other vendors' models, at gateways, say nothing of it.
+# From Opus 4.7 on none accepts a temperature or the like. Names of other vendors' models say nothing of it.
 _UNSAMPLED = re.compile(r"claude-(?!v?\d|instant|(?:opus|sonnet|haiku)-4(?:[-.][0-6])?(?:$|-\d{8}|-latest|@))")
 _BUDGETS = {"low": 1_024, "medium": 4_096, "high": 16_384}  # tokens; 1,024 is the vendor's least
 _FINISH: dict[str, FinishReason] = {
@@ -80,7 +80,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     Marks for the vendor's prompt cache, of which there may be four, end the tools, the first system part, the last one,
     and the conversation before the tail: tools stay cached when instructions change, those when memory does, and all of
     it while only messages are added. Temperature and the like are sent only if set, not to newer models, which do not
-    take them, and not beside reasoning, where none do; there is no seed.
+    accept them, and not beside reasoning, where none do; there is no seed.
     """
     system: list[_Block] = [{"type": "text", "text": part} for part in request.system if part.strip()]
     for index in {0, len(system) - 1} if system else ():
@@ -117,7 +117,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
 
 
 def _encode_sampling(request: ModelRequest) -> dict[str, object]:
-    """Return the temperature or else `top_p`: newer models take only one of them."""
+    """Return the temperature or else `top_p`: newer models accept only one of them."""
     if request.temperature is not None:
         return {"temperature": request.temperature}
     return {} if request.top_p is None else {"top_p": request.top_p}
@@ -181,7 +181,7 @@ def _encode_messages(request: ModelRequest) -> list[_Block]:
 
 
 def _urged(request: ModelRequest) -> list[str]:
-    """Return the wish that a tool be called in words, for models that cannot be made to."""
+    """Return the words that ask for a tool call, for models that cannot be made to."""
     if request.force_tool is None or not request.tools or not _UNFORCED.search(request.model):
         return []
     named = "one of your tools" if request.force_tool == ANY_TOOL else f"the tool {request.force_tool}"
@@ -242,7 +242,6 @@ class MessageDecoder(Decoder):
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)
-        self._calls: dict[int, CallDraft] = {}
         self._counts: dict[str, int] = {}
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
@@ -295,7 +294,7 @@ class MessageDecoder(Decoder):
                 call = self.draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
                     call.arguments.append(json.dumps(block["input"]))
-                self._calls[index] = call
+                self.calls[index] = call
         return []
 
     def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
@@ -307,14 +306,15 @@ class MessageDecoder(Decoder):
             case "signature_delta":
                 self.draft.sign(f"{ANTHROPIC}{self.request.model} ", as_str(delta.get("signature")))
             case "input_json_delta":
-                call = self._calls.get(-1 if index is None else index)
-                self.draft.extend(call, as_str(delta.get("partial_json")))
+                self.draft.extend(self.calls.get(index), as_str(delta.get("partial_json")))
         return []
 
     def _count(self, usage: object) -> None:
         """Take what is counted so far; later counts replace earlier ones."""
-        told = as_dict(usage)
-        found = {name: as_count(value) for name, value in (told | as_dict(told.get("output_tokens_details"))).items()}
+        counted = as_dict(usage)
+        found = {
+            name: as_count(value) for name, value in (counted | as_dict(counted.get("output_tokens_details"))).items()
+        }
         self._counts |= {name: count for name, count in found.items() if count is not None}
         counts = self._counts
         if "input_tokens" in counts and "output_tokens" in counts:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, NoReturn
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
-from pattern_core.models.errors import ModelError
+from pattern_core.models.errors import ModelError, ModelUnreachable
 from pattern_core.models.model import (
     Delta,
     FinishReason,
@@ -34,10 +34,6 @@ class Malformed(Exception):
     """What came breaks the vendor's format; the message says how."""
 
 
-class Unfinished(Exception):
-    """The stream ended before the reply did."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEvent:
     """A server-sent event; `event` is "" where the stream names none. Bytes that are not UTF-8 became U+FFFD."""
@@ -49,30 +45,26 @@ class StreamEvent:
 _HIGH_SURROGATES = ("\ud800", "\udbff")
 
 
-class Joiner:
-    """Makes pieces of one text whole: a character whose halves came in two pieces is given out with the second."""
-
-    def __init__(self) -> None:
-        self._half = ""
-
-    def feed(self, piece: str) -> str:
-        """Return the part of the text that is complete now; may be empty."""
-        text = self._half + piece
-        self._half = text[-1] if text and _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
-        return mended(text[: len(text) - len(self._half)])
-
-    def end(self) -> str:
-        """Return what was still held back: nothing, or U+FFFD for a half without its other."""
-        rest, self._half = mended(self._half), ""
-        return rest
-
-
 @dataclass(slots=True)
 class _Words:
+    """Text or reasoning; of a character whose halves come in two pieces, the first half waits for the second."""
+
     is_reasoning: bool
     pieces: list[str] = field(default_factory=list)
-    joiner: Joiner = field(default_factory=Joiner)
+    half: str = ""
     signature: str = ""
+
+    def add(self, piece: str) -> str:
+        """Add a piece; return the part of the text that is complete now, which may be empty."""
+        text = self.half + piece
+        self.half = text[-1] if _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
+        whole = mended(text[: len(text) - len(self.half)])
+        self.pieces.append(whole)
+        return whole
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces) + mended(self.half)
 
 
 @dataclass(slots=True)
@@ -118,10 +110,9 @@ class ReplyDraft:
             return []
         last = self._last_words(is_reasoning)
         self.grow(len(piece))
-        whole = last.joiner.feed(piece)
+        whole = last.add(piece)
         if not whole:
             return []
-        last.pieces.append(whole)
         return [ReasoningDelta(text=whole) if is_reasoning else TextDelta(text=whole)]
 
     def sign(self, mark: str, signature: str) -> None:
@@ -218,12 +209,10 @@ class ReplyDraft:
                 made.append(call)
                 calls += 1
                 continue
-            text = "".join(segment.pieces) + segment.joiner.end()
-            signature = mended(segment.signature) or None
-            if segment.is_reasoning and (text or signature):
-                made.append(Reasoning(text=text, signature=signature))
-            elif text or signature:
-                made.append(Text(text=text, signature=signature))
+            text, signature = segment.text, mended(segment.signature) or None
+            if text or signature:
+                kind = Reasoning if segment.is_reasoning else Text
+                made.append(kind(text=text, signature=signature))
         return tuple(made)
 
     def _earlier_ids(self) -> set[str]:
@@ -234,7 +223,7 @@ class ReplyDraft:
         if not draft.tool:
             raise Malformed("it called a tool without a name")
         call_id = mended(draft.call_id)
-        if not call_id or call_id in seen_ids:  # results are told apart by these ids, and some servers begin anew
+        if not call_id or call_id in seen_ids:  # results are matched by these ids, and some servers start again
             call_id = made_up_call_id(self._request, index)
         made = tool_call(call_id, mended(draft.tool), "".join(draft.arguments))
         return made if draft.signature is None else replace(made, signature=mended(draft.signature))
@@ -257,6 +246,7 @@ class Decoder(ABC):
         self.usage: Usage | None = None
         self.reply_id = ""
         self.is_done = False
+        self.calls: dict[int | None, CallDraft] = {}  # by the vendor's numbers for them
 
     @abstractmethod
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
@@ -284,11 +274,11 @@ class Decoder(ABC):
         """Return the reply, at the end.
 
         Raises:
-            Unfinished: the vendor did not end it.
+            ModelUnreachable: the vendor did not end it.
             Malformed: a call without a name.
         """
         if not self.finish:
-            raise Unfinished
+            raise ModelUnreachable(f"{self.provider} ended its answer before it was complete.", provider=self.provider)
         finish = self.FINISHES.get(self.finish, "other")
         parts = self.draft.parts(is_cut=finish == "length")
         return ModelReply(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import unescape
 
 import trio
@@ -88,13 +88,8 @@ _PIECE = re.compile(r"(?:\S+\s*|\s+){1,3}")
 class EmbeddedProvider:
     """A provider of kind "embedded". It is no language model, and says so; the same request gets the same reply."""
 
-    def __init__(self, name: str = "embedded") -> None:
+    def __init__(self, name: str, _: ProviderSettings) -> None:
         self.name = name
-
-    @classmethod
-    def from_settings(cls, name: str, _: ProviderSettings) -> EmbeddedProvider:
-        """Return the provider of that name; it needs neither a key nor an address."""
-        return cls(name)
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Reply by the rules; words come in pieces of up to three. Raises nothing."""
@@ -312,10 +307,7 @@ def best_sentences(question: str, found: Sequence[_Excerpt]) -> list[_Excerpt]:
             if not shared or sentence.endswith(("?", "？")) or is_request or tuple(words) in seen:
                 continue
             seen.add(tuple(words))
-            made = _Excerpt(
-                text=sentence, kind=piece.kind, label=piece.label, role=piece.role, created_at=piece.created_at
-            )
-            scored.append((shared + BONUS * (piece.kind != "message"), made))
+            scored.append((shared + BONUS * (piece.kind != "message"), replace(piece, text=sentence)))
     scored.sort(key=lambda entry: -entry[0])
     return [piece for score, piece in scored if score > scored[0][0] * SCORE_SHARE_MIN][:SENTENCES_MAX]
 
@@ -334,9 +326,8 @@ def _hits(content: str) -> Iterable[_Excerpt]:
     hits = json_object(content if marked is None else marked["text"]).get("hits")
     for hit in hits if isinstance(hits, list) else ():
         if isinstance(hit, dict):
-            text, label, role = (as_str(hit.get(name)) for name in ("content", "label", "role"))
-            kind, created_at = as_str(hit.get("kind")), as_str(hit.get("created_at"))
-            yield _Excerpt(text=text, kind=kind, label=label, role=role, created_at=created_at)
+            fields = {name: as_str(hit.get(name)) for name in ("kind", "label", "role", "created_at")}
+            yield _Excerpt(text=as_str(hit.get("content")), **fields)
 
 
 def _block(found: re.Match[str]) -> _Block:

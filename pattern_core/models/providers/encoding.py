@@ -3,7 +3,7 @@
 What models and their servers write may hold halves of characters (lone surrogates), arguments that are no JSON, and
 values of another type.
 
-A conversation may hold what another vendor's model wrote, and a model may call a tool that nobody offered by a name
+A conversation may hold what another vendor's model wrote, and a model may call a tool that was not offered by a name
 that its own vendor refuses to read again. What is once in the history stays there, so it is sent as something that
 stands for it: the same one for a call, for its result and in every later request.
 
@@ -25,7 +25,6 @@ from pattern_core.messages import Image, Message
 
 TOOL_NAME_CHARS_MAX = 64
 TOOL_NAMES_MAX = 1_024  # names kept at hand: a conversation repeats the same few
-SCHEMA_DEPTH_MAX = 64  # deeper schemas are passed on as they are
 LOST_IMAGE = "(There was an image here; it is not at hand any more.)"
 
 # Whose signature it is: proofs of reasoning are replayed to the vendor that made them and to no other, so that an agent
@@ -44,7 +43,7 @@ _VALUE_KEYWORDS = ("enum", "const", "default", "examples")  # of a schema: what 
 
 @lru_cache(maxsize=TOOL_NAMES_MAX)
 def plain_name(tool: str) -> str:
-    """Return the name of a tool that was called, as every vendor takes it."""
+    """Return the name of a tool that was called, as every vendor accepts it."""
     return _STRANGE.sub("_", tool)[:TOOL_NAME_CHARS_MAX]
 
 
@@ -105,44 +104,34 @@ def system_words(text: str) -> str:
 
 def closed_schema(schema: Mapping[str, object]) -> dict[str, object]:
     """Return the JSON Schema with `additionalProperties: false` on each object that says nothing of them."""
-    made = _closed(dict(schema), SCHEMA_DEPTH_MAX)
-    return made if isinstance(made, dict) else dict(schema)
-
-
-def _closed(value: object, depth: int) -> object:
-    if depth == 0:
-        return value
-    if isinstance(value, list):
-        return [_closed(item, depth - 1) for item in value]
-    if not isinstance(value, dict):
-        return value
-    made = {key: item if key in _VALUE_KEYWORDS else _closed(item, depth - 1) for key, item in value.items()}
-    if _is_object(value):
+    made = {key: item if key in _VALUE_KEYWORDS else _closed(item) for key, item in schema.items()}
+    if _is_object(schema):
         made.setdefault("additionalProperties", False)
     return made
 
 
+def _closed(value: object) -> object:
+    if isinstance(value, list):
+        return [_closed(item) for item in value]
+    return closed_schema(value) if isinstance(value, dict) else value
+
+
 def is_strict_schema(schema: Mapping[str, object]) -> bool:
-    """Return whether OpenAI's strict mode takes the JSON Schema: every object is closed and requires all that it
+    """Return whether OpenAI's strict mode accepts the JSON Schema: every object is closed and requires all that it
     has.
     """
-    return _is_strict(schema, SCHEMA_DEPTH_MAX)
-
-
-def _is_strict(value: object, depth: int) -> bool:
-    if depth == 0:
-        return False
-    if isinstance(value, list):
-        return all(_is_strict(item, depth - 1) for item in value)
-    if not isinstance(value, Mapping):
-        return True
-    if _is_object(value):
-        properties, required = value.get("properties"), value.get("required")
-        names = set(properties) if isinstance(properties, Mapping) else set()
+    if _is_object(schema):
+        names, required = as_dict(schema.get("properties")).keys(), schema.get("required")
         asked = set(required) if isinstance(required, list) else set()
-        if value.get("additionalProperties") is not False or names != asked:
+        if schema.get("additionalProperties") is not False or names != asked:
             return False
-    return all(_is_strict(item, depth - 1) for key, item in value.items() if key not in _VALUE_KEYWORDS)
+    return all(_is_strict(item) for key, item in schema.items() if key not in _VALUE_KEYWORDS)
+
+
+def _is_strict(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_strict, value))
+    return is_strict_schema(value) if isinstance(value, dict) else True
 
 
 def _is_object(value: Mapping[str, object]) -> bool:

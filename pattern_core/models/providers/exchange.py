@@ -18,9 +18,9 @@ import trio
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
-from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, Unfinished, loads
+from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, loads
 from pattern_core.models.providers.failures import rate_status, refusal, shortened, vendor_now_ms
-from pattern_core.models.providers.settings import ProviderSettings, Secret
+from pattern_core.models.providers.settings import ProviderSettings
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,35 +35,22 @@ _SIGN_OF_LIFE = TextDelta(text="")
 
 
 class HttpProvider(ABC):
-    """A vendor's models over HTTP. `base_url` None is the vendor's own address, `OWN_URL`.
+    """A vendor's models over HTTP, at `OWN_URL` unless the settings name another address.
 
-    `omit` names fields of the body that a compatible server does not accept. Redirects are not followed, since the key
-    would go with them. Proxies and certificates are the environment's (`HTTPS_PROXY`, `SSL_CERT_FILE`).
+    Redirects are not followed, since the key would go with them. Proxies and certificates are the environment's
+    (`HTTPS_PROXY`, `SSL_CERT_FILE`).
     """
 
     OWN_URL: ClassVar[str]
 
-    def __init__(
-        self,
-        name: str,
-        api_key: Secret | None,
-        base_url: str | None = None,
-        *,
-        omit: Sequence[str] = (),
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, name: str, settings: ProviderSettings, *, clock: Clock | None = None) -> None:
         self.name = name
-        self.base_url = (base_url or self.OWN_URL).rstrip("/")
-        self._api_key = api_key or Secret("")
-        self._omit = frozenset(omit)
+        self.settings = settings
+        self.base_url = (settings.base_url or self.OWN_URL).rstrip("/")
+        self._key = settings.api_key.reveal() if settings.api_key else ""
         self._clock = clock or SystemClock()
         self._client: httpx2.AsyncClient | None = None
         self._opening = trio.Lock()
-
-    @classmethod
-    def from_settings(cls, name: str, settings: ProviderSettings) -> HttpProvider:
-        """Return the provider that `settings` describe."""
-        return cls(name, settings.api_key, settings.base_url, omit=settings.omit)
 
     @abstractmethod
     def headers(self, key: str) -> dict[str, str]:
@@ -80,7 +67,7 @@ class HttpProvider(ABC):
             ModelError: every failure, translated.
         """
         path, body, decoder = self.encode(request)
-        sent = {name: value for name, value in body.items() if name not in self._omit}
+        sent = {name: value for name, value in body.items() if name not in self.settings.omit}
         client = await self._opened()
         async with AsyncExitStack() as stack:
             try:
@@ -94,10 +81,6 @@ class HttpProvider(ABC):
                 return await self._read(response, reader, decoder, on_delta)
             except Malformed as error:
                 raise self._garbage(str(error)) from error
-            except Unfinished as error:
-                raise ModelUnreachable(
-                    f"{self.name} ended its answer before it was complete.", provider=self.name
-                ) from error
 
     async def aclose(self) -> None:
         """Close the connections to the vendor; they open again with the next question."""
@@ -119,7 +102,7 @@ class HttpProvider(ABC):
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS_MAX),
             # Compression would hold small chunks back, and a stream that breaks in it leaves generators open.
-            headers={"accept-encoding": "identity", **self.headers(self._api_key.reveal() or "none")},
+            headers={"accept-encoding": "identity", **self.headers(self._key or "none")},
         )
 
     async def _read(
@@ -172,8 +155,7 @@ class HttpProvider(ABC):
         )
 
     def _redacted(self, words: str) -> str:
-        key = self._api_key.reveal()
-        return words.replace(key, "***") if key else words  # some servers repeat the key that they refuse
+        return words.replace(self._key, "***") if self._key else words  # some servers repeat the key that they refuse
 
 
 async def _pass_on(events: Sequence[StreamEvent], decoder: Decoder, on_delta: OnDelta) -> None:

@@ -1,4 +1,4 @@
-"""What an answer tells beside its content: how the vendor refuses, what is left of its limits, when to come back; pure.
+"""What an answer says beside its content: how the vendor refuses, what is left of its limits, when to come back; pure.
 
 Names of headers are in lower case. Sources of the limits: OpenAI's guide "Rate limits", "Rate limits in headers"
 (`x-ratelimit-limit-requests`, resets such as `6m0s`); Anthropic's API reference, "Rate limits", "Response headers"
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -25,7 +25,7 @@ from pattern_core.models.errors import (
     ModelTimeout,
     WindowExceeded,
 )
-from pattern_core.models.model import RateStatus
+from pattern_core.models.model import Allowance, RateStatus
 from pattern_core.models.providers.encoding import as_dict, as_str, mended
 
 WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
@@ -72,23 +72,22 @@ _STATUS_OF_CODE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-COUNT_MAX = 10**15  # a header beyond it is a mistake
 RESET_WAIT_MAX_S = 300.0  # a reset is when all is refilled; some of it is there long before
-RETRY_AFTER_MAX_S = 7 * 86_400.0  # whoever waits has a bound of its own; this one keeps numbers sane
+RETRY_AFTER_MAX_S = 7 * 86_400.0  # those who wait have bounds of their own; this one keeps numbers sane
 
 # prefix and order of the words; "tokens" of Anthropic is the tightest of its limits, the others are for older gateways
 _REQUESTS = ("x-ratelimit-{}-requests", "anthropic-ratelimit-requests-{}")
 _TOKENS = ("x-ratelimit-{}-tokens", "anthropic-ratelimit-tokens-{}", "anthropic-ratelimit-input-tokens-{}")
-_NOTHING = (None, None, None)
 _RESET_HEADERS = (
     "anthropic-ratelimit-unified-reset",
     "x-ratelimit-reset-requests",
     "x-ratelimit-reset-tokens",
     "x-ratelimit-reset",
 )
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_COUNT = re.compile(r"[0-9]{1,16}")  # a header with more digits is a mistake
+_UNITS_S = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|milli|s|m(?!onth)|h|d)?[a-z]{0,12}\s*", re.IGNORECASE)
-_WISH = re.compile(  # `6m0s` of "try again in 6m0s. Visit …", `45 seconds` of "wait 45 seconds, please"
+_WAIT_WORDS = re.compile(  # `6m0s` of "try again in 6m0s. Visit …", `45 seconds` of "wait 45 seconds, please"
     r"(?:retry|try again|wait|reset)[^\d\n]{0,20}"
     r"(\d[\d.]*\s*(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?)?(?:\d[\dmsh.]*)?)",
     re.IGNORECASE,
@@ -144,24 +143,28 @@ def failure(
     told = f"{provider} answered {status}{f' {code}' if code and code != str(status) else ''}{said}"
     if told[-1] not in ".!?…":
         told += "."
+    kind, advice = _kind(status, code, words, retry_after_s)
+    return kind(f"{told} {advice}".rstrip(), provider=provider, status=status, retry_after_s=retry_after_s)
+
+
+def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tuple[type[ModelError], str]:
+    """Return the class of the error, and what to do about it."""
     if status == 413 or _is_too_long(status, code, words):
-        return WindowExceeded(f"{told} The prompt must become shorter.", provider=provider, status=status)
+        return WindowExceeded, "The prompt must become shorter."
     if status in (401, 403) or (status == 400 and _BAD_KEY.search(words)):
-        return ModelRefused(f"{told} Check the provider's key and what it may use.", provider=provider, status=status)
+        return ModelRefused, "Check the provider's key and what it may use."
     if status == 402 or _is_broke(status, code, words, retry_after_s):
-        return ModelRefused(f"{told} Check the account's plan and credit.", provider=provider, status=status)
-    if status == 404:
-        return ModelRefused(f"{told} Check the agent's model_name and the base_url.", provider=provider, status=status)
-    if status in (429, 503, 529):
-        return ModelOverloaded(told, provider=provider, status=status, retry_after_s=retry_after_s)
-    if status == 408:
-        return ModelTimeout(told, provider=provider, status=status, retry_after_s=retry_after_s)
-    # 409 is a lock that the vendors' own clients wait for.
-    if status >= 500 or status == 409:
-        return ModelServerError(told, provider=provider, status=status, retry_after_s=retry_after_s)
-    if status >= 400:
-        return ModelRejected(told, provider=provider, status=status)
-    return ModelGarbage(f"{told} Is the base_url right?", provider=provider, status=status)
+        return ModelRefused, "Check the account's plan and credit."
+    match status:
+        case 404:
+            return ModelRefused, "Check the agent's model_name and the base_url."
+        case 429 | 503 | 529:
+            return ModelOverloaded, ""
+        case 408:
+            return ModelTimeout, ""
+    if status >= 500 or status == 409:  # 409 is a lock that the vendors' own clients wait for
+        return ModelServerError, ""
+    return (ModelRejected, "") if status >= 400 else (ModelGarbage, "Is the base_url right?")
 
 
 def _is_too_long(status: int, code: str, words: str) -> bool:
@@ -189,40 +192,22 @@ def shortened(words: str) -> str:
 
 
 def rate_status(headers: Mapping[str, str], now_ms: int, at: float | None = None) -> RateStatus | None:
-    """Return what the headers tell at `now_ms` (unix milliseconds); None where they tell nothing.
+    """Return the limits in the headers at `now_ms` (unix milliseconds); None where there are none.
 
     `at` is the same moment on trio's clock, in seconds.
     """
-    requests, tokens = _family(headers, _REQUESTS, now_ms), _family(headers, _TOKENS, now_ms)
-    if requests == tokens == _NOTHING:
-        return None
-    return RateStatus(
-        requests_limit=requests[0],
-        requests_remaining=requests[1],
-        requests_reset_s=requests[2],
-        tokens_limit=tokens[0],
-        tokens_remaining=tokens[1],
-        tokens_reset_s=tokens[2],
-        at=at,
-    )
+    requests, tokens = _allowance(headers, _REQUESTS, now_ms), _allowance(headers, _TOKENS, now_ms)
+    return RateStatus(requests=requests, tokens=tokens, at=at) if requests or tokens else None
 
 
-def _family(
-    headers: Mapping[str, str], names: tuple[str, ...], now_ms: int
-) -> tuple[int | None, int | None, float | None]:
-    """Limit, rest and reset of the first spelling that has both counts."""
+def _allowance(headers: Mapping[str, str], names: Sequence[str], now_ms: int) -> Allowance | None:
+    """Return the allowance of the first spelling that has both counts."""
     for name in names:
-        limit, remaining = (_count(headers.get(name.format(word), "")) for word in ("limit", "remaining"))
-        if limit is not None and remaining is not None:
-            return limit, remaining, parse_wait_s(headers.get(name.format("reset"), ""), now_ms)
-    return _NOTHING
-
-
-def _count(value: str) -> int | None:
-    text = value.strip()
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(COUNT_MAX)):
-        return None
-    return int(text)
+        limit, remaining = (headers.get(name.format(word), "").strip() for word in ("limit", "remaining"))
+        if _COUNT.fullmatch(limit) and _COUNT.fullmatch(remaining) and int(limit) > 0:
+            reset_s = parse_wait_s(headers.get(name.format("reset"), ""), now_ms)
+            return Allowance(limit=int(limit), remaining=int(remaining), reset_s=reset_s)
+    return None
 
 
 def parse_wait_s(value: str, now_ms: int) -> float | None:
@@ -232,19 +217,18 @@ def parse_wait_s(value: str, now_ms: int) -> float | None:
     in RFC 9110 (section 5.6.7) and RFC 3339. What lies in the past is 0; the most is `RETRY_AFTER_MAX_S`.
     """
     text = value.strip()[:100]
+    seconds: float | None
     try:
-        number = float(text)
+        seconds = float(text)
     except ValueError:
         seconds = _duration_s(text)
         if seconds is None:
             seconds = _until_date_s(text, now_ms)
     else:
-        if number >= _EPOCH_MS_MIN:
-            seconds = (number - now_ms) / 1_000
-        elif number >= _EPOCH_S_MIN:
-            seconds = number - now_ms / 1_000
-        else:
-            seconds = number
+        if seconds >= _EPOCH_MS_MIN:
+            seconds /= 1_000
+        if seconds >= _EPOCH_S_MIN:
+            seconds -= now_ms / 1_000
     if seconds is None or math.isnan(seconds):
         return None
     return min(max(0.0, seconds), RETRY_AFTER_MAX_S)
@@ -261,8 +245,8 @@ def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float 
     known = [wait_s for wait_s in resets if wait_s is not None]
     if known:
         return min(max(known), RESET_WAIT_MAX_S)
-    wish = _WISH.search(words[:10_000])
-    return parse_wait_s(wish[1].rstrip("."), now_ms) if wish else None
+    found = _WAIT_WORDS.search(words[:10_000])
+    return parse_wait_s(found[1].rstrip("."), now_ms) if found else None
 
 
 def vendor_now_ms(headers: Mapping[str, str], now_ms: int) -> int:
@@ -275,16 +259,11 @@ def vendor_now_ms(headers: Mapping[str, str], now_ms: int) -> int:
 
 
 def _duration_s(text: str) -> float | None:
-    """`6m0s` in seconds; None unless the whole text is a duration."""
-    at, total = 0, 0.0
-    while at < len(text):
-        match = _DURATION.match(text, at)
-        if match is None:
-            return None
-        unit = (match.group(2) or "s").lower().replace("milli", "ms")
-        total += float(match.group(1)) * _UNITS_S[unit]
-        at = match.end()
-    return total if at else None
+    """Return the seconds of `6m0s`; None unless the whole text is a duration."""
+    pieces = list(_DURATION.finditer(text))
+    if not pieces or "".join(piece[0] for piece in pieces) != text:
+        return None
+    return sum(float(piece[1]) * _UNITS_S[(piece[2] or "s").lower()] for piece in pieces)
 
 
 def _until_date_s(text: str, now_ms: int) -> float | None:

@@ -1,6 +1,6 @@
 """Google's Gemini models: requests, and the chunks of their streams.
 
-What is particular to it: a conversation is turns of alternating roles, calls need no ids and are told apart by their
+What is particular to it: a conversation is turns of alternating roles, calls need no ids and differ by their
 order, thoughts are words with a mark, and a signature stands at whatever part the thoughts led to: a call, words, or
 empty words. Each is kept where it came and replayed there; the newest models refuse a call without.
 
@@ -33,7 +33,7 @@ from pattern_core.models.providers.encoding import (
 from pattern_core.models.providers.exchange import HttpProvider
 from pattern_core.models.providers.failures import failure
 
-STOP_MAX = 5  # sequences that the vendor takes
+STOP_MAX = 5  # sequences that the vendor accepts
 
 _SEED_BITS = 31
 _NOTHING = "(no words)"  # the vendor accepts no turn without parts
@@ -123,7 +123,7 @@ def _encode_generation(request: ModelRequest) -> dict[str, object]:
 
 
 def _encode_thinking(model: str, effort: ReasoningEffort | None) -> dict[str, object]:
-    """Return how much to think; nothing for models that cannot, which refuse to be told."""
+    """Return how much to think; nothing for models that cannot, which refuse the field."""
     version = _version(model)
     if version < (2, 5):
         return {}

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pattern_core.ids import Clock
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult
-from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest, Usage
+from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest
 from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     CHAT,
@@ -43,8 +43,9 @@ from pattern_core.models.providers.openai_responses import (
     is_reasoning,
     needs_responses,
     sampling,
+    usage_of,
 )
-from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
+from pattern_core.models.providers.settings import ProviderSettings
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
@@ -90,42 +91,23 @@ class Server:
 class OpenAIProvider(HttpProvider):
     """A provider of kind "openai"; with an address of another server the key may be missing.
 
-    `api` is the format in which it asks; OpenAI's own server is asked in responses, whatever that says, where it takes
-    a model's questions in no other. `account` are headers that tell it, and no other server, whose account it is.
+    OpenAI's own server is asked in responses, whatever the settings say, where it accepts a model's questions in no
+    other format.
     """
 
     OWN_URL = "https://api.openai.com/v1"
 
-    def __init__(
-        self,
-        name: str,
-        api_key: Secret | None,
-        base_url: str | None = None,
-        *,
-        omit: Sequence[str] = (),
-        api: OpenAIFormat = "chat",
-        account: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(name, api_key, base_url, omit=omit, clock=clock)
-        self._api = api
+    def __init__(self, name: str, settings: ProviderSettings, *, clock: Clock | None = None) -> None:
+        super().__init__(name, settings, clock=clock)
         self._server = Server.at(name, self.base_url)
-        self._account = account if account and self._server.is_own else {}
-
-    @classmethod
-    def from_settings(cls, name: str, settings: ProviderSettings) -> OpenAIProvider:
-        """Return the provider that `settings` describe."""
-        return cls(
-            name, settings.api_key, settings.base_url, omit=settings.omit, api=settings.api, account=settings.account
-        )
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the headers."""
-        return {"authorization": f"Bearer {key}", **self._account}
+        """Return the headers; OpenAI's own server, and no other, learns whose account it is."""
+        return {"authorization": f"Bearer {key}", **(self.settings.account if self._server.is_own else {})}
 
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
-        """Return path, body and decoder, in the format that the server takes."""
-        if self._api == "responses" or (self._server.is_own and needs_responses(request.model)):
+        """Return path, body and decoder, in the format that the server accepts."""
+        if self.settings.api == "responses" or (self._server.is_own and needs_responses(request.model)):
             return "/responses", encode_response(request), ResponseDecoder(request, self.name)
         return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
 
@@ -251,7 +233,7 @@ def _encode_message(message: Message, model: str, server: Server) -> Sequence[_E
 
 
 def _encode_content(message: Message) -> str | list[_Encoded]:
-    """Return words as a string, which every server takes; a list of parts only where there are images."""
+    """Return words as a string, which every server accepts; a list of parts only where there are images."""
     if not message.images:
         return message.text
     content: list[_Encoded] = []
@@ -276,7 +258,7 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> _Encoded:
 
 
 def _encode_thoughts(message: Message, server: Server) -> _Encoded:
-    """Return the thoughts behind calls, in the fields in which this server sent them; no other server is told."""
+    """Return the thoughts behind calls, in the fields in which this server sent them; no other server gets them."""
     fields: _Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
     for part in message.parts:
         if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
@@ -305,7 +287,6 @@ class ChatDecoder(Decoder):
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)
-        self._calls: dict[int, CallDraft] = {}
         self._last_call: CallDraft | None = None
         self._thought_field = ""  # in which the server sends thoughts
         self._details: list[dict[str, object]] = []
@@ -334,7 +315,7 @@ class ChatDecoder(Decoder):
         if chunk.get("error") or chunk.get("object") == "error":
             raise self.failed(chunk)
         self.keep_id(chunk)
-        self.usage = _usage(as_dict(chunk.get("usage"))) or self.usage
+        self.usage = usage_of(as_dict(chunk.get("usage")), "prompt", "completion") or self.usage
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             if "usage" in chunk or "id" in chunk:
@@ -367,12 +348,12 @@ class ChatDecoder(Decoder):
         function = as_dict(piece.get("function"))
         call_id, name = as_str(piece.get("id")), as_str(function.get("name"))
         index = as_count(piece.get("index"))
-        call = self._last_call if index is None else self._calls.get(index)
+        call = self._last_call if index is None else self.calls.get(index)
         # Some servers give every call the index 0 or none at all; another id with a name is another call then.
         if call is None or (name and call.tool and call_id and call.call_id != call_id) or (index is None and name):
             call = self.draft.begin_call()
         if index is not None:
-            self._calls[index] = call
+            self.calls[index] = call
         self._last_call = call
         call.call_id = call.call_id or call_id
         call.tool = call.tool or name
@@ -384,7 +365,7 @@ class ChatDecoder(Decoder):
         self.draft.extend(call, text)
 
     def _take_details(self, pieces: object) -> None:
-        """Collect them as they come; pieces of one detail, told apart by index and type, become one again."""
+        """Collect them as they come; pieces of one detail (equal index and type) become one again."""
         for piece in pieces if isinstance(pieces, list) else []:
             detail = {key: value for key, value in as_dict(piece).items() if value is not None}
             if not detail:
@@ -398,7 +379,7 @@ class ChatDecoder(Decoder):
             last |= detail | grown
 
     def _sign_thoughts(self) -> None:
-        """Keep with the thoughts behind calls how the server told them: some want them back."""
+        """Keep with the thoughts behind calls in which form the server sent them: some want them back."""
         if not self.draft.has_calls or not (self._thought_field or self._details):
             return
         proof = {"server": self.provider, "field": self._thought_field}
@@ -419,20 +400,3 @@ def _thinking(value: object) -> str:
     """Return the thoughts within `content`, where Mistral's server has them."""
     parts = [as_dict(part) for part in value] if isinstance(value, list) else []
     return "".join(_content(part.get("thinking")) for part in parts if part.get("type") == "thinking")
-
-
-def _usage(data: dict[str, object]) -> Usage | None:
-    sent, got = as_count(data.get("prompt_tokens")), as_count(data.get("completion_tokens"))
-    if sent is None or got is None:
-        return None
-    details = as_dict(data.get("prompt_tokens_details"))
-    # OpenAI's place for it, DeepSeek's and Moonshot's.
-    places = (details.get("cached_tokens"), data.get("prompt_cache_hit_tokens"), data.get("cached_tokens"))
-    cached = next((count for place in places if (count := as_count(place))), 0)
-    return Usage(
-        input_tokens=sent,
-        output_tokens=got,
-        cached_tokens=cached,
-        cache_write_tokens=as_count(details.get("cache_write_tokens")) or 0,
-        reasoning_tokens=as_count(as_dict(data.get("completion_tokens_details")).get("reasoning_tokens")) or 0,
-    )

@@ -1,7 +1,7 @@
 """OpenAI's responses, asked for without any state on the vendor's side: requests and the events of their streams; pure.
 
 Nothing is stored there (`store: false`), so the reasoning comes along encrypted, is kept as a signature and is sent
-again with the conversation: the model goes on thinking where it stopped instead of beginning anew with each step. The
+again with the conversation: the model continues to think where it stopped instead of at the beginning in each step. The
 format has no `stop` and no `seed`.
 
 Source: OpenAI API reference, "Create a model response" and "Streaming events"; guide "Reasoning models".
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.errors import ModelError
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
-from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
+from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     OPENAI,
@@ -34,12 +34,12 @@ from pattern_core.models.providers.failures import failure, vendor_words
 
 CALL_ID_CHARS_MAX = 64
 
-# Models that do not reason refuse to be asked for it, and so for its encrypted form; those that do refuse to be told
-# how to sample, unless they are told not to reason, which only those from 5.1 on can be. Names may begin with a
+# Models that do not reason refuse to be asked for it, and so for its encrypted form; those that do refuse sampling
+# parameters, unless they are asked not to reason, which only those from 5.1 on can be. Names may begin with a
 # vendor's or, fine-tuned ones, with `ft:`. Source: the vendor's pages of models, and its refusals.
 _WITHOUT_REASONING = re.compile(r"(?:^|[/:])(?:gpt-3|gpt-4|chatgpt|gpt-[5-9][\w.]*-chat)")
 _WITH_REASONING = re.compile(r"(?:^|[/:])(?:o\d|gpt-[5-9])(?![\w.]*-chat)")
-# Models that its chat completions do not take, or not together with tools while they reason, which they do unasked.
+# Models that its chat completions do not accept, or not together with tools while they reason, which they do unasked.
 _RESPONSES_ONLY = re.compile(r"(?:^|[/:])(?:gpt-5\.[4-9]|gpt-[6-9]|(?:o\d|gpt-5)[\w.]*-(?:pro|codex))(?![\w.]*-chat)")
 _LEAST_EFFORTS = (
     (re.compile(r"(?:^|[/:])(?:gpt-6-astra|gpt-6\.1-sol)"), "low"),
@@ -101,7 +101,7 @@ def is_reasoning(model: str) -> bool:
 
 
 def needs_responses(model: str) -> bool:
-    """Return whether the vendor's own server takes an agent's questions to the model in this format alone."""
+    """Return whether the vendor's own server accepts an agent's questions to the model in this format alone."""
     return _RESPONSES_ONLY.search(model) is not None
 
 
@@ -189,7 +189,6 @@ class ResponseDecoder(Decoder):
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)
-        self._calls: dict[int, CallDraft] = {}
         self._seen: set[int] = set()  # places of the items that have begun
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
@@ -209,7 +208,7 @@ class ResponseDecoder(Decoder):
             case "response.reasoning_summary_part.added" if as_count(body.get("summary_index")):
                 return self.draft.words("\n\n", is_reasoning=True)
             case "response.function_call_arguments.delta":
-                self._extend(place, as_str(body.get("delta")))
+                self.draft.extend(self.calls.get(place), as_str(body.get("delta")))
             case "response.output_item.done" if place is not None:
                 return self._complete(place, as_dict(body.get("item")))
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
@@ -235,19 +234,16 @@ class ResponseDecoder(Decoder):
             case "reasoning":
                 self.draft.begin_words(is_reasoning=True)
             case "function_call":
-                self._calls[place] = self.draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
+                self.calls[place] = self.draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
         return []
-
-    def _extend(self, place: int | None, piece: str) -> None:
-        self.draft.extend(self._calls.get(-1 if place is None else place), piece)
 
     def _complete(self, place: int, item: Mapping[str, object]) -> list[Delta]:
         """Take the finished item: what no piece brought, and its signature."""
         if place not in self._seen:
             return self._take_item(place, item)
-        call = self._calls.get(place)
+        call = self.calls.get(place)
         if call is not None and not call.arguments:
-            self._extend(place, as_str(item.get("arguments")))
+            self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
         self._sign(item)
         return []
 
@@ -262,7 +258,7 @@ class ResponseDecoder(Decoder):
                 texts = [as_str(part.get("text")) for part in _dicts(item.get("summary"))]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
             case "function_call":
-                self._extend(place, as_str(item.get("arguments")))
+                self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
         self._sign(item)
         return deltas
 
@@ -283,7 +279,7 @@ class ResponseDecoder(Decoder):
         for place, item in enumerate(_dicts(response.get("output"))):
             if place not in self._seen:
                 deltas += self._take_item(place, item)
-        self.usage = _usage(as_dict(response.get("usage")))
+        self.usage = usage_of(as_dict(response.get("usage")))
         reason = as_str(as_dict(response.get("incomplete_details")).get("reason"))
         self.finish = (reason or "incomplete") if status == "incomplete" or reason else "completed"
         self.is_done = True
@@ -294,15 +290,18 @@ def _dicts(value: object) -> list[dict[str, object]]:
     return [as_dict(item) for item in value] if isinstance(value, list) else []
 
 
-def _usage(data: dict[str, object]) -> Usage | None:
-    sent, got = as_count(data.get("input_tokens")), as_count(data.get("output_tokens"))
-    if sent is None or got is None:
+def usage_of(data: Mapping[str, object], sent: str = "input", got: str = "output") -> Usage | None:
+    """Return the usage as both of the vendor's formats count it: `sent` and `got` begin the names of the fields."""
+    input_tokens, output_tokens = as_count(data.get(f"{sent}_tokens")), as_count(data.get(f"{got}_tokens"))
+    if input_tokens is None or output_tokens is None:
         return None
-    details = as_dict(data.get("input_tokens_details"))
+    details = as_dict(data.get(f"{sent}_tokens_details"))
+    # OpenAI's place for it, DeepSeek's and Moonshot's.
+    places = (details.get("cached_tokens"), data.get("prompt_cache_hit_tokens"), data.get("cached_tokens"))
     return Usage(
-        input_tokens=sent,
-        output_tokens=got,
-        cached_tokens=as_count(details.get("cached_tokens")) or 0,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=next((count for place in places if (count := as_count(place))), 0),
         cache_write_tokens=as_count(details.get("cache_write_tokens")) or 0,
-        reasoning_tokens=as_count(as_dict(data.get("output_tokens_details")).get("reasoning_tokens")) or 0,
+        reasoning_tokens=as_count(as_dict(data.get(f"{got}_tokens_details")).get("reasoning_tokens")) or 0,
     )

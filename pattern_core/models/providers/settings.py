@@ -56,9 +56,9 @@ class ProviderSettings:
 class ProviderKind:
     """What the rest of the program must know about a kind of provider.
 
-    `maker` names a function of a provider's name and settings (`module:name`), imported on first use. `variables`
-    begins the names of the vendor's environment variables (`OPENAI`: `OPENAI_API_KEY`, `OPENAI_BASE_URL`); None: it
-    needs neither key nor address. `default_model` is used by agents that name none.
+    `maker` names the provider's class (`module:name`), which is imported on first use and made of a provider's name and
+    settings. `variables` begins the names of the vendor's environment variables (`OPENAI`: `OPENAI_API_KEY`,
+    `OPENAI_BASE_URL`); None: it needs neither key nor address. `default_model` is used by agents that name none.
     """
 
     maker: str

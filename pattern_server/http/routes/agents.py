@@ -170,7 +170,7 @@ def _check_other_models(config: Config, asked: Mapping[str, Any]) -> None:
     """
     settings = settings_of(asked)
     routing, summariser = settings.routing, settings.compaction.summarization_model
-    for link in (*routing.fallbacks, *(link for _, link in routing.rules)):
+    for link in (*routing.fallback_models, *(rule.model for rule in routing.rules)):
         _check_provider(config, link.provider)
     if summariser is not None:
         _check_provider(config, summariser.partition("/")[0])

@@ -13,7 +13,6 @@ from pattern_core.errors import InvalidInput
 from pattern_core.models.catalogue import (
     UNKNOWN_WINDOW,
     Catalogue,
-    ModelOverride,
     ProviderModels,
 )
 from pattern_core.models.model import LongPrices, ModelFacts, Usage
@@ -133,9 +132,9 @@ def test_the_operator_has_the_last_word() -> None:
     place = ProviderModels(
         kind="openai",
         overrides={
-            "m-1": ModelOverride(window=2000, output_price=1),
-            "new": ModelOverride(window=40_000),
-            "priced": ModelOverride(input_price=1, output_price=2),
+            "m-1": {"window": 2000, "output_price": 1},
+            "new": {"window": 40_000},
+            "priced": {"input_price": 1, "output_price": 2},
         },
     )
     catalogue = small(openai=place)
@@ -239,11 +238,12 @@ def test_counts_that_contradict_each_other_never_cost_less_than_nothing() -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("window = 1000", "window = -1"), "whole number"),
-        (("window = 1000", "windows = 1000"), "unknown keys: windows"),
-        (("window = 500", ""), "neither window nor trained_window"),
+        (("window = 1000", "window = -1"), "m-1.\\] in the catalogue of models.window` must be more than 0"),
+        (("window = 1000", "window = 1000\nwindows = 1"), "windows` is not known"),
+        (("input_price = 2_000_000", "input_price = 2.5"), "input_price` must be a whole number"),
+        (("window = 500", ""), "window` must be more than 0"),
         (('source = "page"', 'source = "none"'), "names no source"),
-        (("window = 500", "window = 500\nabove = { tokens = 5 }"), "above needs"),
+        (("window = 500", "window = 500\nabove = { tokens = 5 }"), "above.input_price` is missing"),
         (("[sources]", "[sources"), "not valid TOML"),
     ],
 )

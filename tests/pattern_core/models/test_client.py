@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -23,12 +22,13 @@ from pattern_core.models.errors import (
     ModelTimeout,
     was_shown,
 )
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
+from pattern_core.models.model import Allowance, Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
 from pattern_core.models.routing import Link, ModelChain, Move
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
 from pattern_core.testing.model import Answer
 
+BOUNDS = ClientLimits()
 LIMITS = TurnLimits(model_timeout_s=100, model_idle_timeout_s=10)
 REQUEST = ModelRequest(model="any", system=(), messages=[user("hello")])
 SERVER_ERROR = ModelServerError("500", provider="scripted", status=500)
@@ -39,7 +39,7 @@ class Asker:
     """A client of one provider, and all that it reported."""
 
     provider: ScriptedProvider
-    bounds: ClientLimits | None = None
+    bounds: ClientLimits = BOUNDS
     jitter: float = 0.0
     shown: list[str] = field(default_factory=list)
     retries: list[tuple[int, str, float]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Asker:
             RetryPolicy(jitter=self.jitter),
             LIMITS,
             seeded_randomness(1),
-            client_limits=self.bounds,
+            accounts={"scripted": Account(key="scripted", limits=self.bounds)},
         )
 
     async def on_delta(self, delta: Delta) -> None:
@@ -63,13 +63,8 @@ class Asker:
         return await self.client.ask(REQUEST, "scripted", self.on_delta, deadline, self.on_retry)
 
 
-def asker(*script: Answer, slice_chars: int | None = None, bounds: ClientLimits | None = None) -> Asker:
+def asker(*script: Answer, slice_chars: int | None = None, bounds: ClientLimits = BOUNDS) -> Asker:
     return Asker(ScriptedProvider(script, slice_chars=slice_chars), bounds)
-
-
-def virtually(test: Callable[[], Awaitable[None]]) -> None:
-    """Run with a clock that leaps over every wait."""
-    trio.run(test, clock=MockClock(autojump_threshold=0))
 
 
 async def test_passes_words_on_and_returns_the_reply() -> None:
@@ -85,37 +80,30 @@ async def test_an_unknown_provider_is_named_with_advice() -> None:
         await one.client.ask(REQUEST, "anthropic", one.on_delta)
 
 
-def test_asks_again_after_growing_waits() -> None:
-    async def test() -> None:
-        one = asker(SERVER_ERROR, ModelOverloaded("429", provider="s", retry_after_s=9), SERVER_ERROR, says("at last"))
-        assert await one.ask() == says("at last")
-        assert one.retries == [(1, "model_server_error", 1), (2, "model_overloaded", 9), (3, "model_server_error", 4)]
-        assert trio.current_time() == 14
-
-    virtually(test)
+async def test_asks_again_after_growing_waits(autojump_clock: MockClock) -> None:
+    one = asker(SERVER_ERROR, ModelOverloaded("429", provider="s", retry_after_s=9), SERVER_ERROR, says("at last"))
+    assert await one.ask() == says("at last")
+    assert one.retries == [(1, "model_server_error", 1), (2, "model_overloaded", 9), (3, "model_server_error", 4)]
+    assert trio.current_time() == 14
 
 
-def test_gives_up_after_the_last_attempt_and_says_how_many() -> None:
-    async def test() -> None:
-        one = Asker(ScriptedProvider(otherwise=SERVER_ERROR), jitter=0.25)
-        with pytest.raises(ModelServerError) as caught:
-            await one.ask()
-        assert one.provider.asked == caught.value.details["attempts"] == 4
-        assert not was_shown(caught.value)
-        assert 7 < trio.current_time() < 7 * 1.25
-
-    virtually(test)
+async def test_gives_up_after_the_last_attempt_and_says_how_many(autojump_clock: MockClock) -> None:
+    one = Asker(ScriptedProvider(otherwise=SERVER_ERROR), jitter=0.25)
+    with pytest.raises(ModelServerError) as caught:
+        await one.ask()
+    assert one.provider.asked == caught.value.details["attempts"] == 4
+    assert not was_shown(caught.value)
+    assert 7 < trio.current_time() < 7 * 1.25
 
 
 @pytest.mark.parametrize(("error", "asked"), [(ModelRejected, 1), (ModelGarbage, 2)])
-def test_what_repetition_does_not_mend_is_not_repeated(error: type[ModelError], asked: int) -> None:
-    async def test() -> None:
-        one = Asker(ScriptedProvider(otherwise=error("no", provider="s")))
-        with pytest.raises(error):
-            await one.ask()
-        assert one.provider.asked == asked
-
-    virtually(test)
+async def test_what_repetition_does_not_mend_is_not_repeated(
+    error: type[ModelError], asked: int, autojump_clock: MockClock
+) -> None:
+    one = Asker(ScriptedProvider(otherwise=error("no", provider="s")))
+    with pytest.raises(error):
+        await one.ask()
+    assert one.provider.asked == asked
 
 
 async def test_nothing_is_asked_again_once_words_were_shown() -> None:
@@ -126,64 +114,49 @@ async def test_nothing_is_asked_again_once_words_were_shown() -> None:
     assert (one.shown, one.provider.asked) == (["he"], 1)
 
 
-def test_no_wait_goes_past_the_deadline() -> None:
-    async def test() -> None:
-        one = asker(ModelOverloaded("429", provider="s", retry_after_s=50), says("never"), says("never"))
-        with pytest.raises(ModelOverloaded):
-            await one.ask(deadline=20)
-        assert (trio.current_time(), one.retries) == (0, [])
-        with pytest.raises(ModelOverloaded, match="longer than there is time"):
-            await one.ask(deadline=20)
-        assert trio.current_time() == 0
-
-    virtually(test)
+async def test_no_wait_goes_past_the_deadline(autojump_clock: MockClock) -> None:
+    one = asker(ModelOverloaded("429", provider="s", retry_after_s=50), says("never"), says("never"))
+    with pytest.raises(ModelOverloaded):
+        await one.ask(deadline=20)
+    assert (trio.current_time(), one.retries) == (0, [])
+    with pytest.raises(ModelOverloaded, match="longer than there is time"):
+        await one.ask(deadline=20)
+    assert trio.current_time() == 0
 
 
-def test_a_429_holds_the_other_agents_back_too() -> None:
-    async def test() -> None:
-        one = asker(ModelOverloaded("429", provider="s", retry_after_s=20), says("a"), says("b"))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.ask)
-            await trio.sleep(1)
-            assert await one.ask() in (says("a"), says("b"))  # both are free to go at the same moment
-            assert trio.current_time() == 20
-
-    virtually(test)
+async def test_a_429_holds_the_other_agents_back_too(autojump_clock: MockClock) -> None:
+    one = asker(ModelOverloaded("429", provider="s", retry_after_s=20), says("a"), says("b"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.ask)
+        await trio.sleep(1)
+        assert await one.ask() in (says("a"), says("b"))  # both are free to go at the same moment
+        assert trio.current_time() == 20
 
 
-def test_an_attempt_has_a_time_limit_and_counts_as_retryable() -> None:
-    async def test() -> None:
-        one = asker(Paced(answer=says("late"), delay_s=101), says("in time"))
-        assert await one.ask() == says("in time")
-        assert one.retries == [(1, "model_timeout", 1)]
-        assert trio.current_time() == 101
-        assert one.provider.cancelled == 1
-
-    virtually(test)
+async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_clock: MockClock) -> None:
+    one = asker(Paced(answer=says("late"), delay_s=101), says("in time"))
+    assert await one.ask() == says("in time")
+    assert one.retries == [(1, "model_timeout", 1)]
+    assert trio.current_time() == 101
+    assert one.provider.cancelled == 1
 
 
-def test_the_deadline_cuts_an_attempt_off() -> None:
-    async def test() -> None:
-        one = asker(Paced(answer=says("late"), delay_s=50))
-        with pytest.raises(ModelTimeout, match="time of the turn"):
-            await one.ask(deadline=30)
-        assert trio.current_time() == 30
-
-    virtually(test)
+async def test_the_deadline_cuts_an_attempt_off(autojump_clock: MockClock) -> None:
+    one = asker(Paced(answer=says("late"), delay_s=50))
+    with pytest.raises(ModelTimeout, match="time of the turn"):
+        await one.ask(deadline=30)
+    assert trio.current_time() == 30
 
 
-def test_silence_counts_from_the_first_words_and_afresh_after_each() -> None:
-    async def test() -> None:
-        slow = Paced(answer=says("abcd"), delay_s=60, between_s=9)
-        assert await asker(slow, slice_chars=1).ask() == says("abcd")
-        one = asker(Paced(answer=says("abcd"), between_s=11), slice_chars=1)
-        started = trio.current_time()
-        with pytest.raises(ModelTimeout, match="fell silent for 10 s") as caught:
-            await one.ask()
-        assert was_shown(caught.value)
-        assert (one.shown, trio.current_time() - started) == (["a"], 10)
-
-    virtually(test)
+async def test_silence_counts_from_the_first_words_and_afresh_after_each(autojump_clock: MockClock) -> None:
+    slow = Paced(answer=says("abcd"), delay_s=60, between_s=9)
+    assert await asker(slow, slice_chars=1).ask() == says("abcd")
+    one = asker(Paced(answer=says("abcd"), between_s=11), slice_chars=1)
+    started = trio.current_time()
+    with pytest.raises(ModelTimeout, match="fell silent for 10 s") as caught:
+        await one.ask()
+    assert was_shown(caught.value)
+    assert (one.shown, trio.current_time() - started) == (["a"], 10)
 
 
 class Whispering:
@@ -201,27 +174,21 @@ class Whispering:
         """Nothing to close."""
 
 
-def test_signs_of_life_hold_the_silence_off_and_are_not_shown() -> None:
-    async def test() -> None:
-        one = asker()
-        client = ModelClient({"w": Whispering()}, RetryPolicy(attempts_max=1), LIMITS, seeded_randomness(1))
-        with pytest.raises(ModelServerError) as caught:
-            await client.ask(REQUEST, "w", one.on_delta)
-        assert not was_shown(caught.value)
-        assert (one.shown, trio.current_time()) == ([], 45)
-
-    virtually(test)
+async def test_signs_of_life_hold_the_silence_off_and_are_not_shown(autojump_clock: MockClock) -> None:
+    one = asker()
+    client = ModelClient({"w": Whispering()}, RetryPolicy(attempts_max=1), LIMITS, seeded_randomness(1))
+    with pytest.raises(ModelServerError) as caught:
+        await client.ask(REQUEST, "w", one.on_delta)
+    assert not was_shown(caught.value)
+    assert (one.shown, trio.current_time()) == ([], 45)
 
 
-def test_the_time_of_showing_is_not_the_providers_silence() -> None:
-    async def test() -> None:
-        async def slow_screen(delta: Delta) -> None:
-            await trio.sleep(30)
+async def test_the_time_of_showing_is_not_the_providers_silence(autojump_clock: MockClock) -> None:
+    async def slow_screen(delta: Delta) -> None:
+        await trio.sleep(30)
 
-        one = asker(says("ab"), slice_chars=1)
-        assert await one.client.ask(REQUEST, "scripted", slow_screen) == says("ab")
-
-    virtually(test)
+    one = asker(says("ab"), slice_chars=1)
+    assert await one.client.ask(REQUEST, "scripted", slow_screen) == says("ab")
 
 
 async def test_calls_at_once_and_waiting_are_bounded() -> None:
@@ -239,19 +206,16 @@ async def test_calls_at_once_and_waiting_are_bounded() -> None:
     assert (one.provider.asked, one.provider.running) == (3, 0)
 
 
-def test_waiting_for_a_slot_ends_at_the_deadline() -> None:
-    async def test() -> None:
-        gate = trio.Event()
-        one = Asker(ScriptedProvider(otherwise=Paced(answer=says("x"), gate=gate)), ClientLimits(calls_max=1))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.ask)
-            await wait_all_tasks_blocked()
-            with pytest.raises(ModelOverloaded, match="no turn came"):
-                await one.ask(deadline=5)
-            assert trio.current_time() == 5
-            gate.set()
-
-    virtually(test)
+async def test_waiting_for_a_slot_ends_at_the_deadline(autojump_clock: MockClock) -> None:
+    gate = trio.Event()
+    one = Asker(ScriptedProvider(otherwise=Paced(answer=says("x"), gate=gate)), ClientLimits(calls_max=1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.ask)
+        await wait_all_tasks_blocked()
+        with pytest.raises(ModelOverloaded, match="no turn came"):
+            await one.ask(deadline=5)
+        assert trio.current_time() == 5
+        gate.set()
 
 
 async def test_cancelling_gives_the_slot_back() -> None:
@@ -263,50 +227,41 @@ async def test_cancelling_gives_the_slot_back() -> None:
     assert one.provider.cancelled == 3
 
 
-def test_an_absurd_wish_is_refused_at_once_with_the_reason() -> None:
-    async def test() -> None:
-        one = asker(ModelOverloaded("429: quota.", provider="s", retry_after_s=86_400), says("never"))
-        with pytest.raises(ModelOverloaded, match="come back in 86400 s, and nobody waits longer than 300 s") as caught:
+@pytest.mark.parametrize(
+    ("wish_s", "deadline", "words"),
+    [
+        (86_400, math.inf, "come back in 86400 s, and nobody waits longer than 300 s"),
+        (50, 20, "in 50 s, and the time of the turn ends before that"),
+    ],
+)
+async def test_a_vendor_that_wants_too_long_a_pause_is_given_up_at_once(
+    wish_s: float, deadline: float, words: str, autojump_clock: MockClock
+) -> None:
+    one = asker(ModelOverloaded("429: quota.", provider="s", retry_after_s=wish_s), says("never"))
+    with pytest.raises(ModelOverloaded, match=words) as caught:
+        await one.ask(deadline=deadline)
+    assert (caught.value.retry_after_s, caught.value.details["attempts"], trio.current_time()) == (wish_s, 1, 0)
+
+
+async def test_an_outage_is_not_asked_by_every_agent_anew(autojump_clock: MockClock) -> None:
+    one = Asker(ScriptedProvider(otherwise=SERVER_ERROR))
+    for _ in range(10):
+        with pytest.raises(ModelError):
             await one.ask()
-        assert (caught.value.retry_after_s, caught.value.details["attempts"], trio.current_time()) == (86_400, 1, 0)
-
-    virtually(test)
-
-
-def test_a_wish_beyond_the_deadline_is_refused_at_once_with_the_reason() -> None:
-    async def test() -> None:
-        one = asker(ModelOverloaded("429.", provider="s", retry_after_s=50))
-        with pytest.raises(ModelOverloaded, match="in 50 s, and the time of the turn ends before that"):
-            await one.ask(deadline=20)
-
-    virtually(test)
+    # Five failures, then a probe after 5, 10 and 20 s; from 40 s on nobody waits for it.
+    assert one.provider.asked == 8
+    (gate,) = one.client.gates()
+    assert (gate.state, gate.providers, gate.failures_total, gate.refused_total) == ("open", ("scripted",), 8, 8)
 
 
-def test_an_outage_is_not_asked_by_every_agent_anew() -> None:
-    async def test() -> None:
-        one = Asker(ScriptedProvider(otherwise=SERVER_ERROR))
-        for _ in range(10):
-            with pytest.raises(ModelError):
-                await one.ask()
-        # Five failures, then a probe after 5, 10 and 20 s; from 40 s on nobody waits for it.
-        assert one.provider.asked == 8
-        (gate,) = one.client.gates()
-        assert (gate.state, gate.providers, gate.failures_total, gate.refused_total) == ("open", ("scripted",), 8, 8)
-
-    virtually(test)
-
-
-def test_the_limits_that_an_answer_tells_hold_the_next_call_back() -> None:
-    async def test() -> None:
-        told = replace(says("a"), rate=RateStatus(tokens_limit=60_000, tokens_remaining=0))
-        one = asker(told, says("b"))
-        await one.ask()
-        assert one.client.gates()[0].tokens_limit == 60_000
-        await one.ask()
-        # The prompt's estimate and the longest answer, 4,096 tokens, at a thousand a second.
-        assert 4.096 < trio.current_time() < 4.2
-
-    virtually(test)
+async def test_the_limits_that_an_answer_tells_hold_the_next_call_back(autojump_clock: MockClock) -> None:
+    told = replace(says("a"), rate=RateStatus(tokens=Allowance(limit=60_000, remaining=0)))
+    one = asker(told, says("b"))
+    await one.ask()
+    assert one.client.gates()[0].tokens_limit == 60_000
+    await one.ask()
+    # The prompt's estimate and the longest answer, 4,096 tokens, at a thousand a second.
+    assert 4.096 < trio.current_time() < 4.2
 
 
 def two(first: Answer, second: Answer, **more: Account) -> tuple[ModelClient, list[ScriptedProvider]]:
@@ -317,21 +272,18 @@ def two(first: Answer, second: Answer, **more: Account) -> tuple[ModelClient, li
     return client, providers
 
 
-def test_providers_of_one_key_share_a_gate() -> None:
-    async def test() -> None:
-        account = Account(key="k", limits=ClientLimits(calls_max=3))
-        busy = ModelOverloaded("429", provider="a", retry_after_s=20)
-        client, _ = two(busy, says("b"), a=account, b=account)
-        (gate,) = client.gates()
-        assert (gate.providers, gate.concurrency_max) == (("a", "b"), 3)
-        figures = client.gate_figures()["a+b"]
-        assert (figures["concurrency"], figures["is_closed"], figures["tokens_limit"]) == (3, False, None)
-        with pytest.raises(ModelOverloaded):
-            await client.ask(REQUEST, "a", ignore, 10)
-        with pytest.raises(ModelOverloaded, match="longer than there is time"):
-            await client.ask(REQUEST, "b", ignore, 10)
-
-    virtually(test)
+async def test_providers_of_one_key_share_a_gate(autojump_clock: MockClock) -> None:
+    account = Account(key="k", limits=ClientLimits(calls_max=3))
+    busy = ModelOverloaded("429", provider="a", retry_after_s=20)
+    client, _ = two(busy, says("b"), a=account, b=account)
+    (gate,) = client.gates()
+    assert (gate.providers, gate.concurrency_max) == (("a", "b"), 3)
+    figures = client.gate_figures()["a+b"]
+    assert (figures["concurrency"], figures["is_closed"], figures["tokens_limit"]) == (3, False, None)
+    with pytest.raises(ModelOverloaded):
+        await client.ask(REQUEST, "a", ignore, 10)
+    with pytest.raises(ModelOverloaded, match="longer than there is time"):
+        await client.ask(REQUEST, "b", ignore, 10)
 
 
 async def ignore(delta: Delta) -> None:
@@ -342,73 +294,55 @@ OWN, NEXT = Link(provider="a", model="m-a", reason="own"), Link(provider="b", mo
 CHAIN = ModelChain(links=(OWN, NEXT))
 
 
-def test_a_busy_model_is_left_for_the_next_one_without_waiting() -> None:
-    async def test() -> None:
-        client, (first, second) = two(ModelOverloaded("429", provider="a", retry_after_s=20), says("b"))
-        moves: list[Move] = []
+async def test_a_busy_model_is_left_for_the_next_one_without_waiting(autojump_clock: MockClock) -> None:
+    client, (first, second) = two(ModelOverloaded("429", provider="a", retry_after_s=20), says("b"))
+    moves: list[Move] = []
 
-        async def on_move(move: Move) -> None:
-            moves.append(move)
+    async def on_move(move: Move) -> None:
+        moves.append(move)
 
-        assert await client.ask(REQUEST, "ignored", ignore, on_move=on_move, chain=CHAIN) == says("b")
-        assert (trio.current_time(), first.asked, second.requests[0].model) == (0, 1, "m-b")
-        assert [(move.index, move.attempts, move.why) for move in moves] == [(1, 1, "model_overloaded")]
-        assert "another model can be asked now" in moves[0].message
-        # The first one's pause is known now: it is not even asked.
-        assert await client.ask(REQUEST, "ignored", ignore, on_move=on_move, chain=CHAIN) == says("b")
-        assert (first.asked, moves[1].attempts, trio.current_time()) == (1, 0, 0)
-
-    virtually(test)
+    assert await client.ask(REQUEST, "ignored", ignore, on_move=on_move, chain=CHAIN) == says("b")
+    assert (trio.current_time(), first.asked, second.requests[0].model) == (0, 1, "m-b")
+    assert [(move.index, move.attempts, move.why) for move in moves] == [(1, 1, "model_overloaded")]
+    assert "another model can be asked now" in moves[0].message
+    # The first one's pause is known now: it is not even asked.
+    assert await client.ask(REQUEST, "ignored", ignore, on_move=on_move, chain=CHAIN) == says("b")
+    assert (first.asked, moves[1].attempts, trio.current_time()) == (1, 0, 0)
 
 
-def test_an_outage_is_retried_as_often_as_the_chain_says_before_the_next_model() -> None:
-    async def test() -> None:
-        client, (first, second) = two(SERVER_ERROR, says("b"))
-        assert await client.ask(REQUEST, "a", ignore, chain=replace(CHAIN, max_retries=1)) == says("b")
-        assert (first.asked, second.asked, trio.current_time()) == (2, 1, 1)
-
-    virtually(test)
+async def test_an_outage_is_retried_as_often_as_the_chain_says_before_the_next_model(autojump_clock: MockClock) -> None:
+    client, (first, second) = two(SERVER_ERROR, says("b"))
+    assert await client.ask(REQUEST, "a", ignore, chain=replace(CHAIN, max_retries=1)) == says("b")
+    assert (first.asked, second.asked, trio.current_time()) == (2, 1, 1)
 
 
-def test_a_silent_model_is_waited_for_once_where_another_can_be_asked() -> None:
-    async def test() -> None:
-        client, (first, _) = two(Paced(answer=says("late"), delay_s=1_000), says("b"))
-        assert await client.ask(REQUEST, "a", ignore, chain=CHAIN) == says("b")
-        assert (first.asked, trio.current_time()) == (1, 100)
-
-    virtually(test)
+async def test_a_silent_model_is_waited_for_once_where_another_can_be_asked(autojump_clock: MockClock) -> None:
+    client, (first, _) = two(Paced(answer=says("late"), delay_s=1_000), says("b"))
+    assert await client.ask(REQUEST, "a", ignore, chain=CHAIN) == says("b")
+    assert (first.asked, trio.current_time()) == (1, 100)
 
 
-def test_no_other_model_is_asked_once_the_time_of_the_turn_is_up() -> None:
-    async def test() -> None:
-        client, (_, second) = two(Paced(answer=says("late"), delay_s=1_000), says("b"))
-        with pytest.raises(ModelTimeout, match="time of the turn"):
-            await client.ask(REQUEST, "a", ignore, 50, chain=CHAIN)
-        assert (second.asked, trio.current_time()) == (0, 50)
-
-    virtually(test)
+async def test_no_other_model_is_asked_once_the_time_of_the_turn_is_up(autojump_clock: MockClock) -> None:
+    client, (_, second) = two(Paced(answer=says("late"), delay_s=1_000), says("b"))
+    with pytest.raises(ModelTimeout, match="time of the turn"):
+        await client.ask(REQUEST, "a", ignore, 50, chain=CHAIN)
+    assert (second.asked, trio.current_time()) == (0, 50)
 
 
-def test_the_last_link_waits_like_any_model() -> None:
-    async def test() -> None:
-        client, (first, _) = two(says("a"), says("b"))
-        last = replace(CHAIN, links=CHAIN.links[:1])
-        with pytest.raises(ModelNotConfigured):
-            await client.ask(
-                REQUEST, "a", ignore, chain=replace(CHAIN, links=(Link(provider="z", model="m", reason=""),))
-            )
-        assert await client.ask(REQUEST, "z", ignore, chain=last) == says("a")
-        assert first.requests[0].model == "m-a"
-
-    virtually(test)
+async def test_the_last_link_waits_like_any_model(autojump_clock: MockClock) -> None:
+    client, (first, _) = two(says("a"), says("b"))
+    last = replace(CHAIN, links=CHAIN.links[:1])
+    with pytest.raises(ModelNotConfigured):
+        await client.ask(REQUEST, "a", ignore, chain=replace(CHAIN, links=(Link(provider="z", model="m", reason=""),)))
+    assert await client.ask(REQUEST, "z", ignore, chain=last) == says("a")
+    assert first.requests[0].model == "m-a"
 
 
 async def test_flows_take_turns_at_the_gate() -> None:
     hold = trio.Event()
     provider = ScriptedProvider([Paced(answer=says("x"), gate=hold)], otherwise=says("y"))
-    client = ModelClient(
-        {"p": provider}, RetryPolicy(), LIMITS, seeded_randomness(1), client_limits=ClientLimits(calls_max=1)
-    )
+    account = Account(key="k", limits=ClientLimits(calls_max=1))
+    client = ModelClient({"p": provider}, RetryPolicy(), LIMITS, seeded_randomness(1), accounts={"p": account})
 
     async def ask(flow: str, words: str) -> None:
         request = replace(REQUEST, messages=[user(words)])
@@ -418,6 +352,7 @@ async def test_flows_take_turns_at_the_gate() -> None:
         for flow, words in [("a", "first"), ("a", "a1"), ("a", "a2"), ("b", "b1")]:
             nursery.start_soon(ask, flow, words)
             await wait_all_tasks_blocked()
+        assert (client.gates()[0].waiting, client.gates()[0].flows_waiting) == (3, 2)
         hold.set()
     assert [request.messages[0].text for request in provider.requests] == ["first", "a1", "b1", "a2"]
 

@@ -1,7 +1,29 @@
 from __future__ import annotations
 
-from pattern_core.messages import user
-from pattern_core.models.model import ModelRequest, RateStatus, ToolSpec, made_up_call_id
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pattern_core.errors import PatternError
+from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models import errors
+from pattern_core.models.errors import ModelError, WindowExceeded
+from pattern_core.models.model import ModelRequest, ToolSpec, Usage, made_up_call_id
+from pattern_core.models.tokens import (
+    ELLIPSIS,
+    clip,
+    clip_middle,
+    estimate_messages,
+    estimate_parts,
+    estimate_request,
+    estimate_text,
+    estimate_tools,
+    estimate_usage,
+    message_tokens,
+    request_tokens,
+)
 
 
 def test_the_digest_of_a_tool_stands_for_all_that_the_model_sees() -> None:
@@ -26,6 +48,94 @@ def test_made_up_ids_depend_on_the_question_and_the_index() -> None:
     assert all(one.startswith("call_") for one in ids)
 
 
-def test_the_moment_is_no_part_of_what_was_told() -> None:
-    assert RateStatus(requests_limit=5, at=1.0) == RateStatus(requests_limit=5, at=2.0)
-    assert RateStatus(requests_limit=5) != RateStatus(requests_limit=6)
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ModelError)]
+RETRYABLE = {"ModelUnreachable", "ModelTimeout", "ModelOverloaded", "ModelServerError", "ModelGarbage"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_says_what_clients_and_retries_need(kind: type[ModelError]) -> None:
+    error = kind("no", provider="openai", status=418, retry_after_s=3.0)
+    assert isinstance(error, PatternError)
+    assert (error.provider, error.status, error.retry_after_s, str(error)) == ("openai", 418, 3.0, "no")
+    assert error.details == {"provider": "openai", "status": 418}
+    assert error.retryable is (kind.__name__ in RETRYABLE)
+
+
+def test_codes_differ() -> None:
+    assert len({kind.code for kind in KINDS}) == len(KINDS)
+    assert WindowExceeded.code == "window_exceeded"
+
+
+# Estimates of tokens
+
+
+def test_known_texts() -> None:
+    assert [estimate_text(text) for text in ("", "a", "four", "fives", "żółw", "日本", "😀")] == [0, 1, 1, 2, 3, 3, 2]
+    assert estimate_text("\ud83d") == 2
+
+
+@given(st.text(), st.text())
+def test_more_text_is_never_fewer_tokens(left: str, right: str) -> None:
+    assert estimate_text(left) <= estimate_text(left + right) <= estimate_text(left) + estimate_text(right)
+
+
+def test_every_part_counts() -> None:
+    words = Text(text="a" * 40)
+    call = ToolCall(call_id="c", tool="search", arguments={"query": "tea"})
+    broken = ToolCall(call_id="c", tool="search", invalid="{" * 40)
+    result = ToolResult(call_id="c", tool="search", content="b" * 40)
+    assert [estimate_parts([part]) for part in (words, Reasoning(text="a" * 40), call, broken, result)] == [
+        10,
+        10,
+        8 + 2 + 4,
+        8 + 2 + 10,
+        8 + 10,
+    ]
+    assert estimate_parts([Image(media_type="", url="https://x/a.png"), words]) == 1_600 + 10
+    assert estimate_messages([Message(role="assistant", parts=(words, call))]) == 4 + 10 + 14
+    assert message_tokens(Message(role="assistant", parts=(words, call))) == 4 + 10 + 14
+
+
+def test_a_request_is_all_it_shows() -> None:
+    tool = ToolSpec(name="search", description="Find.", parameters={"type": "object"})
+    request = ModelRequest(model="m", system=["aaaa", "bbbb"], messages=[user("cccc")], tools=[tool], tail=["dddd"])
+    assert estimate_tools([tool]) == 12 + 2 + 2 + 5
+    assert estimate_request(request) == 2 + 5 + 21 + 1
+    assert estimate_usage(request, [Text(text="eeee")]) == Usage(input_tokens=29, output_tokens=1, is_estimate=True)
+
+
+def test_what_was_counted_with_a_request_is_not_counted_again() -> None:
+    counted = ModelRequest(model="m", system=["aaaa"], messages=[user("cccc")], estimate=7)
+    assert request_tokens(counted) == 7
+    assert request_tokens(replace(counted, estimate=None)) == 6
+    assert estimate_usage(counted, ()).input_tokens == 7
+
+
+@given(st.text(max_size=300), st.integers(0, 80))
+def test_a_clipped_text_fits(text: str, tokens: int) -> None:
+    cut = clip(text, tokens)
+    assert estimate_text(cut) <= tokens
+    if estimate_text(text) <= tokens:
+        assert cut == text
+    elif cut:
+        assert cut.endswith(ELLIPSIS)
+        assert text.startswith(cut.removesuffix(ELLIPSIS))
+
+
+def test_a_text_is_cut_after_a_sentence_if_one_ends_late_enough() -> None:
+    assert clip("One sentence that is here. Another one follows it now.", 9) == "One sentence that is here.…"
+    assert clip("One. Another sentence without an end in sight", 8) == "One. Another sentence witho…"
+
+
+@given(st.text(alphabet="ab. é中", min_size=200, max_size=400), st.integers(10, 60))
+def test_the_middle_gives_way(text: str, tokens: int) -> None:
+    cut = clip_middle(text, tokens, " | ")
+    assert estimate_text(cut) <= tokens + 2
+    if estimate_text(text) <= tokens:
+        assert cut == text
+    else:
+        head, tail = cut.split(" | ")
+        assert text.startswith(head)
+        assert text.endswith(tail)
+        assert head
+        assert tail

@@ -1,21 +1,50 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
+from pattern_core.agent_settings import settings_of
 from pattern_core.errors import InvalidInput
+from pattern_core.ids import seeded_randomness
+from pattern_core.limits import TurnLimits
+from pattern_core.messages import Message, Reasoning, Text, ToolCall, user
+from pattern_core.models.catalogue import Catalogue
+from pattern_core.models.client import ModelClient
+from pattern_core.models.errors import (
+    ModelError,
+    ModelGarbage,
+    ModelNotConfigured,
+    ModelOverloaded,
+    ModelRefused,
+    ModelRejected,
+    ModelServerError,
+    ModelTimeout,
+    ModelUnreachable,
+    WindowExceeded,
+)
+from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest
 from pattern_core.models.routing import (
     FALLBACKS_MAX,
     Link,
     ModelChain,
+    Move,
     RoutingSettings,
-    StepCondition,
     StepFacts,
     choose,
+    fitted,
+    next_link,
+    portable,
 )
+from pattern_core.models.throttle import RetryPolicy
+from pattern_core.testing import Paced, ScriptedProvider, says
+from pattern_core.testing.model import Answer
+from pattern_db.columns import Json
 
 OWN = StepFacts(provider="anthropic", model="claude")
 
@@ -24,20 +53,24 @@ def names(chain: ModelChain) -> list[str]:
     return [f"{link.provider}/{link.model}" for link in chain.links]
 
 
+def routing(value: object) -> RoutingSettings:
+    return settings_of({"routing": cast("Json", value)}, is_new=True).routing
+
+
 def routed(condition: object, facts: StepFacts) -> bool:
-    settings_ = RoutingSettings.of({"rules": [{"condition": condition, "model": "x/other"}]})
-    return names(choose(settings_, facts))[0] == "x/other"
+    chosen = routing({"rules": [{"condition": condition, "model": "x/other"}]})
+    return names(choose(chosen, facts))[0] == "x/other"
 
 
 def test_without_settings_the_agents_own_model_is_asked() -> None:
-    chain = choose(RoutingSettings.of(None), OWN)
+    chain = choose(routing(None), OWN)
     assert names(chain) == ["anthropic/claude"]
     assert (chain.on_rate_limit, chain.on_context_overflow, chain.max_retries) == (True, True, 2)
-    assert RoutingSettings.of(None) == RoutingSettings.of({}) == RoutingSettings()
+    assert routing(None) == routing({}) == RoutingSettings()
 
 
 def test_the_rules_model_comes_first_then_the_own_then_the_fallbacks() -> None:
-    settings_ = RoutingSettings.of(
+    chosen = routing(
         {
             "fallback_models": [
                 "openrouter/openai/gpt-5",
@@ -53,7 +86,7 @@ def test_the_rules_model_comes_first_then_the_own_then_the_fallbacks() -> None:
             "max_retries": 0,
         }
     )
-    chain = choose(settings_, OWN)
+    chain = choose(chosen, OWN)
     assert names(chain) == ["c/d", "anthropic/claude", "openrouter/openai/gpt-5", "ollama/qwen3:8b"]
     first = chain.links[0]
     assert (first.temperature, first.max_output_tokens, first.reason) == (0.0, 9, "by rule: it applies always")
@@ -62,10 +95,10 @@ def test_the_rules_model_comes_first_then_the_own_then_the_fallbacks() -> None:
 
 
 def test_a_rule_may_choose_the_own_model_with_other_settings() -> None:
-    settings_ = RoutingSettings.of(
+    chosen = routing(
         {"rules": [{"condition": {"type": "always"}, "model": "anthropic/claude", "temperature_override": 0.5}]}
     )
-    (link,) = choose(settings_, OWN).links
+    (link,) = choose(chosen, OWN).links
     assert link.temperature == 0.5
 
 
@@ -109,15 +142,16 @@ def test_conditions_hold_from_their_bound_on(condition: object, holds: StepFacts
     [(9, 17, range(9, 17)), (22, 6, [22, 23, 0, 1, 2, 3, 4, 5]), (0, 24, range(24)), (5, 5, range(24))],
 )
 def test_hours_go_over_midnight(start: int, end: int, hours: list[int]) -> None:
-    window = StepCondition(kind="time_window", hours=(start, end))
-    held = [hour for hour in range(24) if window.holds(StepFacts(provider="p", model="m", hour=hour))]
+    window = {"type": "time_window", "start_hour": start, "end_hour": end}
+    held = [hour for hour in range(24) if routed(window, StepFacts(provider="p", model="m", hour=hour))]
     assert held == sorted(hours)
 
 
 @pytest.mark.parametrize(("usd", "micro"), [(0.1, 100_000), ("0.1", 100_000), (1, 1_000_000), (0.000001, 1)])
-def test_dollars_become_exact_micro_dollars(usd: object, micro: int) -> None:
-    rule = {"condition": {"type": "cost_threshold", "max_usd": usd}, "model": "a/b"}
-    assert RoutingSettings.of({"rules": [rule]}).rules[0][0] == StepCondition(kind="cost_threshold", least=micro)
+def test_dollars_are_exact(usd: object, micro: int) -> None:
+    condition = {"type": "cost_threshold", "max_usd": usd}
+    assert routed(condition, StepFacts(provider="p", model="m", spent_today=micro))
+    assert not routed(condition, StepFacts(provider="p", model="m", spent_today=micro - 1))
 
 
 def rule(**changes: object) -> dict[str, object]:
@@ -127,35 +161,36 @@ def rule(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ([], "routing must be an object with fallback_models"),
-        ({"fallbacks": []}, "routing does not know fallbacks; it knows fallback_models"),
-        ({"fallback_models": "a/b"}, "must be a list of at most"),
-        ({"fallback_models": ["a/b"] * (FALLBACKS_MAX + 1)}, "must be a list of at most"),
-        ({"fallback_models": ["gpt-5"]}, r"fallback_models\[0\] must be \"provider/model\""),
-        ({"fallback_models": [{"provider": "a"}]}, 'must be "provider/model"'),
-        ({"max_retries": -1}, "max_retries must be a whole number from 0 to 10"),
-        ({"max_retries": True}, "whole number"),
+        ([], "`config.routing` must be an object"),
+        ({"fallbacks": []}, "routing.fallbacks` is not known .known are: `rules`, `fallback_models`"),
+        ({"fallback_models": "a/b"}, "must be a list"),
+        ({"fallback_models": ["a/b"] * (FALLBACKS_MAX + 1)}, "at most 6 items"),
+        ({"fallback_models": ["gpt-5"]}, "fallback_models.0`: it is written provider/model"),
+        ({"fallback_models": ["gpt-5/ "]}, "fallback_models.0`: it is written provider/model"),
+        ({"fallback_models": [{"provider": "a"}]}, "fallback_models.0.model` is missing"),
+        ({"max_retries": -1}, "max_retries` must be at least 0"),
+        ({"max_retries": 11}, "max_retries` must be at most 10"),
+        ({"max_retries": True}, "a whole number"),
         ({"fallback_on_rate_limit": 1}, "must be true or false"),
-        ({"rules": [{"condition": {"type": "always"}}]}, r"rules\[0\] needs a model"),
-        ({"rules": [{"model": "a/b"}]}, r"rules\[0\].condition needs a type: cost_threshold"),
-        (rule(condition={"type": "mood"}), "needs a type"),
-        (rule(condition={"type": "always", "x": 1}), "does not know x"),
-        (rule(condition={"type": "cost_threshold"}), "amount of dollars"),
-        (rule(condition={"type": "cost_threshold", "max_usd": "nan"}), "amount of dollars"),
-        (rule(condition={"type": "cost_threshold", "max_usd": "much"}), "amount of dollars"),
-        (rule(condition={"type": "cost_threshold", "max_usd": -1}), "amount of dollars"),
-        (rule(condition={"type": "context_length"}), "min_tokens must be a whole number"),
-        (rule(condition={"type": "tool_call", "tools": []}), "1 to 64 names"),
-        (rule(condition={"type": "source", "sources": [1]}), "1 to 64 names"),
-        (rule(condition={"type": "time_window", "start_hour": 24, "end_hour": 3}), "start_hour must be"),
-        (rule(temperature_override=3), "temperature_override must be a number from 0 to 2"),
-        (rule(temperature_override="hot"), "temperature_override"),
-        (rule(max_tokens_override=0), "max_tokens_override must be a whole number from 1"),
+        ({"rules": [{"condition": {"type": "always"}}]}, "rules.0.model` is missing"),
+        ({"rules": [{"model": "a/b"}]}, "rules.0.condition` is missing"),
+        (rule(condition={"type": "mood"}), "'cost_threshold', 'context_length', 'tool_call'"),
+        (rule(condition={"type": "always", "x": 1}), "always.x` is not known"),
+        (rule(condition={"type": "cost_threshold"}), "max_usd` is missing"),
+        (rule(condition={"type": "cost_threshold", "max_usd": "nan"}), "a finite number"),
+        (rule(condition={"type": "cost_threshold", "max_usd": "much"}), "a valid decimal"),
+        (rule(condition={"type": "cost_threshold", "max_usd": -1}), "at least 0"),
+        (rule(condition={"type": "cost_threshold", "max_usd": True}), "max_usd"),
+        (rule(condition={"type": "tool_call", "tools": []}), "at least 1 item"),
+        (rule(condition={"type": "source", "sources": [1]}), "sources.0` must be text"),
+        (rule(condition={"type": "time_window", "start_hour": 24, "end_hour": 3}), "start_hour` must be at most 23"),
+        (rule(temperature_override=3), "temperature_override` must be at most 2"),
+        (rule(max_tokens_override=0), "max_tokens_override` must be at least 1"),
     ],
 )
 def test_what_does_not_fit_is_named_with_what_does(value: object, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        RoutingSettings.of(value)
+        routing(value)
 
 
 json_values = st.recursive(
@@ -178,13 +213,186 @@ json_values = st.recursive(
 @given(value=json_values)
 def test_any_json_is_read_or_refused(value: object) -> None:
     try:
-        settings_ = RoutingSettings.of(json.loads(json.dumps(value)))
+        chosen = routing(json.loads(json.dumps(value)))
     except InvalidInput:
         return
-    assert choose(settings_, OWN).links
+    assert choose(chosen, OWN).links
 
 
-def test_model_names_keep_their_slashes() -> None:
-    assert RoutingSettings.of({"fallback_models": ["router/openai/gpt-5"]}).fallbacks == (
-        Link(provider="router", model="openai/gpt-5", reason="to fall back to"),
+# Asking along a chain
+
+WINDOWS = {"a": 100, "b": 100, "c": 1_000}
+THOUGHT = Message(
+    role="assistant",
+    parts=(
+        Reasoning(text="hm", signature="proof"),
+        Text(text="yes"),
+        ToolCall(call_id="1", tool="t", signature="proof"),
+    ),
+)
+REQUEST = ModelRequest(
+    model="own",
+    system=("s",),
+    messages=[user("hello"), THOUGHT],
+    extra={"x": 1},
+    max_output_tokens=500,
+    temperature=1.0,
+)
+
+
+def facts_of(provider: str, model: str) -> ModelFacts:
+    return ModelFacts(provider=provider, model=model, window=WINDOWS[provider], output_max=50)
+
+
+@dataclass
+class Links:
+    """A client of one provider for each outcome, asked as a chain in this order; it records the moves."""
+
+    outcomes: dict[str, Answer]
+    moves: list[Move] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.providers = {name: ScriptedProvider(name=name, otherwise=each) for name, each in self.outcomes.items()}
+        tables = {name: {f"{name}-model": facts_of(name, f"{name}-model")} for name in self.outcomes}
+        self.client = ModelClient(
+            self.providers, RetryPolicy(jitter=0), TurnLimits(), seeded_randomness(1), catalogue=Catalogue(tables)
+        )
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.model for provider in self.providers.values() for request in provider.requests]
+
+    async def on_move(self, move: Move) -> None:
+        self.moves.append(move)
+
+    async def run(self, *, max_retries: int = 0, **flags: bool) -> ModelReply:
+        links = tuple(Link(provider=name, model=f"{name}-model", reason="test") for name in self.outcomes)
+        chain = ModelChain(links=links, max_retries=max_retries, **flags)
+        return await self.client.ask(REQUEST, "ignored", ignore, on_move=self.on_move, chain=chain)
+
+
+async def ignore(delta: Delta) -> None:
+    """Show nothing."""
+
+
+def error(kind: type[ModelError]) -> ModelError:
+    return kind("no", provider="any")
+
+
+async def test_the_first_that_can_answers() -> None:
+    links = Links({"a": says("yes"), "b": says("never")})
+    assert await links.run() == says("yes")
+    assert (links.asked, links.moves) == (["a-model"], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "moves"),
+    [
+        (ModelOverloaded, True),
+        (ModelUnreachable, True),
+        (ModelTimeout, True),
+        (ModelServerError, True),
+        (ModelGarbage, True),
+        (ModelRefused, True),
+        (ModelNotConfigured, True),
+        (ModelRejected, False),
+    ],
+)
+async def test_what_another_model_mends(kind: type[ModelError], moves: bool) -> None:
+    links = Links({"a": error(kind), "b": says("yes")})
+    if moves:
+        assert await links.run() == says("yes")
+        assert links.asked == ["a-model", "b-model"]
+    else:
+        with pytest.raises(kind):
+            await links.run()
+
+
+async def test_each_move_is_told_before_the_next_model_is_asked(autojump_clock: MockClock) -> None:
+    links = Links({"a": error(ModelOverloaded), "b": error(ModelUnreachable), "c": says("yes")})
+    await links.run(max_retries=2)
+    first, second = links.moves
+    assert (first.index, first.attempts, first.why) == (1, 3, "model_overloaded")
+    assert (first.failed.provider, first.following.provider) == ("a", "b")
+    assert (second.index, second.attempts, second.why, second.message) == (2, 3, "model_unreachable", "no")
+
+
+async def test_the_last_error_comes_out_with_its_link() -> None:
+    links = Links({"a": error(ModelServerError), "b": error(ModelUnreachable)})
+    with pytest.raises(ModelUnreachable) as caught:
+        await links.run()
+    assert caught.value.details["link"] == 1
+
+
+async def test_nothing_moves_once_words_were_shown() -> None:
+    broken = Paced(answer=says("half"), breaks=error(ModelUnreachable), shown=1)
+    links = Links({"a": broken, "b": says("never")})
+    with pytest.raises(ModelUnreachable):
+        await links.run()
+    assert links.asked == ["a-model"]
+
+
+async def test_too_long_a_prompt_goes_to_a_larger_window_only() -> None:
+    links = Links({"a": error(WindowExceeded), "b": says("never"), "c": says("yes")})
+    assert await links.run() == says("yes")
+    assert [move.index for move in links.moves] == [2]
+    small = Links({"a": error(WindowExceeded), "b": says("never")})
+    with pytest.raises(WindowExceeded):
+        await small.run()
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"), [(ModelOverloaded, "on_rate_limit"), (WindowExceeded, "on_context_overflow")]
+)
+async def test_the_agent_may_forbid_it(kind: type[ModelError], flag: str) -> None:
+    links = Links({"a": error(kind), "c": says("never")})
+    with pytest.raises(kind):
+        await links.run(**{flag: False})
+
+
+def test_the_request_is_fitted_to_the_link() -> None:
+    chain = ModelChain(
+        links=(
+            Link(provider="a", model="m1", reason=""),
+            Link(provider="a", model="m2", reason="", temperature=0.0, max_output_tokens=20),
+            Link(provider="b", model="m3", reason=""),
+        )
     )
+    own = fitted(REQUEST, chain, 0, facts_of("a", "m1"))
+    assert (own.model, own.temperature, own.max_output_tokens, own.extra) == ("m1", 1.0, 50, {"x": 1})
+    assert own.messages is REQUEST.messages
+    same = fitted(REQUEST, chain, 1, facts_of("a", "m2"))
+    assert (same.model, same.temperature, same.max_output_tokens) == ("m2", 0.0, 20)
+    assert same.messages is REQUEST.messages
+    foreign = fitted(REQUEST, chain, 2, facts_of("b", "m3"))
+    assert (foreign.model, foreign.extra) == ("m3", {})
+    assert foreign.messages == portable(REQUEST.messages)
+
+
+def test_a_request_that_fits_stays_as_it_is() -> None:
+    chain = ModelChain(links=(Link(provider="a", model="own", reason=""),))
+    request = replace(REQUEST, max_output_tokens=50)
+    assert fitted(request, chain, 0, facts_of("a", "own")) is request
+
+
+def test_an_unknown_models_answers_are_not_cut() -> None:
+    unknown = replace(facts_of("a", "m"), is_known=False)
+    chain = ModelChain(links=(Link(provider="a", model="m", reason=""),))
+    assert fitted(REQUEST, chain, 0, unknown).max_output_tokens == 500
+
+
+def test_the_time_of_the_turn_ends_the_chain() -> None:
+    late = error(ModelTimeout)
+    chain = ModelChain(links=tuple(Link(provider=name, model="m", reason="") for name in "ab"))
+    assert next_link(chain, 0, late, facts_of) == 1
+    late.details["deadline"] = True
+    assert next_link(chain, 0, late, facts_of) is None
+
+
+def test_portable_drops_proofs_and_nothing_else() -> None:
+    plain = user("hello")
+    first, second = portable([plain, THOUGHT])
+    assert first is plain
+    assert [getattr(part, "signature", None) for part in second.parts] == [None, None, None]
+    assert second.text == "yes" and len(second.parts) == 3
+    assert THOUGHT.parts[0] == Reasoning(text="hm", signature="proof")

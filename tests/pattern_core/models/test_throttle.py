@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import partial
 
 import pytest
-from hypothesis import given, settings
+import trio
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from pattern_core.models.errors import (
     ModelError,
@@ -19,24 +22,30 @@ from pattern_core.models.errors import (
     ModelUnreachable,
     WindowExceeded,
 )
+from pattern_core.models.model import Allowance, ModelReply, RateStatus, Usage
 from pattern_core.models.throttle import (
+    BREAKER_PATIENCE_S,
     FAILURES_MAX,
     PAUSE_S,
     PAUSE_S_MAX,
     SUCCESSES_PER_STEP,
     Breaker,
     Bucket,
+    ClientLimits,
     Concurrency,
     FairQueue,
+    Gate,
+    Outcome,
     RetryPolicy,
 )
+from pattern_core.testing import says
 
 # Bucket
 
 
 def learned(limit: int = 600, remaining: int = 600, reset_s: float | None = None, now: float = 0.0) -> Bucket:
     bucket = Bucket()
-    bucket.learn(1, limit, remaining, reset_s, now, later=0)
+    bucket.learn(1, Allowance(limit=limit, remaining=remaining, reset_s=reset_s), now, later=0)
     return bucket
 
 
@@ -87,7 +96,7 @@ def test_the_vendors_count_stands_for_the_calls_that_it_has_seen() -> None:
     bucket = learned()
     for _ in (2, 3, 4):
         bucket.take(100, 0)
-    bucket.learn(3, 600, 450, None, 0, later=100)
+    bucket.learn(3, Allowance(limit=600, remaining=450), 0, later=100)
     assert bucket.level(0) == 350, "the call number 4 came after the answer's count"
     bucket.settle(2, 100, 1, 0)
     bucket.settle(3, 100, 1, 0)
@@ -96,29 +105,15 @@ def test_the_vendors_count_stands_for_the_calls_that_it_has_seen() -> None:
     assert bucket.level(0) == 410
 
 
-def test_an_answer_that_was_overtaken_tells_nothing_new() -> None:
-    bucket = learned()
-    bucket.learn(3, 600, 50, None, 0, later=0)
-    bucket.learn(2, 600, 500, None, 0, later=100)
-    assert bucket.level(0) == 50
-
-
 def test_the_operators_limit_holds_where_the_vendor_allows_more() -> None:
     bucket = Bucket(stated=60)
     assert bucket.level(0) == 60
     bucket.take(60, 0)
-    bucket.learn(1, 1_000, 999, None, 0, later=0)
+    bucket.learn(1, Allowance(limit=1_000, remaining=999), 0, later=0)
     assert bucket.limit == 60
     assert bucket.wait_s(10, 0) == pytest.approx(10)
-    bucket.learn(1, 30, 5, None, 0, later=0)
+    bucket.learn(1, Allowance(limit=30, remaining=5), 0, later=0)
     assert (bucket.limit, bucket.level(0)) == (30, 5)
-
-
-@pytest.mark.parametrize(("limit", "remaining"), [(None, 5), (5, None), (0, 0)])
-def test_half_of_a_header_is_none(limit: int | None, remaining: int | None) -> None:
-    bucket = Bucket()
-    bucket.learn(1, limit, remaining, 1.0, 0, later=0)
-    assert bucket.limit is None
 
 
 @settings(max_examples=60)
@@ -150,27 +145,26 @@ def test_no_more_flows_than_the_limit_and_its_refill_allow(limit: int, steps: li
 
 def tripped(now: float = 0.0) -> Breaker:
     breaker = Breaker()
-    for number in range(FAILURES_MAX):
+    for number in range(1, FAILURES_MAX + 1):
         assert breaker.state(now) == "closed"
-        breaker.failed(number, now)
+        breaker.failed(number, 60, now)
     return breaker
 
 
 def test_opens_after_failures_in_a_row_and_then_lets_one_probe() -> None:
     breaker = tripped(now=10)
-    assert (breaker.state(10), breaker.ready_at(10)) == ("open", 10 + PAUSE_S)
+    assert (breaker.state(10), breaker.ready_at(10, 0)) == ("open", 10 + PAUSE_S)
     after = 10 + PAUSE_S
-    assert (breaker.state(after), breaker.ready_at(after)) == ("half_open", -math.inf)
-    breaker.sent(100, after)
-    assert breaker.ready_at(after) == math.inf, "one probe at a time"
+    assert (breaker.state(after), breaker.ready_at(after, 60)) == ("half_open", -math.inf)
+    assert breaker.ready_at(after, 61) == math.inf, "one probe at a time"
     breaker.succeeded()
-    assert (breaker.state(after), breaker.failures) == ("closed", 0)
+    assert (breaker.state(after), breaker.failures, breaker.ready_at(after, 61)) == ("closed", 0, -math.inf)
 
 
-def test_an_answer_between_failures_begins_the_count_anew() -> None:
+def test_an_answer_between_failures_begins_the_count_again() -> None:
     breaker = Breaker()
-    for number in range(3 * FAILURES_MAX):
-        breaker.failed(number, 0)
+    for number in range(1, 3 * FAILURES_MAX):
+        breaker.failed(number, number, 0)
         if number % 2:
             breaker.succeeded()
     assert breaker.state(0) == "closed"
@@ -181,34 +175,23 @@ def test_each_failed_probe_doubles_the_pause_up_to_a_bound() -> None:
     now, pauses = PAUSE_S, []
     for number in range(100, 110):
         assert breaker.state(now) == "half_open"
-        breaker.sent(number, now)
-        breaker.failed(number, now)
-        pauses.append(breaker.ready_at(now) - now)
-        now = breaker.ready_at(now)
+        breaker.failed(number, number, now)
+        pauses.append(breaker.ready_at(now, number) - now)
+        now = breaker.ready_at(now, number)
     assert pauses[:3] == [2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S]
     assert pauses[-1] == PAUSE_S_MAX
     breaker.succeeded()
-    for number in range(FAILURES_MAX):
-        breaker.failed(number, now)
-    assert breaker.ready_at(now) == now + PAUSE_S, "success forgets the long pauses"
+    for number in range(110, 110 + FAILURES_MAX):
+        breaker.failed(number, number, now)
+    assert breaker.ready_at(now, 0) == now + PAUSE_S, "success forgets the long pauses"
 
 
 def test_stragglers_from_before_do_not_prolong_the_pause() -> None:
     breaker = tripped()
-    breaker.failed(50, PAUSE_S - 1)
-    assert breaker.ready_at(PAUSE_S - 1) == PAUSE_S
-    breaker.sent(100, PAUSE_S)
-    breaker.failed(51, PAUSE_S)
-    assert breaker.ready_at(PAUSE_S) == math.inf, "the probe is still out"
-
-
-def test_a_probe_given_up_leaves_the_place_to_another() -> None:
-    breaker = tripped()
-    breaker.sent(100, PAUSE_S)
-    breaker.abandoned(99)
-    assert breaker.ready_at(PAUSE_S) == math.inf
-    breaker.abandoned(100)
-    assert breaker.ready_at(PAUSE_S) == -math.inf
+    breaker.failed(50, 60, PAUSE_S - 1)
+    assert breaker.ready_at(PAUSE_S - 1, 60) == PAUSE_S
+    breaker.failed(51, 61, PAUSE_S)
+    assert breaker.ready_at(PAUSE_S, 61) == math.inf, "the probe is still out"
 
 
 # Concurrency
@@ -248,31 +231,7 @@ def test_a_refusal_begins_the_count_of_successes_anew() -> None:
     assert some.allowed == 3
 
 
-@settings(max_examples=60)
-@given(most=st.integers(1, 64), outcomes=st.lists(st.booleans(), max_size=200))
-def test_stays_within_its_bounds_and_moves_by_its_rules(most: int, outcomes: list[bool]) -> None:
-    some = Concurrency(most)
-    for number, is_success in enumerate(outcomes):
-        before = some.allowed
-        if is_success:
-            some.succeeded()
-            assert some.allowed in (before, before + 1)
-        else:
-            some.overloaded(number, newest=number)
-            assert some.allowed == max(before // 2, 1)
-        assert 1 <= some.allowed <= some.most == most
-
-
 # FairQueue
-
-
-def test_flows_take_turns_and_keep_their_order() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for item in ("a1", "a2", "a3", "b1", "c1", "c2"):
-        queue.push(item[0], item)
-    assert (len(queue), len(queue.flows), queue.peek()) == (6, 3, "a1")
-    assert [queue.pop() for _ in range(6)] == ["a1", "b1", "c1", "a2", "c2", "a3"]
-    assert (len(queue), queue.peek()) == (0, None)
 
 
 def test_an_item_can_leave_before_its_turn() -> None:
@@ -375,3 +334,265 @@ def test_a_wish_to_come_back_absurdly_late_ends_the_attempts() -> None:
     assert policy.again(1, failed(ModelOverloaded, 300))
     assert not policy.again(1, failed(ModelOverloaded, 301))
     assert policy.is_absurd(failed(ModelOverloaded, 301)) and not policy.is_absurd(failed(ModelOverloaded))
+
+
+# Gate
+
+OUTAGE = ModelServerError("500", provider="vendor", status=500)
+OVERLOAD = ModelOverloaded("429", provider="vendor", status=429)
+
+
+def gate(**limits: int) -> Gate:
+    return Gate(("vendor",), ClientLimits(**limits))
+
+
+async def enter(one: Gate, flow: str = "", tokens: int = 0, deadline: float = math.inf) -> int:
+    return await one.enter(flow=flow, tokens=tokens, deadline=deadline)
+
+
+async def call(one: Gate, outcome: Outcome, *, tokens: int = 0, takes_s: float = 0.0, pause_s: float = 0.0) -> None:
+    number = await enter(one, tokens=tokens)
+    await trio.sleep(takes_s)
+    one.leave(number, outcome, pause_s=pause_s)
+
+
+def told(requests: tuple[int, int] | None = None, tokens: tuple[int, int] | None = None) -> ModelReply:
+    """An answer of 100 tokens with the limit and what remains of it."""
+    requested, used = (pair and Allowance(limit=pair[0], remaining=pair[1]) for pair in (requests, tokens))
+    return ModelReply(
+        parts=says("x").parts,
+        finish_reason="stop",
+        usage=Usage(input_tokens=80, output_tokens=20),
+        rate=RateStatus(requests=requested, tokens=used),
+    )
+
+
+async def test_limits_told_by_answers_space_the_calls(autojump_clock: MockClock) -> None:
+    one = gate()
+    await call(one, told(requests=(60, 1), tokens=(6_000, 6_000)))
+    assert one.tokens.limit == 6_000
+    times = []
+    for _ in range(4):
+        await call(one, says("x"))
+        times.append(trio.current_time())
+    assert times == pytest.approx([0, 1, 2, 3])  # 60 a minute, one of them at once
+
+
+async def test_tokens_are_held_by_estimate_and_corrected_by_use(autojump_clock: MockClock) -> None:
+    one = gate()
+    await call(one, told(tokens=(6_000, 1_000)))
+    number = await enter(one, tokens=900)
+    assert one.snapshot().tokens_level == 100
+    one.leave(number, told())  # it used 100 in truth
+    assert one.snapshot().tokens_level == 900
+    await enter(one, tokens=1_400)
+    assert trio.current_time() == pytest.approx(5)
+
+
+async def test_what_an_answer_tells_leaves_out_the_calls_that_were_sent_later(autojump_clock: MockClock) -> None:
+    one = gate()
+    first, second, third = [await enter(one, tokens=100) for _ in range(3)]
+    one.leave(second, told(tokens=(600, 450), requests=(60, 58)))
+    seen = one.snapshot()
+    assert (seen.tokens_level, seen.requests_level) == (350, 57), "the third call came after the vendor's count"
+    one.leave(first, told(tokens=(600, 600)))
+    assert one.snapshot().tokens_level == 350, "an older answer tells nothing new, and its call was counted"
+    one.leave(third, told())  # it used 100, as was held
+    assert one.snapshot().tokens_level == 350
+
+
+async def test_many_waiters_watch_one_clock_and_all_get_through(autojump_clock: MockClock) -> None:
+    one = gate(requests_per_minute=60, calls_max=100)
+    async with trio.open_nursery() as nursery:
+        for _ in range(90):
+            nursery.start_soon(call, one, says("x"))
+    assert trio.current_time() == pytest.approx(30)  # 60 at once, 30 more at one a second
+
+
+async def test_a_first_in_the_row_that_gives_up_hands_the_watch_on(autojump_clock: MockClock) -> None:
+    async def give_up_after_a_while() -> None:
+        with trio.move_on_after(0.3) as scope:
+            await enter(one)
+        assert scope.cancelled_caught
+
+    one = gate(requests_per_minute=60)
+    for _ in range(60):
+        await call(one, says("x"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(give_up_after_a_while)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(call, one, says("x"))
+        await wait_all_tasks_blocked()
+        assert one.snapshot().waiting == 2
+    assert trio.current_time() == pytest.approx(1)
+    assert one.snapshot().waiting == one.snapshot().running == 0
+
+
+async def test_overload_halves_and_pauses_everybody(autojump_clock: MockClock) -> None:
+    one = gate(calls_max=8)
+    numbers = [await enter(one) for _ in range(8)]
+    for number in numbers:
+        one.leave(number, OVERLOAD, pause_s=20)
+    seen = one.snapshot()
+    assert (seen.concurrency, seen.closed_for_s, seen.overloads_total, seen.state) == (4, 20, 8, "closed")
+    with pytest.raises(ModelOverloaded, match="asked to be left alone for longer than there is time"):
+        await enter(one, deadline=10)
+    assert one.snapshot().refused_total == 1
+    await enter(one)
+    assert trio.current_time() == 20
+
+
+async def test_patience_refuses_waits_that_are_known_to_be_long(autojump_clock: MockClock) -> None:
+    one = gate()
+    await call(one, OVERLOAD, pause_s=20)
+    with pytest.raises(ModelOverloaded) as caught:
+        await one.enter(flow="", tokens=0, deadline=math.inf, patience_s=2)
+    assert (caught.value.retry_after_s, trio.current_time()) == (20, 0)
+
+
+async def test_patience_ends_where_nobody_knows_how_long_it_takes(autojump_clock: MockClock) -> None:
+    one = gate(calls_max=1)
+    running = await enter(one)
+    with trio.fail_after(100), pytest.raises(ModelOverloaded, match="no turn came"):
+        await one.enter(flow="", tokens=0, deadline=math.inf, patience_s=2)
+    assert trio.current_time() == 2
+    one.leave(running, OUTAGE)
+    for _ in range(FAILURES_MAX - 1):
+        await call(one, OUTAGE)
+    await trio.sleep(PAUSE_S)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(call, one, says("x"), takes_s=600))
+        await wait_all_tasks_blocked()
+        asked_at = trio.current_time()
+        with trio.fail_after(100), pytest.raises(ModelOverloaded, match="no turn came"):
+            await one.enter(flow="", tokens=0, deadline=math.inf, patience_s=2)
+        assert trio.current_time() == asked_at + 2
+
+
+async def test_patience_ends_for_those_behind_too(autojump_clock: MockClock) -> None:
+    one = gate(calls_max=1)
+    running = await enter(one)
+    refused: list[float] = []
+
+    async def wait_a_little() -> None:
+        with pytest.raises(ModelOverloaded, match="asked to be left alone"):
+            await one.enter(flow="b", tokens=0, deadline=math.inf, patience_s=2)
+        refused.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call, one, says("x"))
+        await wait_all_tasks_blocked()
+        nursery.start_soon(wait_a_little)
+        await wait_all_tasks_blocked()
+        one.leave(running, OVERLOAD, pause_s=20)
+    assert (refused, trio.current_time()) == ([0.0], 20)
+
+
+async def test_limits_that_leave_no_room_before_the_deadline_refuse_at_once(autojump_clock: MockClock) -> None:
+    one = gate(tokens_per_minute=600)
+    await call(one, None, tokens=600)
+    with pytest.raises(ModelOverloaded, match="leave no room for longer"):
+        await enter(one, tokens=600, deadline=30)
+    assert trio.current_time() == 0
+
+
+async def test_an_outage_opens_the_gate_to_one_probe_only(autojump_clock: MockClock) -> None:
+    one = gate()
+    for _ in range(FAILURES_MAX):
+        await call(one, OUTAGE)
+    assert (one.snapshot().state, one.snapshot().closed_for_s) == ("open", PAUSE_S)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(call, one, says("x"), takes_s=3))
+        await wait_all_tasks_blocked()
+        await enter(one)
+        # The probe went at the end of the pause, took 3 s, and only then the next one was let in.
+        assert trio.current_time() == PAUSE_S + 3
+    assert one.snapshot().state == "closed"
+
+
+async def test_a_vendor_that_stays_away_is_not_waited_for(autojump_clock: MockClock) -> None:
+    one = gate()
+    for _ in range(FAILURES_MAX + 3):
+        await call(one, OUTAGE)
+    assert one.snapshot().closed_for_s > BREAKER_PATIENCE_S
+    with pytest.raises(ModelUnreachable, match="failed 8 times in a row and is left alone"):
+        await enter(one)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (OUTAGE, "open"),
+        (ModelTimeout("slow", provider="v"), "open"),
+        (ModelOverloaded("503", provider="v", status=503), "open"),
+        (OVERLOAD, "closed"),
+        (ModelRejected("400", provider="v"), "closed"),
+        (None, "closed"),
+    ],
+)
+async def test_only_outages_count(outcome: Outcome, state: str) -> None:
+    one = gate()
+    for _ in range(FAILURES_MAX):
+        number = await enter(one)
+        one.leave(number, outcome)
+    assert one.snapshot().state == state
+
+
+async def test_the_turns_own_deadline_says_nothing_of_the_vendor() -> None:
+    one = gate()
+    late = ModelTimeout("late", provider="v")
+    late.details["deadline"] = True
+    for _ in range(FAILURES_MAX):
+        one.leave(await enter(one), late)
+    assert one.snapshot().failures == 0
+
+
+@settings(max_examples=25, deadline=None)
+@example(calls=[("a", "ok", 0.0, 0.0), ("a", "cancel", 1.0, 1.0), ("a", "ok", 1.0, 1.0)], calls_max=1)
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.sampled_from("abc"),
+            st.sampled_from(["ok", "overload", "outage", "cancel"]),
+            st.floats(0, 5),
+            st.floats(0, 5),
+        ),
+        min_size=1,
+        max_size=25,
+    ),
+    calls_max=st.integers(1, 4),
+)
+def test_whatever_happens_nobody_hangs_and_every_slot_comes_back(
+    calls: list[tuple[str, str, float, float]], calls_max: int
+) -> None:
+    async def test() -> None:
+        one = gate(calls_max=calls_max, requests_per_minute=600)
+        outcomes: dict[str, ModelReply | ModelError | None] = {
+            "ok": says("x"), "overload": OVERLOAD, "outage": OUTAGE, "cancel": None
+        }  # fmt: skip
+        running = 0
+
+        async def one_call(flow: str, how: str, begins_s: float, takes_s: float) -> None:
+            nonlocal running
+            await trio.sleep(begins_s)
+            try:
+                with trio.CancelScope(deadline=trio.current_time() + takes_s if how == "cancel" else math.inf):
+                    number = await one.enter(flow=flow, tokens=1, deadline=trio.current_time() + 100)
+                    running += 1
+                    assert running <= calls_max
+                    try:
+                        await trio.sleep(takes_s)
+                    finally:
+                        running -= 1
+                        one.leave(number, outcomes[how], pause_s=1.0)
+            except (ModelOverloaded, ModelUnreachable):
+                pass
+
+        async with trio.open_nursery() as nursery:
+            for each in calls:
+                nursery.start_soon(one_call, *each)
+        seen = one.snapshot()
+        assert (seen.running, seen.waiting, seen.flows_waiting) == (0, 0, 0)
+        assert trio.current_time() < 1_000
+
+    trio.run(test, clock=MockClock(autojump_threshold=0))

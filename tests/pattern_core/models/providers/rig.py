@@ -1,67 +1,150 @@
-"""What a vendor's decoder makes of streams that break the format, and of what a later version of it adds."""
+"""The formats of all vendors: a provider of each, the server that stands in for its vendor, and the richest answer."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from typing import Any, Protocol, get_args
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from hypothesis import strategies as st
+import pytest
 
-from pattern_core.models.errors import ModelError
-from pattern_core.models.model import Delta, FinishReason, ModelReply
-from pattern_core.models.providers.draft import Malformed, StreamEvent, Unfinished
-from pattern_core.models.providers.exchange import EventDecoder
+from pattern_core.ids import Clock
+from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models.model import ModelReply, ModelRequest, Usage
+from pattern_core.models.providers.anthropic import AnthropicProvider
+from pattern_core.models.providers.draft import Decoder
+from pattern_core.models.providers.exchange import HttpProvider
+from pattern_core.models.providers.google import GoogleProvider
+from pattern_core.models.providers.openai import OpenAIProvider
+from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
+from pattern_core.testing import StoppedClock, wire_anthropic, wire_google, wire_openai, wire_responses
+from pattern_core.testing.wire import Play
 
-ADDED: st.SearchStrategy[object] = (
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.just([{}]) | st.just({"x": {"type": "y"}})
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Vendor:
+    """A format; `reply` is what a client hears of the richest answer."""
+
+    name: str
+    make: type[HttpProvider]
+    serve: Callable[..., Any]
+    replies: Callable[[ModelReply], Play]
+    reply: ModelReply
+    path: str
+    headers: dict[str, str]
+    model: str = "m"
+    url: str = ""  # behind the server's address
+    api: OpenAIFormat = "chat"
+    first_words: int = 4  # after so many chunks of a stream some words have come, and not all
+
+    def __str__(self) -> str:
+        return self.make.__name__ + self.api
+
+    @property
+    def request(self) -> ModelRequest:
+        return ModelRequest(model=self.model, system=("Be kind.",), messages=[user("hello")])
+
+    def provider(
+        self, url: str | None = None, key: str | None = "sk-secret", clock: Clock | None = None
+    ) -> HttpProvider:
+        settings = ProviderSettings(
+            kind=self.name, base_url=url, api_key=None if key is None else Secret(key), api=self.api
+        )
+        return self.make(self.name, settings, clock=clock or StoppedClock())
+
+    def body(self, *messages: Message, **more: Any) -> dict[str, Any]:
+        """What is sent for a conversation; `more` are other fields of the request."""
+        return self.provider().encode(replace(self.request, **{"system": (), "messages": messages, **more}))[1]
+
+    def decoder(self) -> Decoder:
+        return self.provider().encode(self.request)[2]
+
+
+def rich(
+    thought: str | None, usage: Usage, request_id: str, *, call: str | None = None, text: str | None = None
+) -> ModelReply:
+    """An answer with all that there is; `thought`, `call` and `text` are signatures."""
+    parts: tuple[Part, ...] = (
+        Reasoning(text="Let me think.", signature=thought),
+        Text(text="Zażółć 😀 gęślą.", signature=text),
+        ToolCall(call_id="c1", tool="search", arguments={"query": 'tea "with" żółw'}, signature=call),
+        ToolCall(call_id="c2", tool="recall", arguments={"op": "insert"}),
+    )
+    return ModelReply(parts=parts, finish_reason="tool_calls", usage=usage, request_id=request_id)
+
+
+ANTHROPIC = Vendor(
+    name="anthropic",
+    make=AnthropicProvider,
+    serve=wire_anthropic.serve_anthropic,
+    replies=wire_anthropic.replies,
+    reply=rich(
+        "anthropic:m sig+/=",
+        Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=1),
+        "msg_scripted",
+    ),
+    path="/v1/messages",
+    headers={"x-api-key": "sk-secret", "authorization": "Bearer sk-secret"},
 )
+GOOGLE = Vendor(
+    name="google",
+    make=GoogleProvider,
+    serve=wire_google.serve_google,
+    replies=wire_google.replies,
+    reply=rich(
+        None,
+        Usage(input_tokens=7, output_tokens=5, cached_tokens=2, reasoning_tokens=2),
+        "resp-scripted",
+        call="google:sig+/=",
+    ),
+    path="/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
+    headers={"x-goog-api-key": "sk-secret"},
+    model="gemini-3-pro",
+    first_words=1,
+)
+OPENAI = Vendor(
+    name="openai",
+    make=OpenAIProvider,
+    serve=wire_openai.serve_openai,
+    replies=wire_openai.replies,
+    # What is sent back with the calls: the thoughts, in the field in which they came.
+    reply=rich(
+        'chat:{"server": "openai", "field": "reasoning_content"}',
+        Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=4, reasoning_tokens=1),
+        "chatcmpl-scripted",
+    ),
+    path="/v1/chat/completions",
+    headers={"authorization": "Bearer sk-secret"},
+    url="/v1",
+)
+RESPONSES = Vendor(
+    name="openai",
+    make=OpenAIProvider,
+    serve=wire_responses.serve_responses,
+    replies=wire_responses.replies,
+    reply=rich(
+        'openai:{"id": "rs_0", "encrypted_content": "gAAA"}',
+        Usage(input_tokens=9, output_tokens=5, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=4),
+        "resp_scripted",
+        text='openai:{"phase": "commentary"}',
+    ),
+    path="/v1/responses",
+    headers={"authorization": "Bearer sk-secret"},
+    url="/v1",
+    model="gpt-5",
+    api="responses",
+)
+every = pytest.mark.parametrize("vendor", [ANTHROPIC, GOOGLE, OPENAI, RESPONSES], ids=str)
 
-
-class Decoder(Protocol):
-    """A decoder of one vendor's stream."""
-
-    def feed(self, event: StreamEvent, /) -> Iterable[Delta]:
-        """The pieces that the event brings."""
-        ...
-
-    def reply(self, request_id: str | None, /) -> ModelReply:
-        """The whole answer."""
-        ...
-
-
-def check_malformed(decoder: Decoder, datas: Iterable[str]) -> None:
-    """Fail unless the decoder refuses the stream with words, or makes a reply of it that can be stored."""
-    try:
-        for data in datas:
-            list(decoder.feed(StreamEvent(event="", data=data)))
-        reply = decoder.reply(None)
-    except Unfinished:
-        return
-    except (Malformed, ModelError) as error:
-        assert str(error)
-        return
-    assert reply.finish_reason in get_args(FinishReason)
-    assert min(reply.usage.input_tokens, reply.usage.output_tokens) >= 0
-    for part in reply.parts:
-        json.dumps(repr(part), ensure_ascii=False).encode()
-
-
-def with_news(decoder: Decoder, body: bytes, added: object) -> ModelReply:
-    """The reply of a sound stream, to whose objects an unknown field was added."""
-    stream = EventDecoder()
-    for event in (*stream.feed(body), *stream.end()):
-        data = event.data
-        if data.startswith("{"):
-            data = json.dumps(_grown(json.loads(data), added, depth=2))
-        list(decoder.feed(StreamEvent(event=event.event, data=data)))
-    return decoder.reply(None)
-
-
-def _grown(value: Any, added: object, *, depth: int) -> Any:
-    """JSON with one more field in its outer objects. What lies deeper may be a tool's arguments, and stays."""
-    if isinstance(value, list):
-        return [_grown(one, added, depth=depth) for one in value]
-    if not isinstance(value, dict) or depth == 0:
-        return value
-    return {**{name: _grown(one, added, depth=depth - 1) for name, one in value.items()}, "of_tomorrow": added}
+# With results that come late, one of them after other words, as the formats of Anthropic and Google do not know it.
+CONVERSATION = [
+    Message(role="assistant", parts=(Text(text="Good morning."),)),
+    user("find tea"),
+    Message(role="assistant", parts=(Reasoning(text="hm"), *ANTHROPIC.reply.parts)),
+    Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none", is_error=True),)),
+    Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="ok"),)),
+    Message(role="system", parts=(Text(text="a notice"),)),
+    Message(role="assistant", parts=(ToolCall(call_id="c:3", tool="search", invalid="{"),)),
+    user("hurry"),
+    Message(role="tool", parts=(ToolResult(call_id="c:3", tool="search", content="x"),)),
+]

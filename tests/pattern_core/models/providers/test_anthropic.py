@@ -4,150 +4,29 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.model import (
-    ModelReply,
     ModelRequest,
     ReasoningEffort,
     ToolSpec,
     Usage,
 )
 from pattern_core.models.providers.anthropic import MessageDecoder, encode
-from pattern_core.models.providers.draft import StreamEvent
-from pattern_core.models.providers.exchange import EventDecoder
-from pattern_core.testing import calls, together
-from pattern_core.testing.wire_anthropic import replies
-from tests.pattern_core.models.providers.rig import ADDED, check_malformed, with_news
+from tests.pattern_core.models.providers.rig import ANTHROPIC, CONVERSATION
 
-REQUEST = ModelRequest(model="m", system=("Be kind.",), messages=[user("hello")])
-USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=1)
-CALLS = together(
-    calls("search", {"query": 'tea "with" żółw'}, call_id="c1"), calls("recall", {"op": "insert"}, call_id="c2")
-)
-RICH = ModelReply(
-    parts=(
-        Reasoning(text="Let me think.", signature="anthropic:m sig+/="),
-        Text(text="Zażółć 😀 gęślą."),
-        *CALLS.parts,
-    ),
-    finish_reason="tool_calls",
-    usage=USAGE,
-    request_id="msg_scripted",
-)
-
+REQUEST, RICH = ANTHROPIC.request, ANTHROPIC.reply
 TOOL = ToolSpec(name="search", description="", parameters={"type": "object"})
 
 
-def test_any_cut_of_the_bytes_decodes_alike() -> None:
-    body = replies(RICH).body
-    for at in range(0, len(body) + 1, 3):
-        stream, decoder = EventDecoder(), MessageDecoder(REQUEST, "anthropic")
-        for event in (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end()):
-            decoder.feed(event)
-        assert decoder.reply(None) == RICH
-
-
-@pytest.mark.parametrize(
-    ("reason", "finish"),
-    [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("tool_use", "tool_calls"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("refusal", "content_filter"),
-        ("pause_turn", "other"),
-        ("new_one", "other"),
-    ],
-)
-def test_finish_reasons(reason: str, finish: str) -> None:
-    decoder = MessageDecoder(REQUEST, "anthropic")
-    decoder.whole({"content": [], "stop_reason": reason, "usage": {"input_tokens": 1, "output_tokens": 1}})
-    assert decoder.reply("req").finish_reason == finish
-
-
-def test_cut_arguments_become_an_invalid_call() -> None:
-    cut = ModelReply(parts=(ToolCall(call_id="c", tool="t", invalid='{"a":'),), finish_reason="length", usage=USAGE)
-    decoder = MessageDecoder(REQUEST, "anthropic")
-    stream = EventDecoder()
-    for event in stream.feed(replies(cut).body):
-        decoder.feed(event)
-    assert decoder.reply("msg_scripted").parts == cut.parts
-
-
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["type", "index", "delta", "message", "usage", "text", "id", "name", "input", "error", "x"]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=15,
-)
-kinds = st.sampled_from(
-    ["error", "message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "new"]
-)
-blocks = st.sampled_from(["text", "thinking", "redacted_thinking", "tool_use", "text_delta", "input_json_delta"])
-malformed = (
-    junk.map(json.dumps)
-    | st.text(max_size=20)
-    | st.builds(lambda kind, value: json.dumps({"type": kind, "delta": value, "message": value}), kinds, junk)
-    | st.builds(
-        lambda kind, block, value: json.dumps(
-            {"type": kind, "index": 0, "content_block": {"type": block, "text": value, "name": value, "input": value}}
-        ),
-        kinds,
-        blocks,
-        junk,
-    )
-    | st.builds(
-        lambda block, value: json.dumps(
-            {"type": "content_block_delta", "index": 0, "delta": {"type": block, "text": value, "partial_json": value}}
-        ),
-        blocks,
-        junk,
-    )
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(malformed, min_size=1, max_size=4))
-def test_broken_events_are_malformed_or_errors_of_the_model(datas: list[str]) -> None:
-    check_malformed(MessageDecoder(REQUEST, "anthropic"), datas)
-
-
-@given(ADDED)
-def test_what_a_vendor_adds_changes_nothing(added: object) -> None:
-    assert with_news(MessageDecoder(REQUEST, "anthropic"), replies(RICH).body, added) == RICH
-
-
-CONVERSATION = [
-    Message(role="assistant", parts=(Text(text="Good morning."),)),
-    user("find tea"),
-    Message(role="assistant", parts=(Reasoning(text="hm"), *RICH.parts)),
-    Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none", is_error=True),)),
-    Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="ok"),)),
-    Message(role="system", parts=(Text(text="a notice"),)),
-    Message(role="assistant", parts=(ToolCall(call_id="c:3", tool="search", invalid="{"),)),
-    user("hurry"),
-    Message(role="tool", parts=(ToolResult(call_id="c:3", tool="search", content="x"),)),
-]
 CACHED = {"cache_control": {"type": "ephemeral"}}
 
 
 def test_the_fields_of_a_request() -> None:
-    request = ModelRequest(
+    body = ANTHROPIC.body(
+        user("hi"),
         model="claude",
         system=["one", "two", "", "three"],
-        messages=[user("hi")],
         tools=[ToolSpec(name="search", description="Find.", parameters={"type": "object"})],
         max_output_tokens=99,
         top_p=0.5,
@@ -155,7 +34,7 @@ def test_the_fields_of_a_request() -> None:
         seed=7,
         extra={"thinking": {"type": "adaptive"}},
     )
-    assert encode(request) == {
+    assert body == {
         "model": "claude",
         "max_tokens": 99,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", **CACHED}]}],
@@ -170,15 +49,14 @@ def test_the_fields_of_a_request() -> None:
         "stop_sequences": ["END"],
         "thinking": {"type": "adaptive"},
     }
-    assert not {"system", "tools", "temperature"} & set(encode(ModelRequest(model="m", system=(), messages=())))
+    assert not {"system", "tools", "temperature"} & set(ANTHROPIC.body())
 
 
 def test_there_are_no_more_marks_than_the_vendor_allows() -> None:
     tools = [ToolSpec(name=name, description="", parameters={}) for name in "ab"]
     messages = [user("hi"), Message(role="assistant", parts=(Text(text="so"),)), user("and")]
-    body = encode(ModelRequest(model="m", system=list("xyz"), messages=messages, tools=tools, tail=["now"]))
+    body = ANTHROPIC.body(*messages, system=list("xyz"), tools=tools, tail=["now"])
     assert json.dumps(body).count("ephemeral") == 4
-    assert isinstance(body["messages"], list)
     assert body["messages"][-1]["content"] == [
         {"type": "text", "text": "and", **CACHED},
         {"type": "text", "text": "now"},
@@ -202,10 +80,7 @@ def test_there_are_no_more_marks_than_the_vendor_allows() -> None:
 def test_how_much_to_reason(
     model: str, effort: ReasoningEffort | None, tokens_max: int, thinking: dict[str, object] | None
 ) -> None:
-    request = ModelRequest(
-        model=model, system=(), messages=(), max_output_tokens=tokens_max, reasoning_effort=effort, temperature=0.5
-    )
-    body = encode(request)
+    body = ANTHROPIC.body(model=model, max_output_tokens=tokens_max, reasoning_effort=effort, temperature=0.5)
     assert body.get("thinking") == thinking
     is_adaptive = thinking is not None and thinking["type"] == "adaptive"
     assert body.get("output_config") == ({"effort": effort} if is_adaptive else None)
@@ -245,12 +120,7 @@ def test_models_with_a_budget_do_not_begin_to_think_amid_calls() -> None:
 
     def thinking(parts: tuple[Part, ...], *more: Message, model: str = "claude-opus-4-5") -> object:
         messages = [user("hi"), Message(role="assistant", parts=parts), *answers, *more]
-        request = ModelRequest(
-            model=model, system=(), messages=messages, reasoning_effort="low", max_output_tokens=4_096
-        )
-        made = encode(request)["thinking"]
-        assert isinstance(made, dict)
-        return made["type"]
+        return ANTHROPIC.body(*messages, model=model, reasoning_effort="low")["thinking"]["type"]
 
     foreign = (Reasoning(text="a", signature="openai:{}"), *RICH.parts[1:])
     own = (Reasoning(text="a", signature="anthropic:claude-opus-4-5 sig"), *RICH.parts[1:])
@@ -262,55 +132,24 @@ def test_models_with_a_budget_do_not_begin_to_think_amid_calls() -> None:
 
 
 def test_forced_tools_and_answers_by_a_schema() -> None:
-    tools = [ToolSpec(name="search", description="", parameters={})]
     schema = {"type": "object", "properties": {"a": {"type": "object"}}}
-    request = ModelRequest(
-        model="claude-sonnet-5-5",
-        system=(),
-        messages=(),
-        tools=tools,
-        force_tool="search",
-        reasoning_effort="low",
-        response_schema=schema,
+    body = ANTHROPIC.body(
+        model="claude-sonnet-5-5", tools=[TOOL], force_tool="search", reasoning_effort="low", response_schema=schema
     )
-    body = encode(request)
     assert body["tool_choice"] == {"type": "tool", "name": "search"}
     assert body["thinking"] == {"type": "disabled"}
     is_closed = {"additionalProperties": False}
     inner = {"a": {"type": "object", **is_closed}}
     expected = {"type": "json_schema", "schema": {"type": "object", "properties": inner, **is_closed}}
     assert body["output_config"] == {"format": expected}
-    free = encode(ModelRequest(model="m", system=(), messages=(), tools=tools, force_tool="*", response_schema=schema))
+    free = ANTHROPIC.body(tools=[TOOL], force_tool="*", response_schema=schema)
     assert free["tool_choice"] == {"type": "any"}
-    both = encode(
-        ModelRequest(model="claude-opus-5", system=(), messages=(), reasoning_effort="high", response_schema=schema)
-    )
+    both = ANTHROPIC.body(model="claude-opus-5", reasoning_effort="high", response_schema=schema)
     assert both["output_config"] == {"effort": "high", "format": expected}
 
 
-def test_images_and_other_vendors_signatures() -> None:
-    parts = (
-        Image(media_type="image/png", data=b"\x89PNG"),
-        Image(media_type="", url="https://x/a.png"),
-        Image(media_type="image/png", digest="ab"),
-    )
-    foreign = (Reasoning(text="a", signature="openai:{}"), Reasoning(text="", signature="redacted_thinking:m xyz"))
-    conversation = [Message(role="user", parts=parts), Message(role="assistant", parts=(*foreign, Text(text="so")))]
-    messages = encode(ModelRequest(model="m", system=(), messages=conversation))["messages"]
-    assert isinstance(messages, list)
-    assert messages[0]["content"][:2] == [
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}},
-        {"type": "image", "source": {"type": "url", "url": "https://x/a.png"}},
-    ]
-    assert "not at hand" in messages[0]["content"][2]["text"]
-    plain = Message(role="user", parts=(Image(media_type="", url="http://x/a.png"),))
-    assert "not at hand" in json.dumps(encode(ModelRequest(model="m", system=(), messages=[plain]))["messages"])
-    assert messages[1]["content"] == [{"type": "redacted_thinking", "data": "xyz"}, {"type": "text", "text": "so"}]
-
-
 def test_the_messages_of_a_request() -> None:
-    request = ModelRequest(model="m", system=(), messages=CONVERSATION, tail=["now is noon", " "])
-    assert encode(request)["messages"] == [
+    assert ANTHROPIC.body(*CONVERSATION, tail=["now is noon", " "])["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "(no words)"}]},
         {"role": "assistant", "content": [{"type": "text", "text": "Good morning."}]},
         {"role": "user", "content": [{"type": "text", "text": "find tea"}]},
@@ -380,10 +219,9 @@ def test_thoughts_go_back_only_to_the_model_that_had_them_and_not_where_they_are
         signatures = ("anthropic:claude-opus-5 new", "redacted_thinking:claude-opus-5 data", "openai:{}")
         parts: tuple[Part, ...] = tuple(Reasoning(text="hm", signature=one) for one in signatures)
         parts += (Text(text="so"),)
-        request = ModelRequest(model=model, system=(), messages=[user("a"), Message(role="assistant", parts=parts)])
-        messages = encode(request)["messages"]
-        assert isinstance(messages, list)
-        blocks = messages[1]["content"]
+        blocks = ANTHROPIC.body(user("a"), Message(role="assistant", parts=parts), model=model)["messages"][1][
+            "content"
+        ]
         return [block.get("signature") or block.get("data") for block in blocks if block["type"] != "text"]
 
     assert thoughts("claude-opus-5") == ["new", "data"]
@@ -399,40 +237,13 @@ def test_thoughts_of_which_nothing_came_are_left_out() -> None:
         user("b"),
         Message(role="assistant", parts=(signed, Text(text="so"), signed)),
     ]
-    messages = encode(ModelRequest(model="m", system=(), messages=conversation, tail=["now"]))["messages"]
-    assert isinstance(messages, list)
+    messages = ANTHROPIC.body(*conversation, tail=["now"])["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "user"]
     assert [block["type"] for block in messages[1]["content"]] == ["thinking", "text"]
 
 
-def test_names_and_ids_from_elsewhere_fit_the_vendors_rule() -> None:
-    call_id = "functions.find tea:0" + "x" * 60
-    conversation = [
-        user("a"),
-        Message(role="assistant", parts=(ToolCall(call_id=call_id, tool="functions.find tea"),)),
-        Message(role="tool", parts=(ToolResult(call_id=call_id, tool="functions.find tea", content="no"),)),
-    ]
-    messages = encode(ModelRequest(model="m", system=(), messages=conversation))["messages"]
-    assert isinstance(messages, list)
-    (called,), (result, *_) = messages[1]["content"], messages[2]["content"]
-    assert called["name"] == "functions_find_tea"
-    assert called["id"] == result["tool_use_id"]
-    assert len(called["id"]) <= 64
-
-
-def test_a_call_that_was_cut_off_before_its_arguments_is_no_call_without_any() -> None:
-    start: dict[str, object] = {"type": "tool_use", "id": "c", "name": "forget_all", "input": {}}
-    for reason, invalid in (("max_tokens", ""), ("tool_use", None)):
-        decoder = MessageDecoder(REQUEST, "anthropic")
-        for body in (
-            {"type": "content_block_start", "index": 0, "content_block": start},
-            {"type": "message_delta", "delta": {"stop_reason": reason}},
-        ):
-            decoder.feed(StreamEvent(event="", data=json.dumps(body)))
-        assert decoder.reply(None).parts == (ToolCall(call_id="c", tool="forget_all", invalid=invalid),)
-
-
-def test_reasoning_that_only_the_vendor_reads_is_replayed() -> None:
-    thought = Message(role="assistant", parts=(Reasoning(text="", signature="redacted_thinking:m d"), Text(text="b")))
-    body = json.dumps(encode(ModelRequest(model="m", system=(), messages=[user("a"), thought])))
-    assert '{"type": "redacted_thinking", "data": "d"}' in body
+def test_usage_without_a_cache_counts_all_input_once() -> None:
+    decoder = MessageDecoder(ANTHROPIC.request, "anthropic")
+    decoder.whole({"content": [], "usage": {"input_tokens": 5, "output_tokens": 2}})
+    reply = decoder.reply(None)
+    assert (reply.usage, reply.finish_reason) == (Usage(input_tokens=5, output_tokens=2), "stop")

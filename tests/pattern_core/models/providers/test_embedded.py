@@ -19,6 +19,7 @@ from pattern_core.models.providers.embedded import (
     keywords,
     reply_to,
 )
+from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.untrusted import marked
 from tests.pattern_core.memory.rig import shown_block
@@ -214,6 +215,7 @@ def test_it_says_what_it_is_and_is_not() -> None:
 def test_keywords_are_stems_without_small_words() -> None:
     assert keywords("What do you know about Ruth's walnuts?") == ["ruth", "walnut"]
     assert keywords("lives live living lived") == ["liv"]
+    assert keywords("wing gas seed") == ["wing", "gas", "seed"], "what would be left is too short"
     assert keywords("Żółw żółw 日本 7 x") == ["żółw", "日本", "7"]
 
 
@@ -245,7 +247,7 @@ async def ask(text: str, *, tokens: int = 4_096) -> tuple[ModelReply, list[str]]
     async def on_delta(delta: Delta) -> None:
         seen.append(delta.text)
 
-    provider = EmbeddedProvider()
+    provider = EmbeddedProvider("embedded", ProviderSettings(kind="embedded"))
     request = ModelRequest(
         model=MODEL_NAME, system=("You keep notes.",), messages=[user(text)], max_output_tokens=tokens
     )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,15 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.messages import user
-from pattern_core.models.errors import ModelGarbage, ModelOverloaded, ModelTimeout, ModelUnreachable
+from pattern_core.models.errors import ModelGarbage, ModelNotConfigured, ModelTimeout
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta
+from pattern_core.models.providers import PROVIDERS, make_provider
 from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EVENT_BYTES_MAX, EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import Secret
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.testing import StoppedClock, says
-from pattern_core.testing.wire import Play, WireServer, document
-from pattern_core.testing.wire_openai import refuses, replies, serve_openai
+from pattern_core.testing.wire import Play, WireServer
+from pattern_core.testing.wire_openai import replies, serve_openai
 
 REQUEST = ModelRequest(model="m", system=(), messages=[user("hello")])
 HELLO = replies(says("hello"), slice_chars=2)
@@ -29,7 +32,11 @@ HELLO = replies(says("hello"), slice_chars=2)
 async def connected(*plays: Play | ModelReply) -> AsyncIterator[tuple[WireServer, OpenAIProvider]]:
     """A provider and the server that answers it by the plays."""
     async with serve_openai(plays) as server:
-        provider = OpenAIProvider("vendor", Secret("sk-1"), f"{server.url}/v1", clock=StoppedClock())
+        provider = OpenAIProvider(
+            "vendor",
+            ProviderSettings(kind="openai", base_url=f"{server.url}/v1", api_key=Secret("sk-1")),
+            clock=StoppedClock(),
+        )
         try:
             yield server, provider
         finally:
@@ -85,23 +92,6 @@ async def test_what_breaks_the_format_is_given_up_at_once(bad: tuple[bytes, ...]
             await server.exchanges[0].client_gone.wait()
 
 
-async def test_no_words_of_an_error_show_a_secret() -> None:
-    refused = refuses(429, "key sk-1 is slow", headers={"Retry-After": "9"})
-    async with connected(refused, Play(chunks=(b"data: x",), stops_after=3)) as (server, provider):
-        with pytest.raises(ModelOverloaded, match=r"key \*\*\* is slow") as caught:
-            await ask(provider)
-        assert caught.value.retry_after_s == 9
-        with pytest.raises(ModelUnreachable, match=rf"vendor \(127.0.0.1:{server.port}\) failed"):
-            await ask(provider)
-
-
-async def test_a_redirect_is_not_followed() -> None:
-    async with connected(document({}, status=308, headers={"location": "/v2"}), HELLO) as (server, provider):
-        with pytest.raises(ModelGarbage, match="base_url"):
-            await ask(provider)
-        assert len(server.requests) == 1
-
-
 class Slow(OpenAIProvider):
     """A provider whose vendor does not take the connection."""
 
@@ -113,7 +103,7 @@ class Slow(OpenAIProvider):
 
 
 async def test_the_time_to_connect_is_bounded() -> None:
-    provider = Slow("vendor", None, "http://me:pw@host:1/v1")
+    provider = Slow("vendor", ProviderSettings(kind="openai", base_url="http://me:pw@host:1/v1"))
     with pytest.raises(ModelTimeout, match=r"No connection to vendor \(host:1\) within 10 s"):
         await ask(provider)
     await provider.aclose()
@@ -179,3 +169,56 @@ def test_long_events_take_linear_time() -> None:
     for _ in range(20_000):
         assert decoder.feed(b"y" * 100) == []
     assert len(decoder.feed(b"\ndata: end\n\n")) == 1
+
+
+# How providers are made
+
+
+@pytest.mark.parametrize("kind", sorted(PROVIDERS))
+async def test_every_kind_is_made_by_name_and_closes_unused(kind: str) -> None:
+    provider = make_provider(
+        "mine", ProviderSettings(kind=kind, api_key=Secret("sk-1"), base_url="http://127.0.0.1:9/v1")
+    )
+    assert provider.name == "mine"
+    await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("openai", ProviderSettings(kind="openai"), "Set OPENAI_API_KEY"),
+        ("anthropic", ProviderSettings(kind="anthropic", api_key=Secret("")), "Set ANTHROPIC_API_KEY"),
+        ("other", ProviderSettings(kind="openai"), r"\[providers.other\]"),
+        ("google", ProviderSettings(kind="google"), "Set GEMINI_API_KEY"),
+        ("x", ProviderSettings(kind="x", api_key=Secret("k")), "Kinds are: anthropic, embedded, google, openai"),
+        ("openai", ProviderSettings(kind="openai", api_key=Secret("sk-1\n")), "Copy it again"),
+        ("openai", ProviderSettings(kind="openai", api_key=Secret("schlüssel")), "Copy it again"),
+    ],
+)
+def test_what_is_missing_is_named(name: str, settings: ProviderSettings, words: str) -> None:
+    with pytest.raises(ModelNotConfigured, match=words) as caught:
+        make_provider(name, settings)
+    assert "schlüssel" not in str(caught.value)
+
+
+def test_another_server_may_need_no_key() -> None:
+    assert make_provider("ollama", ProviderSettings(kind="openai", base_url="http://x/v1")).name == "ollama"
+
+
+def test_the_http_client_is_not_loaded_before_it_is_used() -> None:
+    code = "import pattern_core.models.providers.openai, sys; print({'httpx2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_secret_shows_itself_only_when_asked() -> None:
+    secret = Secret("sk-very-secret")
+    settings = ProviderSettings(kind="openai", api_key=secret)
+    for shown in (repr(secret), str(secret), f"{secret}", f"{settings}", repr([secret])):
+        assert "very" not in shown
+        assert "***" in shown
+    assert secret.reveal() == "sk-very-secret"
+    assert secret == Secret("sk-very-secret")
+    assert secret != Secret("other")
+    assert len({secret, Secret("sk-very-secret")}) == 1
+    assert not Secret("")

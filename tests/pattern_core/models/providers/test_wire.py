@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 import trio
@@ -23,93 +23,11 @@ from pattern_core.models.errors import (
     ModelUnreachable,
     WindowExceeded,
 )
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, Usage
-from pattern_core.models.providers.anthropic import AnthropicProvider
-from pattern_core.models.providers.exchange import HttpProvider
-from pattern_core.models.providers.google import GoogleProvider
-from pattern_core.models.providers.openai import OpenAIProvider
-from pattern_core.models.providers.settings import ProviderSettings, Secret
-from pattern_core.testing import StoppedClock, says, wire_anthropic, wire_google, wire_openai
+from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta
+from pattern_core.models.providers.settings import ProviderSettings
+from pattern_core.testing import says, wire_anthropic, wire_google, wire_openai
 from pattern_core.testing.wire import Entry, Play, WireServer, document, events
-
-CALLS = (
-    ToolCall(call_id="c1", tool="search", arguments={"query": 'tea "with" żółw'}),
-    ToolCall(call_id="c2", tool="recall", arguments={"op": "insert"}),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vendor:
-    """A provider and the server that stands in for its vendor; `reply` is what a client hears of the richest answer."""
-
-    name: str
-    make: type[HttpProvider]
-    serve: Callable[..., Any]
-    replies: Callable[[ModelReply], Play]
-    reply: ModelReply
-    path: str
-    headers: dict[str, str]
-    url: str = ""  # behind the server's address
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def request(self) -> ModelRequest:
-        model = "gemini-3-pro" if self.name == "google" else "m"
-        return ModelRequest(model=model, system=("Be kind.",), messages=[user("hello")])
-
-
-def rich(thought: str | None, usage: Usage, request_id: str, *, call: str | None = None) -> ModelReply:
-    """An answer with all that there is; `thought` and `call` are signatures."""
-    first = ToolCall(call_id="c1", tool="search", arguments=CALLS[0].arguments, signature=call)
-    parts = (Reasoning(text="Let me think.", signature=thought), Text(text="Zażółć 😀 gęślą."), first, CALLS[1])
-    return ModelReply(parts=parts, finish_reason="tool_calls", usage=usage, request_id=request_id)
-
-
-ANTHROPIC = Vendor(
-    name="anthropic",
-    make=AnthropicProvider,
-    serve=wire_anthropic.serve_anthropic,
-    replies=wire_anthropic.replies,
-    reply=rich(
-        "anthropic:m sig+/=",
-        Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=1),
-        "msg_scripted",
-    ),
-    path="/v1/messages",
-    headers={"x-api-key": "sk-secret", "authorization": "Bearer sk-secret"},
-)
-GOOGLE = Vendor(
-    name="google",
-    make=GoogleProvider,
-    serve=wire_google.serve_google,
-    replies=wire_google.replies,
-    reply=rich(
-        None,
-        Usage(input_tokens=7, output_tokens=5, cached_tokens=2, reasoning_tokens=2),
-        "resp-scripted",
-        call="google:sig+/=",
-    ),
-    path="/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
-    headers={"x-goog-api-key": "sk-secret"},
-)
-OPENAI = Vendor(
-    name="openai",
-    make=OpenAIProvider,
-    serve=wire_openai.serve_openai,
-    replies=wire_openai.replies,
-    # What is sent back with the calls: the thoughts, in the field in which they came.
-    reply=rich(
-        'chat:{"server": "openai", "field": "reasoning_content"}',
-        Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=4, reasoning_tokens=1),
-        "chatcmpl-scripted",
-    ),
-    path="/v1/chat/completions",
-    headers={"authorization": "Bearer sk-secret"},
-    url="/v1",
-)
-every = pytest.mark.parametrize("vendor", [ANTHROPIC, GOOGLE, OPENAI], ids=str)
+from tests.pattern_core.models.providers.rig import ANTHROPIC, CONVERSATION, GOOGLE, OPENAI, RESPONSES, Vendor, every
 
 
 @dataclass
@@ -122,8 +40,7 @@ class Listener:
     heard: trio.Event = field(default_factory=trio.Event)
 
     def __post_init__(self) -> None:
-        url = self.server.url + self.vendor.url
-        self.provider = self.vendor.make(self.vendor.name, Secret("sk-secret"), url, clock=StoppedClock())
+        self.provider = self.vendor.provider(self.server.url + self.vendor.url)
 
     async def on_delta(self, delta: Delta) -> None:
         self.seen.append(delta)
@@ -188,9 +105,7 @@ async def test_early_closes_are_noticed_wherever_they_come(vendor: Vendor) -> No
 @every
 async def test_cancelling_closes_the_socket_at_once_and_leaves_the_provider_usable(vendor: Vendor) -> None:
     stream = vendor.replies(says("Hello there"))
-    hanging = Play(chunks=stream.chunks[:4], headers=stream.headers, never_ends=True)
-    if vendor is GOOGLE:
-        hanging = Play(chunks=stream.chunks[:1], headers=stream.headers, never_ends=True)
+    hanging = replace(stream, chunks=stream.chunks[: vendor.first_words], never_ends=True)
     async with vendor.serve([says("load"), Play(never_answers=True), hanging, says("again")]) as server:
         listener = Listener(vendor, server)
         await trio.testing.wait_all_tasks_blocked()
@@ -233,7 +148,7 @@ async def check_failure(vendor: Vendor, play: Play, kind: type[ModelError], word
         (Play(chunks=(b"<html>login</html>",), headers={"content-type": "text/html"}), ModelGarbage, "base_url"),
         (Play(chunks=(b"nonsense",), headers={"content-type": "application/json"}), ModelGarbage, "not JSON"),
         (Play(chunks=(b"nonsense",)), ModelUnreachable, "complete"),
-        (Play(chunks=(b"data: x",), stops_after=3), ModelUnreachable, "failed"),
+        (Play(chunks=(b"data: x",), stops_after=3), ModelUnreachable, r"\(127\.0\.0\.1:\d+\) failed"),
     ],
 )
 @every
@@ -241,9 +156,8 @@ async def test_what_is_no_answer_of_any_vendor(vendor: Vendor, play: Play, kind:
     await check_failure(vendor, play, kind, words)
 
 
-@pytest.mark.parametrize(
-    ("play", "kind", "words"),
-    [
+FAILURES: Mapping[Vendor, list[tuple[Play, type[ModelError], str]]] = {
+    ANTHROPIC: [
         (
             wire_anthropic.refuses(401, "invalid x-api-key sk-secret", kind="authentication_error"),
             ModelRefused,
@@ -282,14 +196,7 @@ async def test_what_is_no_answer_of_any_vendor(vendor: Vendor, play: Play, kind:
         (Play(chunks=wire_anthropic.replies(ANTHROPIC.reply).chunks[:9]), ModelUnreachable, "before it was complete"),
         (Play(chunks=(wire_anthropic.replies(ANTHROPIC.reply).body,), stops_after=300), ModelUnreachable, "failed"),
     ],
-)
-async def test_failures_of_anthropic_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
-    await check_failure(ANTHROPIC, play, kind, words)
-
-
-@pytest.mark.parametrize(
-    ("play", "kind", "words"),
-    [
+    GOOGLE: [
         (
             wire_google.refuses(400, "API key not valid. sk-secret", kind="INVALID_ARGUMENT"),
             ModelRefused,
@@ -319,14 +226,7 @@ async def test_failures_of_anthropic_have_types_and_words(play: Play, kind: type
         (events(wire_google.chunk({"functionCall": {"args": {}}}, finish="STOP")), ModelGarbage, "without a name"),
         (events(wire_google.chunk({"text": "half"})), ModelUnreachable, "before it was complete"),
     ],
-)
-async def test_failures_of_google_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
-    await check_failure(GOOGLE, play, kind, words)
-
-
-@pytest.mark.parametrize(
-    ("play", "kind", "words"),
-    [
+    OPENAI: [
         (
             wire_openai.refuses(401, "Incorrect API key sk-secret", code="invalid_api_key"),
             ModelRefused,
@@ -345,9 +245,41 @@ async def test_failures_of_google_have_types_and_words(play: Play, kind: type[Mo
         (events(wire_openai.chunk({"content": "half"})), ModelUnreachable, "before it was complete"),
         (events(), ModelUnreachable, "before it was complete"),
     ],
+    RESPONSES: [
+        (
+            wire_openai.refuses(401, "Incorrect API key sk-secret", code="invalid_api_key"),
+            ModelRefused,
+            r"key \*\*\*\. Check",
+        ),
+        (wire_openai.refuses(429, "slow down", headers={"retry-after": "7"}), ModelOverloaded, "slow down"),
+        (
+            events({"type": "response.failed", "response": {"error": {"code": "server_error", "message": "x"}}}),
+            ModelServerError,
+            "server_error: x",
+        ),
+        (events({"type": "response.failed", "response": {"status": "failed"}}), ModelServerError, "was failed"),
+        (events({"type": "response.cancelled", "response": {"status": "cancelled"}}), ModelServerError, "cancelled"),
+        (events({"type": "error", "code": "rate_limit_exceeded", "message": "slow"}), ModelOverloaded, "slow"),
+        (
+            events({"type": "error", "error": {"code": "context_length_exceeded", "message": "long"}}, names=True),
+            WindowExceeded,
+            "shorter",
+        ),
+        (document({"error": {"message": "died"}}), ModelServerError, "died"),
+        (document({"hello": 1}), ModelGarbage, "without output"),
+        (events({"type": "response.function_call_arguments.delta", "delta": "{"}), ModelGarbage, "never began"),
+        (events({"type": "response.created"}), ModelUnreachable, "before it was complete"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "play", "kind", "words"), [(vendor, *row) for vendor, rows in FAILURES.items() for row in rows]
 )
-async def test_failures_of_openai_have_types_and_words(play: Play, kind: type[ModelError], words: str) -> None:
-    await check_failure(OPENAI, play, kind, words)
+async def test_failures_of_a_vendor_have_types_and_words(
+    vendor: Vendor, play: Play, kind: type[ModelError], words: str
+) -> None:
+    await check_failure(vendor, play, kind, words)
 
 
 # httpx2 leaves its inner generators to the garbage collector when decompression fails.
@@ -364,8 +296,8 @@ async def test_compressed_answers_are_read_and_broken_compression_is_garbage() -
 @every
 async def test_no_server_no_name_no_scheme(vendor: Vendor) -> None:
     for url in ("http://127.0.0.1:9/v1", "ftp://somewhere/v1", "nonsense"):
-        provider = vendor.make("local", None, url)
-        with pytest.raises(ModelUnreachable, match="local"):
+        provider = vendor.provider(url, key=None)
+        with pytest.raises(ModelUnreachable, match=vendor.name):
             await provider.ask(vendor.request, Listener(vendor, WireServer((), Play())).on_delta)
         await provider.aclose()
 
@@ -412,8 +344,8 @@ async def test_omitted_fields_are_not_sent_and_a_key_may_be_missing(vendor: Vend
     async with vendor.serve([Play(chunks=(b": ping\n\n", *vendor.replies(says("hi")).chunks))]) as server:
         listener = Listener(vendor, server)
         url = f"{server.url}/v1beta/" if vendor is GOOGLE else server.url + vendor.url + "/"
-        omit = ("stream_options", "systemInstruction", "system")
-        provider = vendor.make.from_settings("mine", ProviderSettings(kind=vendor.name, base_url=url, omit=omit))
+        omit = ("stream_options", "systemInstruction", "system", "instructions")
+        provider = vendor.make("mine", ProviderSettings(kind=vendor.name, base_url=url, omit=omit, api=vendor.api))
         assert (await provider.ask(vendor.request, listener.on_delta)).parts == says("hi").parts
         assert listener.seen[0] == TextDelta(text="")
         assert (server.requests[0].path, set(omit) & set(server.requests[0].json())) == (vendor.path, set())
@@ -421,41 +353,32 @@ async def test_omitted_fields_are_not_sent_and_a_key_may_be_missing(vendor: Vend
         await provider.aclose()
 
 
-async def test_what_was_signed_goes_back_as_it_came() -> None:
+@every
+async def test_what_was_signed_goes_back_as_it_came(vendor: Vendor) -> None:
     results = [
         Message(role="tool", parts=(ToolResult(call_id=call.call_id, tool=call.tool, content="ok"),))
-        for call in GOOGLE.reply.parts
+        for call in vendor.reply.parts
         if isinstance(call, ToolCall)
     ]
-    async with GOOGLE.serve([GOOGLE.reply, says("done")]) as server:
-        listener = Listener(GOOGLE, server)
+    async with vendor.serve([vendor.reply, says("done")]) as server:
+        listener = Listener(vendor, server)
         first = await listener.ask()
         conversation = [user("hello"), Message(role="assistant", parts=first.parts), *results]
-        await listener.ask(ModelRequest(model="gemini-3-pro", system=(), messages=conversation))
-        contents = server.requests[1].json()["contents"]
-        assert isinstance(contents, list)
-        assert contents[1]["parts"][1]["thoughtSignature"] == "sig+/="
-        assert "thoughtSignature" not in contents[1]["parts"][2]
+        await listener.ask(replace(vendor.request, messages=conversation))
+        sent = server.requests[1].json()
         await listener.provider.aclose()
+    assert count_of("sig+/=", sent) == (1 if vendor in (ANTHROPIC, GOOGLE) else 0)
+    assert count_of("gAAA", sent) == count_of("commentary", sent) == (1 if vendor is RESPONSES else 0)
+    assert count_of("Let me think.", sent) == (0 if vendor is GOOGLE else 1)
 
 
-CALLED = ANTHROPIC.reply.parts
-CONVERSATION = [
-    Message(role="assistant", parts=(Text(text="Good morning."),)),
-    user("find tea"),
-    Message(role="assistant", parts=(Reasoning(text="hm"), *CALLED)),
-    Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none", is_error=True),)),
-    Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="ok"),)),
-    Message(role="system", parts=(Text(text="a notice"),)),
-    Message(role="assistant", parts=(ToolCall(call_id="c:3", tool="search", invalid="{"),)),
-    user("hurry"),
-    Message(role="tool", parts=(ToolResult(call_id="c:3", tool="search", content="x"),)),
-]
+def count_of(text: str, body: object) -> int:
+    return json.dumps(body).count(text)
 
 
 async def test_redacted_reasoning_is_kept_and_replayed() -> None:
     redacted = ModelReply(
-        parts=(Reasoning(text="", signature="redacted_thinking:m xyz"), *CALLED),
+        parts=(Reasoning(text="", signature="redacted_thinking:m xyz"), *ANTHROPIC.reply.parts),
         finish_reason="tool_calls",
         usage=ANTHROPIC.reply.usage,
         request_id="msg_scripted",
@@ -483,5 +406,6 @@ async def test_redacted_reasoning_is_kept_and_replayed() -> None:
         ),
     ],
 )
-async def test_every_conversation_becomes_one_that_the_vendor_takes(request_: ModelRequest) -> None:
-    assert (await answer(ANTHROPIC, says("fine"), request_)).parts == says("fine").parts
+@pytest.mark.parametrize("vendor", [ANTHROPIC, GOOGLE], ids=str)
+async def test_every_conversation_becomes_one_that_the_vendor_accepts(vendor: Vendor, request_: ModelRequest) -> None:
+    assert (await answer(vendor, says("fine"), request_)).parts == says("fine").parts
