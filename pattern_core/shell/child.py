@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import trio
 
+from pattern_core.children import isolated
 from pattern_core.shell.policy import ShellSettings
 
 HEAD_BYTES = 8 * 1024
@@ -34,7 +34,7 @@ _READABLE = (
 )
 _TERMINAL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_LAUNCHER = Path(__file__).with_name("launcher.py")
+_LAUNCHER = "pattern_core.shell.launcher"
 
 
 class CommandOutput:
@@ -113,8 +113,7 @@ async def run_child(
     try:
         plan = _plan(command, directory, settings, told)
         process = await trio.lowlevel.open_process(
-            # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
-            [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(plan)],
+            isolated(_LAUNCHER, json.dumps(plan)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -17,7 +18,7 @@ import pytest
 import trio
 
 from pattern_core import children
-from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, run_child
+from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, isolated, run_child
 from pattern_core.errors import InvalidInput
 
 LIMITS = ChildLimits(timeout_s=60.0, cpu_s=5, memory_bytes=512 * 2**20)
@@ -144,3 +145,12 @@ def is_running(pid: int) -> bool:
         os.kill(pid, 0)
         return not Path("/proc").exists()
     return False
+
+
+def test_an_isolated_program_imports_nothing_from_where_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('found me')")
+    plan = {"command": ["echo", "{}"], "hidden": [], "line_bytes_max": 100, "grace_s": 1}
+    command = isolated("pattern_core.mcp_servers.guard", json.dumps(plan))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True, timeout=60)
+    assert found.stdout == b"{}\n"
