@@ -78,9 +78,9 @@ async def test_an_address_where_nobody_is() -> None:
     async with served(Library()) as url:
         pass
     async with owned({"lib": over_http(url, "auto")}) as it:
-        told = await it.servers.tried("lib")
-    assert (told.state, told.tools) == ("failed", None)
-    assert "connect" in str(told.last_error).lower()
+        server = await it.servers.tried("lib")
+        assert (server.state, server.tools) == ("failed", None)
+    assert "connect" in str(server.last_error).lower()
 
 
 def at(url: str) -> McpSettings:
@@ -116,10 +116,10 @@ async def test_a_document_has_a_bound_and_a_stream_of_events_has_none() -> None:
 )
 async def test_an_address_that_is_no_mcp_server(play: Play, words: str) -> None:
     async with serve_wire(otherwise=play) as server, owned({"x": at(server.url)}) as it:
-        told = await it.servers.tried("x")
-    assert told.state == "failed"
-    assert words in str(told.last_error)
-    assert "sesame" not in str(told.last_error)
+        server_x = await it.servers.tried("x")
+        assert server_x.state == "failed"
+    assert words in str(server_x.last_error)
+    assert "sesame" not in str(server_x.last_error)
 
 
 async def test_an_address_that_never_answers_is_given_up() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.mcp_servers.json_schema import SCHEMA_CHARS_MAX, arguments_of_schema
+from pattern_core.mcp_servers.tools import SCHEMA_CHARS_MAX, arguments_of_schema
 
 TREE = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -34,7 +34,7 @@ LONG = "list_" + "very_" * 12 + "long"
 
 
 def offered(name: str, description: str = "Finds notes.", *, is_repeatable: bool = False) -> OfferedTool:
-    return OfferedTool(name=name, description=description, schema={"type": "object"}, is_repeatable=is_repeatable)
+    return OfferedTool(name, description, {"type": "object"}, is_repeatable)
 
 
 async def call(tool: Tool, name: str, arguments: Mapping[str, object], key: str) -> str:
