@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.message import Message
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -47,17 +48,15 @@ class Download:
 
     @property
     def content_type(self) -> str:
-        """Such as `text/html`, in lower case and without parameters; empty if the server told none."""
+        """Such as `text/html`, in lower case and without parameters; empty if the server named none."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def charset(self) -> str | None:
-        """The encoding that the server told."""
-        for parameter in self.headers.get("content-type", "").split(";")[1:]:
-            name, _, value = parameter.partition("=")
-            if name.strip().lower() == "charset":
-                return value.strip().strip("\"'")[:40] or None
-        return None
+        """The encoding that the server named."""
+        message = Message()
+        message["content-type"] = self.headers.get("content-type", "")
+        return message.get_content_charset()
 
 
 async def look_up(host: str, port: int) -> Sequence[str]:
@@ -150,7 +149,7 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
 
     request = httpx2.Request(
         "GET",
-        target.at(address),
+        target.url.copy_with(host=address),  # a second look-up of the host could give another one
         headers={
             "Host": target.url.netloc.decode("ascii"),
             "User-Agent": _AGENT,
@@ -185,8 +184,9 @@ def _reason(error: BaseException) -> str:
 
 async def _read(target: WebTarget, response: httpx2.Response) -> Download:
     headers = {name.lower(): value for name, value in response.headers.items()}
+    page = Download(url=str(target.url), status=response.status_code, headers=headers)
     if response.status_code in _REDIRECTS:
-        return Download(url=target.text, status=response.status_code, headers=headers)
+        return page
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity"):
         raise InvalidInput(f"the page came compressed, which was not asked for ({encoding[:40]}), so it cannot be read")
@@ -197,13 +197,7 @@ async def _read(target: WebTarget, response: httpx2.Response) -> Download:
             body += piece
             if len(body) > BYTES_MAX:
                 scope.cancel()
-    return Download(
-        url=target.text,
-        status=response.status_code,
-        headers=headers,
-        body=bytes(body[:BYTES_MAX]),
-        is_cut=len(body) > BYTES_MAX,
-    )
+    return replace(page, body=bytes(body[:BYTES_MAX]), is_cut=len(body) > BYTES_MAX)
 
 
 def check_status(page: Download) -> None:

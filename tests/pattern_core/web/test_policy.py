@@ -41,7 +41,7 @@ NEVER += ["2620:4f:8000::1", "no address", "127.1", "0x7f000001", "2130706433", 
 )
 def test_addresses_are_read_once(url: str, host: str, port: int, text: str) -> None:
     target = WebPolicy().check(url)
-    assert (target.host, target.port, target.text.lower()) == (host, port, text.lower())
+    assert (target.host, target.port, str(target.url).lower()) == (host, port, text.lower())
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,10 @@ def test_hosts_stand_for_themselves_and_what_is_below() -> None:
     WebPolicy(deny_hosts=("a.b",)).check("http://c.d/")
 
 
-def test_redirections_are_joined_and_addresses_put_in() -> None:
+def test_redirections_are_joined() -> None:
     target = WebPolicy().check("https://example.org/a/b?c=d")
     assert target.join("../x") == "https://example.org/x"
     assert target.join("//other.org/y") == "https://other.org/y"
-    assert str(target.at("8.8.8.8")) == "https://8.8.8.8/a/b?c=d"
-    assert str(target.at("2606::1")) == "https://[2606::1]/a/b?c=d"
 
 
 @pytest.mark.parametrize("address", PUBLIC)

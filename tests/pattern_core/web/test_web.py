@@ -6,7 +6,6 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.files import reading
-from pattern_core.files.readers import Format
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.wire import Play, WireServer, document, serve_wire
 from pattern_core.web import download as downloading
@@ -14,7 +13,7 @@ from pattern_core.web import web as module
 from pattern_core.web.download import Download
 from pattern_core.web.engines import EngineSettings, WebHit
 from pattern_core.web.policy import WebSettings
-from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, PageCache, Web, WebPage, page_of
+from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, Web, page_of
 from tests.pattern_core.web.rig import Names, at_home, page, redirect
 
 
@@ -86,45 +85,24 @@ async def test_odd_queries_are_refused() -> None:
         assert server.connections == 0
 
 
-def kept(text: str = "tea", wanted: Format = "markdown") -> WebPage:
-    return WebPage(url="u", status=200, content_type="text/html", format=wanted, title="", text=text)
-
-
-def test_pages_are_kept_by_address_and_form_for_five_minutes() -> None:
-    clock = StoppedClock()
-    cache = PageCache(clock)
-    cache.put("a", kept())
-    assert cache.get("a", "markdown") == kept()
-    assert cache.get("a", "html") is None
-    assert cache.get("b", "markdown") is None
-    clock.advance(CACHE_AGE_MS_MAX - 1)
-    assert cache.get("a", "markdown") == kept()
-    clock.advance(1)
-    assert cache.get("a", "markdown") is None
-
-
-def test_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHE_CHARS_MAX", 10)
-    monkeypatch.setattr(module, "PAGE_CHARS", 0)
-    cache = PageCache(StoppedClock())
-    cache.put("a", kept("1234"))
-    cache.put("b", kept("1234"))
-    cache.put("c", kept("1234"))
-    assert [url for url in "abc" if cache.get(url, "markdown")] == ["b", "c"]
-    cache.put("b", kept("123456"))  # in the place of itself
-    assert [url for url in "abc" if cache.get(url, "markdown")] == ["b", "c"]
-    cache.put("d", kept("x" * 11))
-    assert [url for url in "abcd" if cache.get(url, "markdown")] == []
-    cache.put("e", kept("x" * 10))
-    assert cache.get("e", "markdown")
-
-
-def test_pages_without_a_word_have_an_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHE_CHARS_MAX", 3 * module.PAGE_CHARS)
-    cache = PageCache(StoppedClock())
-    for url in "abcde":
-        cache.put(url, kept(""))
-    assert [url for url in "abcde" if cache.get(url, "markdown")] == ["c", "d", "e"]
+@pytest.mark.parametrize(
+    ("words", "fetched", "asked"),
+    [
+        ("1234", "aabbacba", "abca"),
+        ("", "aabbacba", "abca"),
+        ("12345678901", "aab", "aab"),
+    ],
+)
+async def test_the_oldest_pages_make_room(
+    words: str, fetched: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE_CHARS", 1)  # so that pages without a word have an end, too
+    monkeypatch.setattr(module, "CACHE_CHARS_MAX", 2 * (1 + len(words[:4])))
+    async with serve_wire(otherwise=page(words, "text/plain")) as server:
+        service = web(server)
+        for path in fetched:
+            await service.fetch(f"http://example.org:{server.port}/{path}")
+        assert "".join(request.path[1:] for request in server.requests) == asked
 
 
 def download(body: bytes, content_type: str | None = None, *, is_cut: bool = False) -> Download:
