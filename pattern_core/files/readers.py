@@ -379,7 +379,7 @@ def _docx_lines(blocks: Iterator[object]) -> Iterator[str]:
     for block in blocks:
         rows = getattr(block, "rows", None)
         if rows is not None:
-            yield from ("| " + " | ".join(_table_cell(cell.text) for cell in row.cells) + " |" for row in rows)
+            yield from ("| " + " | ".join(" ".join(cell.text.split()) for cell in row.cells) + " |" for row in rows)
             yield ""
             continue
         text = str(getattr(block, "text", "")).strip()
@@ -402,7 +402,3 @@ def _style_mark(style: str) -> str:
     if style.lower() == "title":
         return "# "
     return "- " if style.lower().startswith("list") else ""
-
-
-def _table_cell(text: str) -> str:
-    return " ".join(text.split())
