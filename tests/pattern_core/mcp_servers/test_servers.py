@@ -29,6 +29,9 @@ async def test_a_call_and_what_comes_back(tmp_path: Path) -> None:
             await it.call(odd)
         assert await it.call("x__echo", text="again") != ""
         assert it.servers.all()[0].state == "ready"
+    with pytest.raises(Unavailable, match="the MCP server x is stopped"):
+        await it.call("x__echo", text="a")
+    await it.servers.ready(["x__*"])
 
 
 async def test_one_that_dies_is_there_again_for_the_next_call(tmp_path: Path) -> None:
@@ -114,17 +117,13 @@ async def test_who_leaves_is_not_kept_and_the_server_is_told(tmp_path: Path) -> 
     log = tmp_path / "log"
     async with owned({"x": program(log)}) as it:
         await it.servers.ready(["x__*"])
-        with trio.move_on_after(30) as leaving:
-            it.nursery.start_soon(_cancel_when_it_hangs, log, leaving)
-            await it.call("x__hang")
-        assert leaving.cancelled_caught
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(it.call, "x__hang")
+            await until(log, "hangs")
+            assert await it.call("x__echo", text="meanwhile") == "meanwhile"
+            nursery.cancel_scope.cancel()
         await until(log, "cancelled")
         assert await it.call("x__echo", text="a") == "a"
-
-
-async def _cancel_when_it_hangs(log: Path, scope: trio.CancelScope) -> None:
-    await until(log, "hangs")
-    scope.cancel()
 
 
 async def test_a_call_given_up_before_its_turn_never_reaches_the_server(tmp_path: Path) -> None:
@@ -144,26 +143,22 @@ async def test_a_call_given_up_before_its_turn_never_reaches_the_server(tmp_path
     assert log.read_text().split().count("initialized") == 1
 
 
-async def test_after_the_end_nothing_is_to_be_had(tmp_path: Path) -> None:
-    async with owned({"x": program(tmp_path / "log")}) as it:
-        await it.servers.ready(["x__*"])
-    with pytest.raises(Unavailable, match="the MCP server x is stopped"):
-        await it.call("x__echo", text="a")
-    await it.servers.ready(["x__*"])
-
-
 async def test_only_those_that_an_agent_uses_are_started(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with owned({"b": program(log), "a": program(log)}) as it:
-        assert [(view.name, view.state, view.tools) for view in it.servers.all()] == [
+    async with owned({"b": program(log, tools=("echo",)), "a": program(log)}) as it:
+        assert [(one.name, one.state, one.tools) for one in it.servers.all()] == [
             ("a", "resting", None),
             ("b", "resting", None),
         ]
-        names = ["block", "b__echo", "nobody__*"]
-        assert [server.name for server in it.servers.pending(names)] == ["b"]
+        names = ["block", "b__echo", "b__ecko", "b__*", "a", "nobody__*"]
+        b = it.servers.all()[1]
+        assert it.servers.pending(names) == [b]
+        assert missing(b, names) == []
         await it.servers.ready(names)
         assert it.servers.pending(names) == []
-        assert [view.state for view in it.servers.all()] == ["resting", "ready"]
+        assert missing(b, names) == ["b__ecko"]
+        assert it.registry.names == ("b__echo",)
+        assert [one.state for one in it.servers.all()] == ["resting", "ready"]
         assert it.registry.accepts("a__whatever")
         assert not it.registry.accepts("nobody__whatever")
         with pytest.raises(NotFound, match="there is no MCP server 'c'"):
@@ -179,31 +174,11 @@ async def test_who_was_idle_longest_makes_room(tmp_path: Path) -> None:
         assert await it.call("b__echo", text="b") == "b"
 
 
-async def test_names_that_a_server_does_not_offer(tmp_path: Path) -> None:
-    async with owned({"a": program(tmp_path / "log", tools=("echo",))}) as it:
-        names = ["a__echo", "a__ecko", "a__*", "b__x", "search"]
-        assert missing(it.servers.all()[0], names) == []
-        await it.servers.ready(names)
-        assert missing(it.servers.all()[0], names) == ["a__ecko"]
-        assert it.registry.names == ("a__echo",)
-
-
 async def test_the_end_does_not_wait_for_those_that_are_about_to_start(tmp_path: Path) -> None:
     began = trio.current_time()
     async with owned({"a": program(tmp_path / "log", "slow", lazy=False)}):
         await trio.sleep(0.1)
     assert trio.current_time() - began < 20  # not the half minute that a start may take
-
-
-async def test_calls_run_side_by_side(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    async with owned({"x": program(log)}) as it:
-        await it.servers.ready(["x__*"])
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(it.call, "x__hang")
-            await until(log, "hangs")
-            assert await it.call("x__echo", text="meanwhile") == "meanwhile"
-            nursery.cancel_scope.cancel()
 
 
 async def test_tools_that_come_later_are_there_without_a_restart(tmp_path: Path) -> None:
