@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -184,11 +183,10 @@ class AgentFiles:
             return None
         root = Path(folder.path_value or "")
         try:
-            now = await trio.to_thread.run_sync(partial(disk.look, root, place.name), abandon_on_cancel=True)
+            now = await trio.to_thread.run_sync(disk.look, root, place.name, abandon_on_cancel=True)
             if (now.size, now.mtime_ns) == (row.size_bytes, row.mtime_ns):
                 return None
-            read = partial(disk.read_file, root, place.name)
-            data = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            data = await trio.to_thread.run_sync(disk.read_file, root, place.name, abandon_on_cancel=True)
         except (NotFound, Unavailable):
             return None
         try:

@@ -12,7 +12,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import trio
 
@@ -208,7 +207,7 @@ async def prepare(name: str, data: bytes, ids: Ids) -> Prepared:
     known = Prepared(name=name, size=len(data), file_id=ids.new("file"), content_hash=hash_of(data))
     try:
         document = await read_document(name, data)
-        pieces = await trio.to_thread.run_sync(partial(split, name, document))
+        pieces = await trio.to_thread.run_sync(split, name, document)
     except UnreadableFile as error:
         return replace(known, error=error.message)
     passage_ids = [ids.new("psg") for _piece in pieces]

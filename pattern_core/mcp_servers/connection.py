@@ -236,30 +236,23 @@ def _import() -> None:
 
 @asynccontextmanager
 async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator[Any]:  # Any: the library's streams
-    from mcp.client.streamable_http import streamable_http_client
-
-    async with (
-        http_client(reach, call_timeout_s) as client,
-        streamable_http_client(reach.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX) as streams,
-    ):
-        yield streams
-
-
-@asynccontextmanager
-async def http_client(reach: Streamable, call_timeout_s: float) -> AsyncIterator[httpx2.AsyncClient]:
-    """Yield the client that asks this server and no other."""
+    """Reach an address by a client that asks this server and no other."""
     import httpx2
+    from mcp.client.streamable_http import streamable_http_client
 
     context = await trio.to_thread.run_sync(ssl.create_default_context)  # reading the system's certificates takes long
     keys = {name: value.reveal() for name, value in reach.headers.items()}
-    async with httpx2.AsyncClient(
-        headers={"accept-encoding": "identity", **keys},  # what is packed could unpack to any length
-        timeout=httpx2.Timeout(CONNECT_TIMEOUT_S, read=max(SILENCE_S, 2 * call_timeout_s)),
-        event_hooks={"response": [_bound]},
-        verify=context,
-        trust_env=False,
-    ) as client:
-        yield client
+    async with (
+        httpx2.AsyncClient(
+            headers={"accept-encoding": "identity", **keys},  # what is packed could unpack to any length
+            timeout=httpx2.Timeout(CONNECT_TIMEOUT_S, read=max(SILENCE_S, 2 * call_timeout_s)),
+            event_hooks={"response": [_bound]},
+            verify=context,
+            trust_env=False,
+        ) as client,
+        streamable_http_client(reach.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX) as streams,
+    ):
+        yield streams
 
 
 async def _bound(response: httpx2.Response) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import trio
 
@@ -132,7 +131,7 @@ async def page_of(download: Download, wanted: Format) -> WebPage:
         elif kind == "application/pdf" and not download.is_cut:
             title, text = "", (await read_document("page.pdf", download.body)).text
         elif not kind or kind.startswith("text/") or kind in _TEXTUAL or kind.endswith(("+json", "+xml")):
-            title, text = "", await trio.to_thread.run_sync(partial(_decoded, download.body, download.charset))
+            title, text = "", await trio.to_thread.run_sync(_decoded, download.body, download.charset)
         else:
             raise InvalidInput(f"{download.url} is {kind}, of which no text can be made here")
         text = clean(text)[:TEXT_CHARS_MAX] if text.strip() else ""

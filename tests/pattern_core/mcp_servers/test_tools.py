@@ -145,7 +145,11 @@ def test_an_error_is_short_and_has_words() -> None:
 TREE = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
-    "properties": {"root": {"$ref": "#/$defs/Node"}, "$defs": {"type": "string"}},
+    "properties": {
+        "root": {"$ref": "#/$defs/Node"},
+        "$defs": {"type": "string"},
+        "properties": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+    },
     "required": ["root"],
     "additionalProperties": False,
     "$defs": {
@@ -158,16 +162,12 @@ TREE = {
 
 
 def test_references_are_written_out_and_circles_end() -> None:
+    node = {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0}, "next": {}}}
+    properties = {"root": node, "$defs": {"type": "string"}, "properties": {"type": "array", "items": node}}
     schema = arguments_of_schema(TREE).schema
     assert schema == {
-        "type": "object",
-        "properties": {
-            "root": {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0}, "next": {}}},
-            "$defs": {"type": "string"},
-        },
-        "required": ["root"],
-        "additionalProperties": False,
-    }
+        "type": "object", "properties": properties, "required": ["root"], "additionalProperties": False
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
