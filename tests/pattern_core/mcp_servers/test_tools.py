@@ -148,7 +148,8 @@ TREE = {
     "properties": {
         "root": {"$ref": "#/$defs/Node"},
         "$defs": {"type": "string"},
-        "properties": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+        "properties": {"$ref": "#/$defs/Node"},
+        "all": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
     },
     "required": ["root"],
     "additionalProperties": False,
@@ -163,7 +164,12 @@ TREE = {
 
 def test_references_are_written_out_and_circles_end() -> None:
     node = {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0}, "next": {}}}
-    properties = {"root": node, "$defs": {"type": "string"}, "properties": {"type": "array", "items": node}}
+    properties = {
+        "root": node,
+        "$defs": {"type": "string"},
+        "properties": node,
+        "all": {"type": "array", "items": node},
+    }
     schema = arguments_of_schema(TREE).schema
     assert schema == {
         "type": "object", "properties": properties, "required": ["root"], "additionalProperties": False
