@@ -73,13 +73,16 @@ async def test_over_stdio() -> None:
 
 
 @with_the_library
-async def test_an_address_where_nobody_is() -> None:
+async def test_an_address_where_nobody_is_or_nobody_answers() -> None:
     async with served(Library()) as url:
         pass
-    async with owned({"lib": over_http(url, "auto")}) as it:
-        server = await it.servers.tried("lib")
-        assert (server.state, server.tools) == ("failed", None)
-    assert "connect" in str(server.last_error).lower()
+    async with serve_wire(otherwise=Play(never_answers=True)) as silent:
+        hanging = McpSettings(reach=Streamable(url=silent.url), start_timeout_s=0.3)
+        async with owned({"lib": over_http(url, "auto"), "silent": hanging}) as it:
+            server = await it.servers.tried("lib")
+            assert (server.state, server.tools) == ("failed", None)
+            assert "connect" in str(server.last_error).lower()
+            assert (await it.servers.tried("silent")).last_error == "it did not start within 0.3 s"
 
 
 def at(url: str) -> McpSettings:
@@ -106,10 +109,3 @@ async def test_an_address_that_is_no_mcp_server(play: Play, words: str) -> None:
         assert {request.headers["accept-encoding"] for request in server.requests} == {"identity"}
     assert words in str(server_x.last_error)
     assert "sesame" not in str(server_x.last_error)
-
-
-async def test_an_address_that_never_answers_is_given_up() -> None:
-    async with serve_wire(otherwise=Play(never_answers=True)) as server:
-        settings = McpSettings(reach=Streamable(url=server.url), start_timeout_s=0.3)
-        async with owned({"x": settings}) as it:
-            assert (await it.servers.tried("x")).last_error == "it did not start within 0.3 s"
