@@ -1,6 +1,6 @@
 """Files as one agent may use them: only in folders attached to it, by `folder/path`, in windows of lines.
 
-Lines are those of the text that was read from the file. They come from its passages, so that a PDF is not parsed anew
+Lines are those of the text that was read from the file. They come from its passages, so that a PDF is not parsed again
 for every look, and a directory that is away can still be read; a text on disk that changed since is read afresh.
 """
 
@@ -45,7 +45,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Lines `first` to `last` (from 1, both included) of a text with `total` lines. `is_cut`: the last one goes on."""
+    """Lines `first` to `last` (from 1, both included) of a text with `total` lines. `is_cut`: the last one has more."""
 
     path: str
     first: int

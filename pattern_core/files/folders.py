@@ -252,7 +252,7 @@ class Folders:
     async def index(self, id_or_name: str, *, again: bool = False) -> IndexReport:
         """Look through a folder now; with `again` also files that seem unchanged are read.
 
-        An empty directory is believed here: whoever asks knows.
+        An empty directory is believed here, since a person asks.
 
         Raises:
             NotFound: it was deleted meanwhile.
@@ -320,7 +320,7 @@ class Folders:
         await self._store(folder, prepared, report, mtime_ns=mtime_ns)
 
     async def _index_stored(self, folder: FolderRow, row: FileRow, report: IndexReport, *, again: bool) -> None:
-        """Read a file of a virtual folder anew, if it never was or if that is wanted."""
+        """Read a file of a virtual folder, if it was not read before or with `again`."""
         if not again and row.content_hash is not None:
             _note_unchanged(row, report)
             return

@@ -2,7 +2,7 @@
 They are stored with their file, in one transaction.
 
 Splitting is pure and stable: a change in one place moves the borders near it only, since each heading, function and
-page begins anew.
+page begins a passage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pattern_db.tables.passages import Piece
 
 TARGET_CHARS = 1_000  # a passage that has so much ends at the next paragraph
 CHARS_MAX = 1_500
-CHARS_MIN = 300  # a passage that has less goes on over a heading or function
+CHARS_MIN = 300  # a passage that has less continues over a heading or function
 PASSAGES_MAX = 5_000  # of one file: all of them are stored in one transaction
 HEADING_CHARS_MAX = 200
 

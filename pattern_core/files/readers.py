@@ -30,7 +30,7 @@ TEXT_CHARS_MAX = 5_000_000
 PDF_PAGES_MAX = 5_000
 DOCX_BYTES_MAX = 200 * 1024 * 1024  # unpacked
 DOCX_PARTS_MAX = 5_000
-DETECTED_BYTES = 64 * 1024  # looked at to guess an encoding; the whole would take seconds and tell no more
+DETECTED_BYTES = 64 * 1024  # looked at to guess an encoding; the whole would take seconds, for the same guess
 CONTROL_SHARE_MAX = 0.01  # of characters; text has next to none
 _ALLOWED_CONTROLS = frozenset("\t\n\r\f\x1b")
 _UTF16_SHARE = 0.3  # of every second byte being zero
@@ -207,7 +207,7 @@ def web_page(data: bytes, wanted: Format, url: str, charset: str | None = None) 
 
 
 def _parsed(data: bytes, charset: str | None = None) -> tuple[BeautifulSoup, str]:
-    """Return the document without what nobody sees, and its title. The encoding is as given, else what the bytes
+    """Return the document without what is not shown, and its title. The encoding is as given, else what the bytes
     say.
     """
     from bs4 import BeautifulSoup  # heavy, and needed in the child only
@@ -259,7 +259,7 @@ def _main_part(soup: BeautifulSoup) -> Tag:
 
 
 def _complete_links(body: Tag, address: str) -> None:
-    """Whole addresses, and no link or picture that nobody can follow from here."""
+    """Whole addresses, and no link or picture that cannot be followed from here."""
     for tag in body.find_all(["a", "img"]):
         name = "href" if tag.name == "a" else "src"
         try:

@@ -53,7 +53,7 @@ _ENDED = ("Session terminated", "Connection closed")  # the library's words for 
 
 
 class McpConnection:
-    """A connection; `lost` is set by whoever notices its end first, with the `reason`, and `over` when it was left.
+    """A connection; `lost` is set by the first that notices its end, with the `reason`, and `over` when it was left.
 
     While `opened`, any task may call; cancelling a call tells the server.
     """

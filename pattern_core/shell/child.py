@@ -109,15 +109,15 @@ async def run_child(
     Raises:
         OSError: the system has no room for another process or descriptor, or the directory is gone.
     """
-    status, told = os.pipe()
+    status, sink = os.pipe()
     try:
-        plan = _plan(command, directory, settings, told)
+        plan = _plan(command, directory, settings, sink)
         process = await trio.lowlevel.open_process(
             isolated(_LAUNCHER, json.dumps(plan)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(told,),
+            pass_fds=(sink,),
             start_new_session=True,
             cwd=directory,
             env={},
@@ -126,7 +126,7 @@ async def run_child(
         os.close(status)
         raise
     finally:
-        os.close(told)
+        os.close(sink)
     try:
         await _follow(process, settings, output, stop)
     finally:
@@ -155,7 +155,7 @@ async def confinement() -> Sequence[str]:
     ).confined
 
 
-def _plan(command: str, directory: Path, settings: ShellSettings, told: int) -> dict[str, object]:
+def _plan(command: str, directory: Path, settings: ShellSettings, status_fd: int) -> dict[str, object]:
     required = ["files"] if settings.network else ["files", "network"]
     return {
         "command": command,
@@ -170,7 +170,7 @@ def _plan(command: str, directory: Path, settings: ShellSettings, told: int) -> 
             "PAGER": "cat",
             "GIT_PAGER": "cat",
         },
-        "status_fd": told,
+        "status_fd": status_fd,
         "roots": [str(root) for root in settings.roots],
         "readable": [*_READABLE, *(str(path) for path in settings.readable)],
         "network": settings.network,

@@ -173,7 +173,7 @@ def _unshare(*, network: bool) -> bool:
     with suppress(OSError):
         Path("/proc/self/setgroups").write_text("deny")
     for kind, number in (("uid_map", user), ("gid_map", group)):
-        with suppress(OSError):  # without a map the command is nobody, and may do less
+        with suppress(OSError):  # without a map the command has no user, and may do less
             Path("/proc/self", kind).write_text(f"{number} {number} 1")
     LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
     if not network:
@@ -187,7 +187,7 @@ def _cover(roots: Sequence[str], *, network: bool) -> str | None:
     names = os.path.realpath("/etc/resolv.conf")
     resolving = Path(names).read_bytes() if network and names.startswith("/run/") and Path(names).is_file() else None
     LIBC.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None)
-    with suppress(OSError):  # nobody in here needs further namespaces, which are where kernels had holes
+    with suppress(OSError):  # nothing in here needs further namespaces, which are where kernels had holes
         Path("/proc/sys/user/max_user_namespaces").write_text("0")
     covered: list[str] = []
     for place in COVERED:

@@ -2,7 +2,7 @@
 
 A host's addresses are looked up once, each is checked, and the connection is made to one of the checked addresses; the
 host's name is still what the certificate must say. A second look-up could answer otherwise (DNS rebinding). Redirects
-are followed here and checked anew. No cookies, no credentials, no proxy: a proxy would look the name up by itself.
+are followed here and checked again. No cookies, no credentials, no proxy: a proxy would look the name up by itself.
 
 Nothing is unpacked, since a small answer may hold gigabytes: bodies are asked for as they are (RFC 9110, 12.5.3:
 `identity`), and refused if they come otherwise.
@@ -63,7 +63,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
     """Return the addresses of `host` by the system's resolver.
 
     Raises:
-        OSError: the name has none, or nobody answered.
+        OSError: the name has none, or no resolver answered.
     """
     found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
@@ -94,7 +94,7 @@ class Downloader:
             InvalidInput: `url` is no address of a page, or the answer cannot be read.
             PermissionDenied: the page, or one that it leads to, may not be visited.
             NotFound: the host does not exist.
-            Unavailable: nobody answered in time.
+            Unavailable: there was no answer in time.
         """
         with trio.move_on_after(self._timeout_s):
             if self._tls is None:
@@ -112,7 +112,7 @@ class Downloader:
         raise Unavailable(f"{url} was not there within {self._timeout_s:g} s; try again later", retry_after_s=60)
 
     async def _visit(self, target: WebTarget, headers: Mapping[str, str], tls: ssl.SSLContext) -> Download:
-        """Ask one host, at the first of its addresses that takes the connection."""
+        """Ask one host, at the first of its addresses that accepts the connection."""
         import httpx2
 
         why = ""
@@ -173,7 +173,7 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a connection failed, in the words of whoever knew: libraries wrap it, some without a word."""
+    """Return why a connection failed, in the words of the innermost error: libraries wrap it, some without a word."""
     words = str(error) or type(error).__name__
     inner = error.__cause__ or error.__context__
     while inner is not None:

@@ -156,5 +156,5 @@ def _decoded(data: bytes, charset: str | None) -> str:
             if codecs.lookup(charset).name not in _NO_TEXT:
                 return data.decode(charset, errors="replace")
         except (LookupError, ValueError):
-            pass  # a name that nobody knows: the bytes tell better
+            pass  # an unknown name: the bytes say more
     return read_text(data)
