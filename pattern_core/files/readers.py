@@ -130,8 +130,6 @@ def read_text(data: bytes) -> str:
     Raises:
         UnreadableFile: it is empty, binary, damaged or in no known encoding.
     """
-    if not data:
-        raise UnreadableFile("the file is empty: there is nothing in it to read")
     for magic, what in _MAGIC:
         if data.startswith(magic):
             raise UnreadableFile(f"by its content the file is no text but {what}")
