@@ -54,6 +54,16 @@ class ChildRefused(ChildFailed):
     """The work refused its input; `reason` is the message of its `PatternError`."""
 
 
+def isolated(program: str, argument: str) -> list[str]:
+    """Return the command that runs a program of ours (`pattern_core.…`) with one argument.
+
+    For programs that need the standard library only: without site-packages they start in a third of the time. They
+    import nothing from their working directory, and follow no variables of their environment.
+    """
+    start = f"import runpy, sys; sys.path.append({str(_ROOT)!r}); runpy.run_module({program!r}, run_name='__main__')"
+    return [sys.executable, "-I", "-S", "-c", start, argument]
+
+
 async def run_child(work: Work, data: bytes, *arguments: str, limits: ChildLimits) -> bytes:
     """Return `work(data, *arguments)`, called in a process of its own.
 

@@ -306,7 +306,7 @@ class ImageSweep:
         return Swept(images, size)
 
     async def _unused(self, candidates: Sequence[bytes]) -> list[bytes]:
-        """Return those that no message shows, as far as can be told without stopping everybody else."""
+        """Return those that no message shows, as far as can be seen without stopping other work."""
         left = {digest.hex() for digest in candidates}
         newest = await self._database.read_aside(message_table.newest_message_row) if left else 0
         for row in range(0, newest, ROWS_AT_ONCE):
@@ -320,5 +320,5 @@ def _remove(connection: Connection, *, digests: Sequence[bytes], since: str, now
     swept = Swept(*message_table.remove_unused_blobs(connection, digests, since=since))
     if not swept.images:
         return swept, []
-    told = Draft("images.removed", {"images": swept.images, "bytes": swept.bytes})
-    return swept, append(connection, None, [told], created_at=now)
+    removed = Draft("images.removed", {"images": swept.images, "bytes": swept.bytes})
+    return swept, append(connection, None, [removed], created_at=now)

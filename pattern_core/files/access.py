@@ -1,6 +1,6 @@
 """Files as one agent may use them: only in folders attached to it, by `folder/path`, in windows of lines.
 
-Lines are those of the text that was read from the file. They come from its passages, so that a PDF is not parsed anew
+Lines are those of the text that was read from the file. They come from its passages, so that a PDF is not parsed again
 for every look, and a directory that is away can still be read; a text on disk that changed since is read afresh.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -46,7 +45,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Lines `first` to `last` (from 1, both included) of a text with `total` lines. `is_cut`: the last one goes on."""
+    """Lines `first` to `last` (from 1, both included) of a text with `total` lines. `is_cut`: the last one has more."""
 
     path: str
     first: int
@@ -83,9 +82,8 @@ class AgentFiles:
             NotFound: no folder of this name is attached.
         """
         attached = await self.folders()
-        for one in attached:
-            if name in (one.folder.name, one.folder.id):
-                return one
+        if found := _named(attached, name):
+            return found
         known = ", ".join(one.folder.name for one in attached) or "none is"
         raise NotFound(f"no folder {name!r} is attached to you; attached: {known}")
 
@@ -98,9 +96,8 @@ class AgentFiles:
         """
         first, _, rest = path.partition("/")
         attached = await self.folders()
-        for one in attached:
-            if rest and first in (one.folder.name, one.folder.id):
-                return Located(attached=one, name=check_name(rest))
+        if rest and (found := _named(attached, first)):
+            return Located(attached=found, name=check_name(rest))
         if len(attached) == 1:
             return Located(attached=attached[0], name=check_name(path))
         known = ", ".join(f"{one.folder.name}/" for one in attached) or "none, ask the person you work for"
@@ -150,9 +147,8 @@ class AgentFiles:
     async def stored(self, place: Located) -> bytes:
         """Return the bytes of a file of a virtual folder; none if there is no such file yet."""
         try:
-            row = await self._database.read(files.find, place.attached.folder.id, place.name)
-            return await self._database.read(files.content, row.id)
-        except RowNotFound:
+            return await self._database.read(files.content, (await self.row(place)).id)
+        except (NotFound, RowNotFound):
             return b""
 
     async def read(self, path: str, *, start_line: int, lines: int, chars_max: int) -> Window:
@@ -166,12 +162,12 @@ class AgentFiles:
         place = await self.locate(path)
         row = await self.row(place)
         fresh = await self._changed_text(place, row)
-        if fresh is None and row.error is not None:
-            raise UnreadableFile(f"{place.path} cannot be read: {row.error}")
         last = start_line + lines - 1
         if fresh is not None:
             every = fresh.removesuffix("\n").split("\n")
             total, wanted = len(every), every[start_line - 1 : last]
+        elif row.error is not None:
+            raise UnreadableFile(f"{place.path} cannot be read: {row.error}")
         else:
             total = row.line_count
             rows = await self._database.read(passages.of_file, row.id, first_line=start_line, last_line=last)
@@ -187,11 +183,10 @@ class AgentFiles:
             return None
         root = Path(folder.path_value or "")
         try:
-            now = await trio.to_thread.run_sync(partial(disk.look, root, place.name), abandon_on_cancel=True)
+            now = await trio.to_thread.run_sync(disk.look, root, place.name, abandon_on_cancel=True)
             if (now.size, now.mtime_ns) == (row.size_bytes, row.mtime_ns):
                 return None
-            read = partial(disk.read_file, root, place.name)
-            data = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            data = await trio.to_thread.run_sync(disk.read_file, root, place.name, abandon_on_cancel=True)
         except (NotFound, Unavailable):
             return None
         try:
@@ -254,8 +249,9 @@ def _window(path: str, first: int, total: int, wanted: Sequence[str], chars_max:
 
 
 def _fits(name: str, pattern: str | None) -> bool:
-    if pattern is None:
-        return True
-    folded = name.casefold()
-    wanted = pattern.casefold()
-    return fnmatch.fnmatchcase(folded, wanted) or fnmatch.fnmatchcase(folded.rsplit("/", 1)[-1], wanted)
+    folded, wanted = name.casefold(), "*" if pattern is None else pattern.casefold()
+    return any(fnmatch.fnmatchcase(part, wanted) for part in (folded, folded.rpartition("/")[2]))
+
+
+def _named(attached: Sequence[AttachedFolder], name: str) -> AttachedFolder | None:
+    return next((one for one in attached if name in (one.folder.name, one.folder.id)), None)

@@ -1,8 +1,8 @@
 """Names of files, and directories of this machine, read and written without ever leaving them.
 
 A name is a path within a folder, with slashes, that cannot lead out of it. Every step from a folder's directory to a
-file is one `openat` that refuses links, so that nobody who exchanges a directory for a link at the wrong moment leads
-out of it either. Everything here blocks: call it on a thread.
+file is one `openat` that refuses links, so that a directory that is exchanged for a link at the wrong moment leads
+nowhere either. Everything here blocks: call it on a thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE_BYTES_MAX = 20 * 1024 * 1024
 NAME_CHARS_MAX = 500
 PART_BYTES_MAX = 255  # what file systems take for one name
 DEPTH_MAX = 20
-# Directories that hold what programs make or fetch; nobody wants to find it.
+# Directories that hold what programs make or fetch; they are not searched.
 _IGNORED_NAMES = (
     "__pycache__/node_modules/bower_components/site-packages/venv/env/target/dist/build/coverage/htmlcov"
     "/DerivedData/Pods/$RECYCLE.BIN/System Volume Information"
@@ -35,7 +35,7 @@ _LEFTOVERS = ("~", ".swp", ".swo", ".tmp", ".part", ".crdownload", ".pyc", ".min
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # To pass through a directory one need not be allowed to list it; Linux has a way to open it for that alone.
 _PASSAGE = (os.O_PATH if hasattr(os, "O_PATH") else os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opening a pipe without O_NONBLOCK would wait for somebody to write into it.
+# Opening a pipe without O_NONBLOCK would wait for a writer.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 

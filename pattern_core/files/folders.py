@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import trio
 
@@ -39,6 +38,7 @@ SETTLED_MS = 2_000  # a file changed later than so long ago may change again wit
 SKIPPED_MAX = 1_000  # named in one report
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 Folder = FolderRow
 FolderFile = FileRow
@@ -184,8 +184,8 @@ class Folders:
         folder, row = await self._file(id_or_name, name)
         if folder.path_type is PathType.VIRTUAL:
             return row, await self._database.read_aside(files.content, row.id)
-        read = partial(disk.read_file, Path(folder.path_value or ""), row.name)
-        return row, await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        root = Path(folder.path_value or "")
+        return row, await trio.to_thread.run_sync(disk.read_file, root, row.name, abandon_on_cancel=True)
 
     async def delete_file(self, id_or_name: str, name: str) -> None:
         """Remove a file of a virtual folder.
@@ -252,7 +252,7 @@ class Folders:
     async def index(self, id_or_name: str, *, again: bool = False) -> IndexReport:
         """Look through a folder now; with `again` also files that seem unchanged are read.
 
-        An empty directory is believed here: whoever asks knows.
+        An empty directory is believed here, since a person asks.
 
         Raises:
             NotFound: it was deleted meanwhile.
@@ -275,7 +275,7 @@ class Folders:
         report = IndexReport()
         if folder.path_type is PathType.LOCAL:
             root = Path(folder.path_value or "")
-            walk = await self._on_thread(partial(disk.walk, root))
+            walk = await self._on_thread(disk.walk, root)
             if not walk.entries and known and not walk.unseen and not is_asked:
                 raise Unavailable(
                     f"the directory {root} is empty, and held {len(known)} files before; what was read stays."
@@ -304,7 +304,7 @@ class Folders:
         is_settled = entry.mtime_ns // 1_000_000 < self._clock.now_ms() - SETTLED_MS
         mtime_ns = entry.mtime_ns if is_settled else None
         try:
-            data = await self._on_thread(partial(disk.read_file, root, entry.name))
+            data = await self._on_thread(disk.read_file, root, entry.name)
         except UnreadableFile as error:
             file_id = self._ids.new("file")
             prepared = Prepared(name=entry.name, size=entry.size, file_id=file_id, error=error.message)
@@ -320,7 +320,7 @@ class Folders:
         await self._store(folder, prepared, report, mtime_ns=mtime_ns)
 
     async def _index_stored(self, folder: FolderRow, row: FileRow, report: IndexReport, *, again: bool) -> None:
-        """Read a file of a virtual folder anew, if it never was or if that is wanted."""
+        """Read a file of a virtual folder, if it was not read before or with `again`."""
         if not again and row.content_hash is not None:
             _note_unchanged(row, report)
             return
@@ -348,9 +348,9 @@ class Folders:
         else:
             report.skipped.append(Skipped(name=prepared.name, reason=prepared.error))
 
-    async def _on_thread(self, call: Callable[[], T]) -> T:
+    async def _on_thread(self, call: Callable[[*Ts], T], *given: *Ts) -> T:
         # Abandoned when cancelled: a dead network file system must not hold up the server's end.
-        return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(call, *given, limiter=self._limiter, abandon_on_cancel=True)
 
 
 def _note_unchanged(row: FileRow, report: IndexReport) -> None:

@@ -2,16 +2,16 @@
 They are stored with their file, in one transaction.
 
 Splitting is pure and stable: a change in one place moves the borders near it only, since each heading, function and
-page begins anew.
+page begins a passage.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import trio
 
@@ -27,7 +27,7 @@ from pattern_db.tables.passages import Piece
 
 TARGET_CHARS = 1_000  # a passage that has so much ends at the next paragraph
 CHARS_MAX = 1_500
-CHARS_MIN = 300  # a passage that has less goes on over a heading or function
+CHARS_MIN = 300  # a passage that has less continues over a heading or function
 PASSAGES_MAX = 5_000  # of one file: all of them are stored in one transaction
 HEADING_CHARS_MAX = 200
 
@@ -43,15 +43,6 @@ _SECTION = re.compile(r"^\[{1,2}(?P<name>[^\]]+)\]{1,2}\s*$")  # of TOML and INI
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？;,])\s*|\s+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Border:
-    """What begins at a line: 0 nothing, 1 a paragraph, 2 a heading or function, 3 a page (never inside a passage)."""
-
-    strength: int
-    heading: str
-    page: int | None
-
-
 def split(name: str, document: Document) -> list[Piece]:
     """Return the passages of a file, in order, at most `CHARS_MAX` characters each; every word of it is in one of them.
 
@@ -61,12 +52,16 @@ def split(name: str, document: Document) -> list[Piece]:
         UnreadableFile: there are more than `PASSAGES_MAX`.
     """
     lines = document.text.split("\n")
-    borders = list(_borders(lines, document))
+    headed = list(_headed(lines, document.kind.syntax))
+    # What begins at a line: 0 nothing, 1 a paragraph, 2 a heading or function, 3 a page (never inside a passage).
+    strengths = [strength for strength, _path in headed]
+    for line in document.pages:
+        strengths[line - 1] = 3
     pieces: list[Piece] = []
-    for first, last in _ranges(lines, borders):
-        border = borders[first]
-        heading = (f"{name} › {border.heading}" if border.heading else name)[:HEADING_CHARS_MAX]
-        pieces += _pieces(lines, first, last, heading, border.page)
+    for first, last in _ranges(lines, strengths):
+        heading = " › ".join((name, *headed[first][1]))[:HEADING_CHARS_MAX]
+        page = bisect_right(document.pages, first + 1) or None
+        pieces += _pieces(lines, first, last, heading, page)
         if len(pieces) > PASSAGES_MAX:
             raise UnreadableFile(f"the file makes more than {PASSAGES_MAX} passages; split it")
     return pieces
@@ -100,13 +95,13 @@ def _cut(line: str) -> Iterator[str]:
         yield line[start:]
 
 
-def _ranges(lines: Sequence[str], borders: Sequence[_Border]) -> Iterator[tuple[int, int]]:
-    """Ranges of lines that make a passage each: from the first, to before the second."""
+def _ranges(lines: Sequence[str], strengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of lines that make a passage each: from the first, to before the second."""
     start, chars = 0, 0
     for index, line in enumerate(lines):
         size = len(line) + 1
-        if index > start and _ends_before(borders[index].strength, chars, size):
-            cut = index if borders[index].strength else _best_cut(lines, borders, start, index)
+        if index > start and _ends_before(strengths[index], chars, size):
+            cut = index if strengths[index] else _best_cut(lines, strengths, start, index)
             yield start, cut
             start, chars = cut, sum(len(kept) + 1 for kept in lines[cut:index])
             if start < index and chars + size > CHARS_MAX + 1:
@@ -123,36 +118,27 @@ def _ends_before(strength: int, chars: int, size: int) -> bool:
     return chars >= {0: CHARS_MAX, 1: TARGET_CHARS, 2: CHARS_MIN}[strength]
 
 
-def _best_cut(lines: Sequence[str], borders: Sequence[_Border], start: int, end: int) -> int:
+def _best_cut(lines: Sequence[str], strengths: Sequence[int], start: int, end: int) -> int:
     """Return where to end a passage that would become too long: at the last paragraph that leaves it enough, else at
     `end`.
     """
     chars, best = 0, end
     for index in range(start, end):
-        if index > start and borders[index].strength >= 1 and chars >= CHARS_MIN:
+        if index > start and strengths[index] and chars >= CHARS_MIN:
             best = index
         chars += len(lines[index]) + 1
     return best
 
 
-def _borders(lines: Sequence[str], document: Document) -> Iterator[_Border]:
-    pages = {line: number for number, line in enumerate(document.pages, start=1)}
-    page: int | None = None
-    for number, (strength, heading) in enumerate(_headed(lines, document.kind.syntax), start=1):
-        if number in pages:
-            page, strength = pages[number], 3
-        yield _Border(strength, heading, page)
-
-
-def _headed(lines: Sequence[str], syntax: Syntax) -> Iterator[tuple[int, str]]:
-    """Yield for each line its border's strength and the headings that it is under."""
+def _headed(lines: Sequence[str], syntax: Syntax) -> Iterator[tuple[int, Sequence[str]]]:
+    """Yield for each line what begins there, as a strength, and the headings that it is under."""
     match syntax:
         case Syntax.MARKDOWN:
             return _markdown(lines)
         case Syntax.CODE:
             return _code(lines)
         case Syntax.PROSE:
-            return ((strength, "") for strength in _paragraphs(lines))
+            return ((strength, ()) for strength in _paragraphs(lines))
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[int]:
@@ -163,46 +149,37 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[int]:
         was_empty = is_empty
 
 
-def _markdown(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _markdown(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     path: list[tuple[int, str]] = []
     fence = ""
     for line, paragraph in zip(lines, _paragraphs(lines), strict=True):
-        mark = _FENCE.match(line)
+        strength = 0 if fence else paragraph
+        mark, heading = _FENCE.match(line), _HEADING.match(line)
         if mark and fence in ("", mark[1]):
-            yield (0 if fence else paragraph), _joined(path)
             fence = "" if fence else mark[1]
-            continue
-        heading = None if fence else _HEADING.match(line)
-        if heading:
+        elif heading and not fence:
             level = len(heading[1])
-            path = [(above, title) for above, title in path if above < level]
-            path.append((level, line.strip(" \t#")[:HEADING_CHARS_MAX]))
-            yield 2, _joined(path)
-        else:
-            yield (0 if fence else paragraph), _joined(path)
+            title = line.strip(" \t#")[:HEADING_CHARS_MAX]
+            path = [*((above, name) for above, name in path if above < level), (level, title)]
+            strength = 2
+        yield strength, [name for _level, name in path if name]
 
 
-def _code(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _code(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """Definitions after an empty line begin a passage; the path is that of the indentation."""
     path: list[tuple[int, str]] = []
     was_empty = True
     for line in lines:
         is_empty = not line.strip()
+        strength = 1 if was_empty and not is_empty else 0
         indent = len(line) - len(line.lstrip())
         if not is_empty and not line.lstrip().startswith((")", "]", "}")):
             path = [(above, name) for above, name in path if above < indent]
-        found = _DEFINITION.match(line) or _SECTION.match(line)
-        if found:
-            if found["name"]:
-                path.append((indent, found["name"]))
-            yield (2 if was_empty or indent == 0 else 1), _joined(path)
-        else:
-            yield (1 if was_empty and not is_empty else 0), _joined(path)
+        if found := _DEFINITION.match(line) or _SECTION.match(line):
+            path += [(indent, found["name"])] if found["name"] else []
+            strength = 2 if was_empty or indent == 0 else 1
+        yield strength, [name for _indent, name in path]
         was_empty = is_empty
-
-
-def _joined(path: Sequence[tuple[int, str]]) -> str:
-    return " › ".join(title for _level, title in path if title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +207,7 @@ async def prepare(name: str, data: bytes, ids: Ids) -> Prepared:
     known = Prepared(name=name, size=len(data), file_id=ids.new("file"), content_hash=hash_of(data))
     try:
         document = await read_document(name, data)
-        pieces = await trio.to_thread.run_sync(partial(split, name, document))
+        pieces = await trio.to_thread.run_sync(split, name, document)
     except UnreadableFile as error:
         return replace(known, error=error.message)
     passage_ids = [ids.new("psg") for _piece in pieces]

@@ -30,7 +30,7 @@ TEXT_CHARS_MAX = 5_000_000
 PDF_PAGES_MAX = 5_000
 DOCX_BYTES_MAX = 200 * 1024 * 1024  # unpacked
 DOCX_PARTS_MAX = 5_000
-DETECTED_BYTES = 64 * 1024  # looked at to guess an encoding; the whole would take seconds and tell no more
+DETECTED_BYTES = 64 * 1024  # looked at to guess an encoding; the whole would take seconds, for the same guess
 CONTROL_SHARE_MAX = 0.01  # of characters; text has next to none
 _ALLOWED_CONTROLS = frozenset("\t\n\r\f\x1b")
 _UTF16_SHARE = 0.3  # of every second byte being zero
@@ -130,8 +130,6 @@ def read_text(data: bytes) -> str:
     Raises:
         UnreadableFile: it is empty, binary, damaged or in no known encoding.
     """
-    if not data:
-        raise UnreadableFile("the file is empty: there is nothing in it to read")
     for magic, what in _MAGIC:
         if data.startswith(magic):
             raise UnreadableFile(f"by its content the file is no text but {what}")
@@ -207,7 +205,7 @@ def web_page(data: bytes, wanted: Format, url: str, charset: str | None = None) 
 
 
 def _parsed(data: bytes, charset: str | None = None) -> tuple[BeautifulSoup, str]:
-    """Return the document without what nobody sees, and its title. The encoding is as given, else what the bytes
+    """Return the document without what is not shown, and its title. The encoding is as given, else what the bytes
     say.
     """
     from bs4 import BeautifulSoup  # heavy, and needed in the child only
@@ -259,7 +257,7 @@ def _main_part(soup: BeautifulSoup) -> Tag:
 
 
 def _complete_links(body: Tag, address: str) -> None:
-    """Whole addresses, and no link or picture that nobody can follow from here."""
+    """Whole addresses, and no link or picture that cannot be followed from here."""
     for tag in body.find_all(["a", "img"]):
         name = "href" if tag.name == "a" else "src"
         try:
@@ -379,7 +377,7 @@ def _docx_lines(blocks: Iterator[object]) -> Iterator[str]:
     for block in blocks:
         rows = getattr(block, "rows", None)
         if rows is not None:
-            yield from ("| " + " | ".join(_table_cell(cell.text) for cell in row.cells) + " |" for row in rows)
+            yield from ("| " + " | ".join(" ".join(cell.text.split()) for cell in row.cells) + " |" for row in rows)
             yield ""
             continue
         text = str(getattr(block, "text", "")).strip()
@@ -402,7 +400,3 @@ def _style_mark(style: str) -> str:
     if style.lower() == "title":
         return "# "
     return "- " if style.lower().startswith("list") else ""
-
-
-def _table_cell(text: str) -> str:
-    return " ".join(text.split())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -109,7 +108,7 @@ async def read_document(name: str, data: bytes) -> Document:
     if not data:
         raise UnreadableFile("the file is empty: there is nothing in it to read")
     if not kind.reader:
-        text = await trio.to_thread.run_sync(partial(read_text, data))
+        text = await trio.to_thread.run_sync(read_text, data)
         return Document(text=text, kind=kind)
     what = f"the {kind.reader.upper()} file"
     found = await read_in_child(read_file, data, kind.reader, what=what, timeout_s=READ_TIMEOUT_S)

@@ -4,9 +4,9 @@ It is entered and left by the task that owns the server. The library is imported
 it takes a second of computing, most of it for models of the protocol.
 
 Programs and addresses are spoken to by the library's transports. A program is started by `guard.py`, which bounds what
-it says, ends what it leaves behind, and knows why it ended. What comes back from an address is bounded here. The
-operator named the address, so it may be a private one; the library follows a redirect only within it. No proxy, no
-cookies of others: the headers hold keys, and go nowhere else.
+it says and ends what it leaves behind. What comes back from an address is bounded here. The operator named the
+address, so it may be a private one; the library follows a redirect only within it. No proxy, no cookies of others: the
+headers hold keys, and go nowhere else.
 
 Source: the transports of the Model Context Protocol, 2025-11-25 and 2026-07-28.
 """
@@ -17,17 +17,16 @@ import json
 import logging
 import os
 import ssl
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import outcome
 import trio
 
+from pattern_core.children import isolated
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
 from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, Answer, OfferedTool, answer_of
@@ -46,19 +45,25 @@ SILENCE_S = 300.0  # of a stream that is open; longer than any call may take, un
 LINE_BYTES_MAX = 4 * 1024 * 1024  # of one message of a program: a picture as text, and still read in no time
 GRACE_S = 1.0  # for a program, between SIGTERM and SIGKILL
 REASON_S = 1.0  # to learn why a connection ended
+TAIL_BYTES = 4096  # of a program's standard error, where its last words are looked for
+WORDS_CHARS_MAX = 300
+ERRORS_PAUSE_S = 0.002  # between two reads of standard error, so that a flood waits
 PRODUCT = "pattern-server"
-_GUARD = Path(__file__).with_name("guard.py")
-_SESSION_ENDED = "Session terminated"  # how the library calls the 404 of a session that the server forgot
-CLOSED = "Connection closed"  # its word for a pipe that ended
+_ENDED = ("Session terminated", "Connection closed")  # the library's words for a session that is over, and for a pipe
 
 
-class McpLink:
-    """What is known of a connection's end: `lost` is set by whoever notices it first, `over` when it has been left."""
+class McpConnection:
+    """A connection; `lost` is set by the first that notices its end, with the `reason`, and `over` when it was left.
 
-    def __init__(self) -> None:
+    While `opened`, any task may call; cancelling a call tells the server.
+    """
+
+    def __init__(self, settings: McpSettings) -> None:
         self.lost = trio.Event()
         self.over = trio.Event()
         self.reason = ""
+        self._settings = settings
+        self._client: Client
 
     def lose(self, reason: str) -> None:
         """Note that the connection is lost; the first reason counts."""
@@ -66,164 +71,79 @@ class McpLink:
             self.reason = reason
             self.lost.set()
 
+    async def until_lost(self) -> None:
+        """Wait for the connection's end.
 
-async def load_library() -> None:
-    """Import the library without keeping other tasks waiting for all of it."""
-    await trio.to_thread.run_sync(_import)
+        Raises:
+            Unavailable: it is lost; the message is the reason.
+        """
+        await self.lost.wait()
+        raise Unavailable(self.reason)
 
+    @asynccontextmanager
+    async def opened(self, on_change: Callable[[], None]) -> AsyncIterator[None]:
+        """Start or reach the server and agree on a version; `on_change` is called when its tools change.
 
-def _import() -> None:
-    import jsonschema
-    import mcp.client.client
-    import mcp.client.stdio
-    import mcp.client.streamable_http
+        Raises:
+            Unavailable: it cannot be started.
+            Exception: anything that the library or the server raises; `reason` may say more.
+        """
+        await trio.to_thread.run_sync(_import)
+        from mcp.client.client import Client
+        from mcp_types import Implementation, ToolListChangedNotification
 
-    _ = jsonschema, mcp
-    # It logs each line that is no message, with a trace: a program could fill the log.
-    logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
+        async def handle(message: IncomingMessage) -> None:
+            if isinstance(message, ToolListChangedNotification):
+                on_change()
 
-
-@asynccontextmanager
-async def connected(
-    settings: McpSettings, link: McpLink, on_change: Callable[[], None]
-) -> AsyncIterator[McpConnection]:
-    """Start or reach the server and agree on a version; `on_change` is called when its tools are others.
-
-    Raises:
-        Unavailable: it cannot be started.
-        Exception: whatever the library or the server came up with; `link` may know the reason better.
-    """
-    from mcp.client.client import Client
-    from mcp_types import Implementation, ToolListChangedNotification
-
-    async def heard(message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            on_change()
-
-    reach = settings.reach
-    client = Client(
-        _program(reach, link) if isinstance(reach, Stdio) else _streamable(reach, settings.call_timeout_s),
-        mode=settings.protocol,
-        message_handler=heard,
-        client_info=Implementation(name=PRODUCT, version=version(PRODUCT)),
-        cache=None,  # what changed is told by the server, and asked for anew then
-    )
-    async with client:
-        yield McpConnection(client, link)
-
-
-@asynccontextmanager
-async def _program(reach: Stdio, link: McpLink) -> AsyncIterator[Any]:  # Any: the library's streams
-    """Start the program beside its guard, whose standard error ends with it and says why."""
-    from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
-
-    environment = {name: value.reveal() for name, value in reach.environment.items()}
-    command = [reach.command, *reach.args]
-    hidden = [name for name in DEFAULT_INHERITED_ENV_VARS if name not in environment]
-    limits = {"line_bytes_max": LINE_BYTES_MAX, "grace_s": GRACE_S}
-    plan = json.dumps({"command": command, "hidden": hidden, **limits})
-    # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
-    guard = ["-I", "-S", str(_GUARD), plan]
-    parameters = StdioServerParameters(command=sys.executable, args=guard, env=environment, cwd=reach.cwd)
-    words = bytearray()
-
-    async def hear_the_end() -> None:
-        async for piece in errors:
-            words.extend(piece)
-        link.lose(words.decode(errors="replace") or "its program ended")
-
-    source, sink = os.pipe()
-    with os.fdopen(sink, "w") as errlog:
-        async with trio.lowlevel.FdStream(source) as errors:
-            try:
-                async with stdio_client(parameters, errlog=errlog) as streams, trio.open_nursery() as nursery:
-                    errlog.close()  # only the guard has it now
-                    nursery.start_soon(hear_the_end)
-                    yield streams
-                    nursery.cancel_scope.cancel()
-            except OSError as error:
-                link.lose(f"it cannot be started in {reach.cwd}: {error.strerror}")
-                raise Unavailable(link.reason) from error
-            finally:
-                errlog.close()
-                with trio.move_on_after(REASON_S, shield=True):
-                    await hear_the_end()
-
-
-@asynccontextmanager
-async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator[Any]:  # Any: the library's streams
-    from mcp.client.streamable_http import streamable_http_client
-
-    async with (
-        http_client(reach, call_timeout_s) as client,
-        streamable_http_client(reach.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX) as streams,
-    ):
-        yield streams
-
-
-@asynccontextmanager
-async def http_client(reach: Streamable, call_timeout_s: float) -> AsyncIterator[httpx2.AsyncClient]:
-    """Yield the client that asks this server and no other."""
-    import httpx2
-
-    context = await trio.to_thread.run_sync(ssl.create_default_context)  # reading the system's certificates takes long
-    async with httpx2.AsyncClient(
-        headers={
-            # What is packed could unpack to any length.
-            "accept-encoding": "identity",
-            **{name: value.reveal() for name, value in reach.headers.items()},
-        },
-        timeout=httpx2.Timeout(CONNECT_TIMEOUT_S, read=max(SILENCE_S, 2 * call_timeout_s)),
-        event_hooks={"response": [_bounding()]},
-        verify=context,
-        trust_env=False,
-    ) as client:
-        yield client
-
-
-def _bounding() -> Callable[[httpx2.Response], Awaitable[None]]:
-    """Return a hook that keeps documents within `ANSWER_BYTES_MAX`. Streams of events have a bound for each event."""
-    import httpx2
-
-    class Bounded(httpx2.AsyncByteStream):
-        def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-            self._inner = inner
-            self._left = ANSWER_BYTES_MAX
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for piece in self._inner:
-                self._left -= len(piece)
-                if self._left < 0:
-                    raise httpx2.ReadError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
-                yield piece
-
-        async def aclose(self) -> None:
-            await self._inner.aclose()
-
-    async def bound(response: httpx2.Response) -> None:
-        if response.status_code in (401, 403):
-            raise httpx2.ReadError(f"it does not accept the key that it was sent (HTTP status {response.status_code})")
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.ReadError("the answer is packed, which was not asked for")
-        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        if not is_stream and isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = Bounded(response.stream)
-
-    return bound
-
-
-class McpConnection:
-    """A server that answers. Any task of the owner's nursery may call; cancelling a call tells the server."""
-
-    def __init__(self, client: Client, link: McpLink) -> None:
-        from mcp_types import CallToolResult, InputRequiredResult
-        from pydantic import TypeAdapter
-
-        self._client = client
-        self._link = link
-        self._results: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(
-            CallToolResult | InputRequiredResult
+        reach = self._settings.reach
+        self._client = Client(
+            self._program(reach) if isinstance(reach, Stdio) else _streamable(reach, self._settings.call_timeout_s),
+            mode=self._settings.protocol,
+            message_handler=handle,
+            client_info=Implementation(name=PRODUCT, version=version(PRODUCT)),
+            cache=None,  # the server says when its tools change
         )
+        async with self._client:
+            yield
+
+    @asynccontextmanager
+    async def _program(self, reach: Stdio) -> AsyncIterator[Any]:  # Any: the library's streams
+        """Start the program beside its guard; its standard error ends with it and may say why."""
+        from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
+
+        environment = {name: value.reveal() for name, value in reach.environment.items()}
+        hidden = [name for name in DEFAULT_INHERITED_ENV_VARS if name not in environment]
+        limits = {"line_bytes_max": LINE_BYTES_MAX, "grace_s": GRACE_S}
+        plan = json.dumps({"command": [reach.command, *reach.args], "hidden": hidden, **limits})
+        command, *arguments = isolated("pattern_core.mcp_servers.guard", plan)
+        parameters = StdioServerParameters(command=command, args=arguments, env=environment, cwd=reach.cwd)
+        tail = bytearray()
+
+        async def read_errors() -> None:
+            async for piece in errors:
+                tail.extend(piece)
+                del tail[:-TAIL_BYTES]
+                await trio.sleep(ERRORS_PAUSE_S)
+            words = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()][-1:]
+            self.lose("; its last words: ".join(["its program ended", *words])[:WORDS_CHARS_MAX])
+
+        source, sink = os.pipe()
+        with os.fdopen(sink, "w") as errlog:
+            async with trio.lowlevel.FdStream(source) as errors:
+                try:
+                    async with stdio_client(parameters, errlog=errlog) as streams, trio.open_nursery() as nursery:
+                        errlog.close()  # only the guard and the program have it now
+                        nursery.start_soon(read_errors)
+                        yield streams
+                        nursery.cancel_scope.cancel()
+                except OSError as error:
+                    self.lose(f"it cannot be started in {reach.cwd}: {error.strerror}")
+                    raise Unavailable(self.reason) from error
+                finally:
+                    errlog.close()
+                    with trio.move_on_after(REASON_S, shield=True):
+                        await read_errors()
 
     async def tools(self) -> list[OfferedTool]:
         """Return what it offers now, at most `TOOLS_MAX`.
@@ -240,14 +160,9 @@ class McpConnection:
             for tool in page.tools:
                 hints = tool.annotations
                 is_repeatable = hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
-                found.append(
-                    OfferedTool(
-                        name=tool.name,
-                        description=tool.description or tool.title or "",
-                        schema=tool.input_schema,
-                        is_repeatable=is_repeatable,
-                    )
-                )
+                words = tool.description or tool.title or ""
+                schema = tool.input_schema
+                found.append(OfferedTool(tool.name, words, schema, is_repeatable=is_repeatable))
             cursor = page.next_cursor
             if cursor is None or len(found) >= TOOLS_MAX:
                 break
@@ -260,23 +175,21 @@ class McpConnection:
             InvalidInput: the server refused the call.
             Unavailable: it went away, or answered what is no answer.
         """
-        answer: Answer = await self._asked(self._call, tool, arguments, meta)
-        return answer
-
-    async def _call(self, tool: str, arguments: Mapping[str, object], meta: Mapping[str, object]) -> Answer:
-        from mcp_types import CallToolRequest, CallToolRequestParams, InputRequiredResult
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
+        from pydantic import TypeAdapter
 
         # Not by the client's own `call_tool`, which checks answers by patterns that the server wrote: one of them could
         # compute for hours.
         params = CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=cast("Any", dict(meta) or None))
-        result = await self._client.session.send_request(CallToolRequest(params=params), self._results)
+        results: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
+        result = await self._asked(partial(self._client.session.send_request, CallToolRequest(params=params), results))
         if isinstance(result, InputRequiredResult):
             raise InvalidInput("it asks for more input, which nobody can give here")
         parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]
         return answer_of(parts, result.structured_content, is_error=bool(result.is_error))
 
     async def listen(self, on_change: Callable[[], None]) -> None:
-        """Hear of changes as servers since 2026 tell them; returns if this one does not, or no more."""
+        """Call `on_change` when a server since 2026 says that its tools change; return if this one does not say so."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         tools = self._client.server_capabilities.tools
@@ -286,25 +199,77 @@ class McpConnection:
             async for _change in changes:
                 on_change()
 
-    async def _asked(self, question: Callable[..., Any], *given: object) -> Any:  # Any: the library's answers
+    async def _asked(self, question: Callable[[], Awaitable[Any]]) -> Any:  # Any: the library's answers
         """Ask, and translate what the library raises: it documents some of its errors and passes on others."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 
-        answer = await outcome.acapture(question, *given)
+        answer = await outcome.acapture(question)
         if isinstance(answer, outcome.Value):
             return answer.value
         error = answer.error
-        if isinstance(error, InvalidInput) or not isinstance(error, Exception):
+        if not isinstance(error, Exception):
             raise error
         if not isinstance(error, MCPError):
             raise Unavailable(f"it answered what is no answer ({type(error).__name__})") from error
         words = error.error.message[:ERROR_CHARS_MAX]
-        if words in (_SESSION_ENDED, CLOSED):
+        if words in _ENDED:
             with trio.move_on_after(REASON_S):
-                await self._link.lost.wait()
-            self._link.lose("it ended the connection")
-            raise Unavailable(self._link.reason) from error
+                await self.lost.wait()
+            self.lose("it ended the connection")
+            raise Unavailable(self.reason) from error
         if error.error.code == CONNECTION_CLOSED:  # of this call alone, as over HTTP
             raise Unavailable(words) from error
         raise InvalidInput(words or f"error {error.error.code}") from error
+
+
+def _import() -> None:
+    import jsonschema
+    import mcp.client.client
+    import mcp.client.stdio
+    import mcp.client.streamable_http
+
+    _ = jsonschema, mcp
+    # It logs each line that is no message, with a trace: a program could fill the log.
+    logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
+
+
+@asynccontextmanager
+async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator[Any]:  # Any: the library's streams
+    """Reach an address by a client that asks this server and no other."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    context = await trio.to_thread.run_sync(ssl.create_default_context)  # reading the system's certificates takes long
+    keys = {name: value.reveal() for name, value in reach.headers.items()}
+    async with (
+        httpx2.AsyncClient(
+            headers={"accept-encoding": "identity", **keys},  # what is packed could unpack to any length
+            timeout=httpx2.Timeout(CONNECT_TIMEOUT_S, read=max(SILENCE_S, 2 * call_timeout_s)),
+            event_hooks={"response": [_bound]},
+            verify=context,
+            trust_env=False,
+        ) as client,
+        streamable_http_client(reach.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX) as streams,
+    ):
+        yield streams
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Read a document, at most `ANSWER_BYTES_MAX` of it. Streams of events have a bound for each event."""
+    import httpx2
+
+    if response.status_code in (401, 403):
+        raise httpx2.ReadError(f"it does not accept the key that it was sent (HTTP status {response.status_code})")
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.ReadError("the answer is packed, which was not asked for")
+    stream = response.stream
+    is_document = not response.headers.get("content-type", "").lower().startswith("text/event-stream")
+    if is_document and isinstance(stream, httpx2.AsyncByteStream):
+        body = bytearray()
+        async for piece in stream:
+            body += piece
+            if len(body) > ANSWER_BYTES_MAX:
+                raise httpx2.ReadError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
+        await stream.aclose()
+        response.stream = httpx2.ByteStream(bytes(body))

@@ -1,7 +1,7 @@
 """The MCP servers of one constellation, each owned by one task: it starts the server, lists its tools, and ends it.
 
 Only in that task is a connection entered and left. Callers call over it from their own tasks, and may leave at any
-time: the library tells the server, and nobody waits for that.
+time: the library tells the server, and nothing waits for that.
 """
 
 from __future__ import annotations
@@ -10,39 +10,39 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Literal
 
 import outcome
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
-from pattern_core.mcp_servers.connection import CLOSED, McpConnection, McpLink, connected, load_library
+from pattern_core.mcp_servers.connection import McpConnection
 from pattern_core.mcp_servers.settings import McpSettings
-from pattern_core.mcp_servers.tools import OfferedTool, enables, may_have_happened, server_of, tools_of
+from pattern_core.mcp_servers.tools import enables, may_have_happened, server_of, tools_of
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 
-RUNNING_MAX = 16  # servers of one constellation at once; who is needed least makes room for the next
+RUNNING_MAX = 16  # servers of one constellation at once; the one that is needed least makes room for the next
 READY_WAIT_S = 20.0  # of a turn, for servers that are about to say what they offer
 WAITING_MAX = 64  # calls that wait for one server
 HANGS_MAX = 3  # calls in a row without an answer, before the connection is given up
 RELIST_S = 1.0  # between two looks at a list that changes and changes
-BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # after so many connections in a row that were of no use
+# Before the next start: at once after a connection that answered a call, later after each in a row that did not.
+BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 END_S = 5.0  # for a connection to be left
 REASON_CHARS_MAX = 500
 NOT_SENT = "The call did not happen."
 KEY = "pattern/idempotency-key"  # in the `_meta` of calls that may come again
 
 State = Literal["resting", "starting", "ready", "failed", "stopped"]
-"""`resting` until somebody needs it; `failed` until it is tried again; `stopped` with its constellation."""
+"""`resting` until it is needed; `failed` until it is tried again; `stopped` with its constellation."""
 
 _log = logging.getLogger(__name__)
 
 
 def own(error: BaseException) -> Exception:
-    """Return the error, if it is one; cancellation goes on.
+    """Return the error, if it is one; cancellation is passed on.
 
     Raises:
         BaseException: `error` is a cancellation, or holds one.
@@ -62,17 +62,6 @@ def reason_of(error: BaseException) -> str:
         return error.message
     words = str(error).strip().partition("\n")[0]
     return words or type(error).__name__
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerView:
-    """A server as people see it. `tools` are those of its last list; None if there was none yet."""
-
-    name: str
-    place: str
-    state: State
-    last_error: str | None
-    tools: Sequence[Tool] | None
 
 
 class McpServer:
@@ -98,31 +87,24 @@ class McpServer:
         self._room = room
         self._calls = 0  # waiting or under way
         self._slots = trio.Semaphore(settings.calls_max)
-        self._connection: McpConnection | None = None
-        self._link = McpLink()  # of the connection, or the last one
+        self._connection = McpConnection(settings)  # while `ready`; else the last one, or the one that is being made
         self._hangs = 0  # in a row
-        self._is_useful = False  # the connection answered a call
-        self._useless = 0  # connections in a row that did not
-        self._shall_rest = False
+        self._useless = 1  # the place in BACKOFF_S, if the connection fails now
+        self._rests = False
+        self._has_changed = False  # what it offers
         self._retry_at = -math.inf
-        self._moved = trio.Event()  # set, and replaced, when the state changes or a call ends
+        self._moved = trio.lowlevel.ParkingLot()  # wakes tasks when anything of this changes
         registry.expect(name)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it runs and nobody waits for it."""
+        """Whether it runs and no call waits for it."""
         return self.state == "ready" and not self._calls
-
-    @property
-    def view(self) -> ServerView:
-        """What people see of it."""
-        place = self.settings.place
-        return ServerView(name=self.name, place=place, state=self.state, last_error=self.last_error, tools=self.tools)
 
     def rest(self) -> None:
         """Let it end as soon as no call is under way; the next call starts it again."""
-        self._shall_rest = True
-        self._move(self.state)
+        self._rests = True
+        self._moved.unpark_all()
 
     async def known(self) -> None:
         """Wait until it is known what it offers, or that this cannot be known now; starts it if need be."""
@@ -149,19 +131,18 @@ class McpServer:
             raise Overloaded(f"{WAITING_MAX} calls wait for the MCP server {self.name}; try again later")
         start_s = 0.0 if self.state == "ready" else self.settings.start_timeout_s
         seconds = self.settings.call_timeout_s
-        sent: McpLink | None = None  # over which the call went
+        sent: McpConnection | None = None  # over which the call went
         self._calls += 1
         try:
             with trio.move_on_after(start_s + seconds) as patience:
                 async with self._slots:
-                    connection = await self._connected()
-                    sent = self._link
+                    sent = await self._connected()
                     patience.deadline = trio.current_time() + seconds
-                    return await self._answer(connection, sent, tool, name, arguments, key)
+                    return await self._answer(sent, tool, name, arguments, key)
         finally:
             self._calls -= 1
             self.last_used = trio.current_time()
-            self._move(self.state)
+            self._moved.unpark_all()
         if sent is not None:
             self._hangs += 1
             if self._hangs >= HANGS_MAX:
@@ -170,28 +151,26 @@ class McpServer:
         raise Unavailable(f"the MCP server {self.name} did not answer within {seconds:g} s. {outlook}")
 
     async def _connected(self) -> McpConnection:
-        if self._link.lost.is_set():  # too late for this connection, and just in time for the next
-            await self._link.over.wait()
+        if self._connection.lost.is_set():  # too late for this one, and just in time for the next
+            await self._connection.over.wait()
         if self._want():
             await self._settled()
-        if self._connection is None:
+        if self.state != "ready":
             raise Unavailable(self._unusable(self.last_error or "its constellation stops", NOT_SENT))
         return self._connection
 
     async def _answer(
-        self, connection: McpConnection, link: McpLink, tool: Tool, name: str, arguments: Mapping[str, object], key: str
+        self, connection: McpConnection, tool: Tool, name: str, arguments: Mapping[str, object], key: str
     ) -> str:
         try:
             answer = await connection.call(name, arguments, {KEY: key} if tool.effect is EffectClass.IDEMPOTENT else {})
         except InvalidInput as error:
             raise InvalidInput(f"the MCP server {self.name} refused the call: {error.message}") from error
         except Unavailable as error:
-            if link.lost.is_set():
-                await link.over.wait()
-            reason = link.reason if link.lost.is_set() else error.message
-            raise Unavailable(self._unusable(reason, may_have_happened(tool))) from error
-        self._is_useful = True
-        self._hangs = 0
+            if connection.lost.is_set():
+                await connection.over.wait()
+            raise Unavailable(self._unusable(connection.reason or error.message, may_have_happened(tool))) from error
+        self._useless = self._hangs = 0
         if answer.is_error:
             raise InvalidInput(f"the tool failed, as the MCP server {self.name} says: {answer.text}")
         return answer.text
@@ -218,21 +197,18 @@ class McpServer:
 
     def _move(self, state: State) -> None:
         self.state = state
-        self._moved.set()
-        self._moved = trio.Event()
+        self._moved.unpark_all()
 
     async def _settled(self) -> None:
         while self.state == "starting":
-            await self._moved.wait()
+            await self._moved.park()
 
     async def run(self) -> None:
         """Own the server until cancelled."""
         try:
             while True:
                 await self._until_wanted()
-                served = await outcome.acapture(self._serve)
-                if isinstance(served, outcome.Error):
-                    self._failed(own(served.error))
+                await self._serve()
         finally:
             self._move("stopped")
 
@@ -240,115 +216,95 @@ class McpServer:
         while self.state != "starting":
             is_due = self.state == "failed" and not self.settings.lazy
             with trio.move_on_at(self._retry_at if is_due else math.inf) as waiting:
-                await self._moved.wait()
+                await self._moved.park()
             if waiting.cancelled_caught:
                 self._move("starting")
 
-    def _failed(self, error: Exception) -> None:
-        self.last_error = reason_of(error)[:REASON_CHARS_MAX]
-        _log.warning("MCP server %s: %s", self.name, self.last_error)
-        wait_s = 0.0 if self._is_useful else BACKOFF_S[min(self._useless, len(BACKOFF_S) - 1)]
-        self._useless = 0 if self._is_useful else self._useless + 1
-        self._retry_at = trio.current_time() + wait_s
-        self._move("failed")
-
     async def _serve(self) -> None:
-        """Run the server once, from its start to its end.
-
-        Raises:
-            Exception: it could not be started, or was lost.
-        """
-        link = self._link = McpLink()
-        self._is_useful = self._shall_rest = False
+        """Run the server once, from its start to its end."""
+        connection = self._connection = McpConnection(self.settings)
+        self._rests = False
         self._hangs = 0
+        self._useless = max(self._useless, 1)
+        reason = f"it did not start within {self.settings.start_timeout_s:g} s"
         try:
             with trio.move_on_after(self.settings.start_timeout_s) as scope:
-                served = await outcome.acapture(self._connect, link, scope)
-                error = own(served.error) if isinstance(served, outcome.Error) else None
+                served = await outcome.acapture(self._run_connection, connection, scope)
+                if isinstance(served, outcome.Error):
+                    reason = reason_of(own(served.error))
         finally:
-            was_started = self._connection is not None
-            self._connection = None
-            link.over.set()
-        if was_started and self.state != "ready":
-            return  # it rests
-        if scope.cancelled_caught and not was_started:
-            raise Unavailable(f"it did not start within {self.settings.start_timeout_s:g} s")
-        raise error if error is not None and reason_of(error) != CLOSED else Unavailable(link.reason)
+            connection.over.set()
+        if self.state == "ready" or not self._rests:
+            is_late = scope.cancelled_caught and self.state != "ready"
+            self._failed(reason if is_late else connection.reason or reason)
 
-    async def _connect(self, link: McpLink, scope: trio.CancelScope) -> None:
+    def _failed(self, reason: str) -> None:
+        self.last_error = reason[:REASON_CHARS_MAX]
+        _log.warning("MCP server %s: %s", self.name, self.last_error)
+        self._retry_at = trio.current_time() + BACKOFF_S[min(self._useless, len(BACKOFF_S) - 1)]
+        self._useless += 1
+        self._move("failed")
+
+    async def _run_connection(self, connection: McpConnection, scope: trio.CancelScope) -> None:
+        """Use the connection until it is lost or not needed; `scope` bounds how long entering and leaving it takes.
+
+        Raises:
+            Exception: it cannot be made, or was lost.
+        """
         if self.settings.missing:
             raise Unavailable(f"not set in the server's environment: {', '.join(self.settings.missing)}")
-        has_changed = _Flag()
-        async with self._room(self):
-            await load_library()
-            async with connected(self.settings, link, has_changed.set) as connection:
-                self._take(await connection.tools())
-                scope.deadline = math.inf
-                self._connection = connection
-                self.last_error = None
-                self.last_used = trio.current_time()
-                self._move("ready")
-                try:
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self._keep_listed, connection, has_changed)
-                        nursery.start_soon(_hear, connection, has_changed)
-                        nursery.start_soon(_until_lost, link)
-                        await self._until_unneeded()
-                        nursery.cancel_scope.cancel()
-                finally:
-                    # Leaving may hang too, where it is a request to a server that does not answer.
-                    scope.deadline = trio.current_time() + END_S
+        async with self._room(self), connection.opened(self._change):
+            await self._list(connection)
+            scope.deadline = math.inf
+            self.last_error = None
+            self.last_used = trio.current_time()
+            self._move("ready")
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._keep_listed, connection)
+                    nursery.start_soon(self._listen, connection)
+                    nursery.start_soon(connection.until_lost)
+                    await self._until_unneeded()
+                    nursery.cancel_scope.cancel()
+            finally:
+                # Leaving may hang too, where it is a request to a server that does not answer.
+                scope.deadline = trio.current_time() + END_S
 
     async def _until_unneeded(self) -> None:
         while True:
             rest_at = math.inf
-            if not self._calls and (self._shall_rest or self.settings.lazy):
-                rest_at = self.last_used + (0 if self._shall_rest else self.settings.idle_s)
+            if not self._calls and (self._rests or self.settings.lazy):
+                rest_at = self.last_used + (0 if self._rests else self.settings.idle_s)
             if trio.current_time() >= rest_at:
                 break
             with trio.move_on_at(rest_at):
-                await self._moved.wait()
+                await self._moved.park()
+        self._rests = True
         self._move("resting")
 
-    async def _keep_listed(self, connection: McpConnection, has_changed: _Flag) -> None:
+    def _change(self) -> None:
+        self._has_changed = True
+        self._moved.unpark_all()
+
+    async def _list(self, connection: McpConnection) -> None:
+        self._has_changed = False
+        self.tools = tools_of(self.name, self.settings, await connection.tools(), self.call)
+        self._registry.replace(self.name, self.tools)
+
+    async def _keep_listed(self, connection: McpConnection) -> None:
         while True:
-            await has_changed.wait()
+            while not self._has_changed:
+                await self._moved.park()
             with trio.move_on_after(self.settings.call_timeout_s):
-                listed = await outcome.acapture(connection.tools)
-                if isinstance(listed, outcome.Value):
-                    self._take(listed.value)
-                else:
+                listed = await outcome.acapture(self._list, connection)
+                if isinstance(listed, outcome.Error):
                     _log.warning("the tools of an MCP server cannot be listed again: %s", own(listed.error))
             await trio.sleep(RELIST_S)
 
-    def _take(self, offered: Sequence[OfferedTool]) -> None:
-        self.tools = tools_of(self.name, self.settings, offered, self.call)
-        self._registry.replace(self.name, self.tools)
-
-
-class _Flag:
-    """A signal for one task, which it resets by waiting."""
-
-    def __init__(self) -> None:
-        self._event = trio.Event()
-
-    def set(self) -> None:
-        self._event.set()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-        self._event = trio.Event()
-
-
-async def _hear(connection: McpConnection, has_changed: _Flag) -> None:
-    heard = await outcome.acapture(connection.listen, has_changed.set)
-    if isinstance(heard, outcome.Error):
-        _log.debug("changes of an MCP server's tools are not told: %s", own(heard.error))
-
-
-async def _until_lost(link: McpLink) -> None:
-    await link.lost.wait()
-    raise Unavailable(link.reason)
+    async def _listen(self, connection: McpConnection) -> None:
+        heard = await outcome.acapture(connection.listen, self._change)
+        if isinstance(heard, outcome.Error):
+            _log.debug("an MCP server does not say when its tools change: %s", own(heard.error))
 
 
 class McpServers:
@@ -373,22 +329,19 @@ class McpServers:
     async def ready(self, enabled: Sequence[str]) -> None:
         """Wait until the tools are known of all servers that an agent with these names uses, as far as they can be.
 
-        It starts those that nobody needed before. Who does not answer within `READY_WAIT_S` is left out.
+        It starts those that were not needed before. One that does not answer within `READY_WAIT_S` is left out.
         """
-        waited_for = self.pending(enabled)
-        if not waited_for:
-            return
         with trio.move_on_after(READY_WAIT_S):
             async with trio.open_nursery() as nursery:
-                for server in waited_for:
+                for server in self.pending(enabled):
                     nursery.start_soon(server.known)
 
-    def views(self) -> list[ServerView]:
+    def all(self) -> list[McpServer]:
         """Return all servers, by name."""
-        return [server.view for server in self._servers.values()]
+        return list(self._servers.values())
 
-    async def tried(self, name: str) -> ServerView:
-        """Start a server now, unless it runs, and tell how that went.
+    async def tried(self, name: str) -> McpServer:
+        """Start a server now, unless it runs, and return it when it is known how that went.
 
         Raises:
             NotFound: no server of this name is configured.
@@ -397,7 +350,7 @@ class McpServers:
         if server is None:
             raise NotFound(f"there is no MCP server {name!r}; it needs a section [mcp.{name}] in the configuration")
         await server.tried()
-        return server.view
+        return server
 
     @asynccontextmanager
     async def _room(self, server: McpServer) -> AsyncIterator[None]:
@@ -409,10 +362,8 @@ class McpServers:
             yield
 
 
-def missing(view: ServerView, enabled: Iterable[str]) -> list[str]:
-    """Return which enabled names are of this server and yet not offered by it; none as long as its tools are
-    unknown.
-    """
-    offered = {tool.name for tool in view.tools or ()}
-    mine = {name for name in enabled if server_of(name) == view.name and not name.endswith("*")}
-    return [] if view.tools is None else sorted(mine - offered)
+def missing(server: McpServer, enabled: Iterable[str]) -> list[str]:
+    """Return the enabled names of this server that it does not offer; none as long as its tools are unknown."""
+    offered = {tool.name for tool in server.tools or ()}
+    mine = {name for name in enabled if server_of(name) == server.name and not name.endswith("*")}
+    return [] if server.tools is None else sorted(mine - offered)

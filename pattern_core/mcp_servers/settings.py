@@ -51,7 +51,7 @@ class McpSettings:
 
     `tools` are those of its tools that agents may have (None: all). `effects` says for a tool what `effect` says for
     all: whether a call whose outcome a crash hid may be repeated. `trust_hints`: what the server itself says about
-    that counts too, where `effects` is silent. A `lazy` server is started when somebody needs it, and rests after
+    that counts too, where `effects` is silent. A `lazy` server is started when it is needed, and rests after
     `idle_s`; another is always there. `protocol`: "legacy" spares servers of before 2026 a question they do not know.
     """
 

@@ -1,7 +1,11 @@
-"""What an MCP server offers, as tools that agents may have: their names, their descriptions, and answers as text.
+"""What an MCP server offers, as tools that agents may have: names, descriptions, schemas, and answers as text. Pure.
+
+A schema from a server is input like any other. It is made plain and short enough for every vendor, and used to check
+what a model sends. References are resolved within it and nowhere else, and its patterns are not used: one of them could
+compute for hours over an argument. What is not checked here the server checks.
 
 Sources: the vendors' common rule for names of functions, `[a-zA-Z0-9_-]{1,64}`; `CallToolResult` of the Model Context
-Protocol, 2025-11-25.
+Protocol, 2025-11-25; JSON Schema draft 2020-12.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
 
-from pattern_core.mcp_servers.json_schema import arguments_of_schema
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.tools.registry import FOREIGN
-from pattern_core.tools.tool import Tool, ToolContext
+from pattern_core.tools.tool import Arguments, Tool, ToolContext
 from pattern_db.enums import EffectClass
 
 NAME_CHARS_MAX = 64
@@ -23,21 +28,30 @@ DESCRIPTION_CHARS_MAX = 1_500
 SPECS_CHARS_MAX = 60_000  # of one server's tools together: every prompt shows them
 ERROR_CHARS_MAX = 4_000
 MARGIN_S = 5.0  # a tool says itself what went wrong before its caller gives up
+SCHEMA_CHARS_MAX = 12_000  # of one tool's arguments as JSON: what is longer is shown without its details
+NODES_MAX = 2_000  # of a schema without references
+DEPTH_MAX = 24
+WORDS_CHARS_MAX = 300
 _DIGEST_CHARS = 8
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
+_OUTLINE = ("type", "description", "enum", "items")  # of a property whose details are left out
+_WITHOUT = ("$schema", "$id", "$defs", "definitions", "$comment", "$anchor", "$ref", "$dynamicRef")
+# To know which properties are additional ones, the library computes the patterns, also where they are not checked.
+_PATTERNED = ("patternProperties", "additionalProperties")
+_UNUSED = ("pattern", "format", "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef")
 
 CallTool = Callable[[Tool, str, Mapping[str, object], str], Awaitable[str]]
 """Calls a tool: the tool, its name at the server, the arguments, the call's own key. Returns the result's text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OfferedTool:
     """A tool as the server lists it; `is_repeatable`: it says that a second call would do no harm."""
 
     name: str
     description: str
     schema: Mapping[str, object]
-    is_repeatable: bool
+    is_repeatable: bool = False
 
 
 def tools_of(server: str, settings: McpSettings, offered: Iterable[OfferedTool], call: CallTool) -> Sequence[Tool]:
@@ -45,12 +59,11 @@ def tools_of(server: str, settings: McpSettings, offered: Iterable[OfferedTool],
     made: dict[str, Tool] = {}
     left = SPECS_CHARS_MAX
     for one in offered:
-        if not one.name or (settings.tools is not None and one.name not in settings.tools):
-            continue
-        tool = _tool(server, settings, one, call)
-        left -= len(tool.description) + len(str(tool.arguments.schema))
-        if left >= 0:
-            made.setdefault(tool.name, tool)
+        if one.name and (settings.tools is None or one.name in settings.tools):
+            tool = _tool(server, settings, one, call)
+            left -= len(tool.description) + len(str(tool.arguments.schema))
+            if left >= 0:
+                made.setdefault(tool.name, tool)
     return list(made.values())
 
 
@@ -68,6 +81,115 @@ def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTo
         timeout_s=settings.start_timeout_s + settings.call_timeout_s + MARGIN_S,
     )
     return tool
+
+
+def arguments_of_schema(schema: Mapping[str, object]) -> Arguments:
+    """Return the arguments of a tool whose server describes them by `schema`."""
+    plain = _plain(schema)
+    shown = {key: plain[key] for key in ("type", "properties", "required", "additionalProperties")}
+    if _chars(shown) > SCHEMA_CHARS_MAX:
+        shown["properties"] = {name: _outlined(value) for name, value in plain["properties"].items()}
+    if _chars(shown) > SCHEMA_CHARS_MAX:
+        shown = {"type": "object", "properties": {}, "additionalProperties": True}
+    return Arguments(schema=shown, misfits=_checker(plain))
+
+
+def _plain(schema: Mapping[str, object]) -> dict[str, Any]:
+    """Return the schema without references, as one of an object with properties."""
+    try:
+        inlined = _Inliner(schema).inlined(schema)
+    except RecursionError:
+        inlined = {}
+    found: dict[str, Any] = inlined if isinstance(inlined, dict) else {}
+    properties, required, closed = (found.get(key) for key in ("properties", "required", "additionalProperties"))
+    return {
+        **found,
+        "type": "object",
+        "properties": properties if isinstance(properties, dict) else {},
+        "required": [name for name in required if isinstance(name, str)] if isinstance(required, list) else [],
+        "additionalProperties": closed if isinstance(closed, bool | dict) else True,
+    }
+
+
+class _Inliner:
+    """Writes references out, up to `NODES_MAX` parts and `DEPTH_MAX` levels; what would contain itself is anything."""
+
+    def __init__(self, root: Mapping[str, object]) -> None:
+        self._root = root
+        self._nodes = 0
+
+    def inlined(self, node: object, inside: Sequence[str] = (), depth: int = 0, *, are_names: bool = False) -> object:
+        """Return `node`, which is `inside` these references, with what its references refer to.
+
+        With `are_names` its keys are names of properties, also where they look like keywords.
+
+        Raises:
+            RecursionError: it is too large.
+        """
+        self._nodes += 1
+        if self._nodes > NODES_MAX or depth > DEPTH_MAX:
+            raise RecursionError
+        if isinstance(node, list):
+            return [self.inlined(item, inside, depth + 1) for item in node]
+        if not isinstance(node, Mapping):
+            return node
+        rest = {
+            key: self.inlined(value, inside, depth + 1, are_names=key == "properties" and not are_names)
+            for key, value in node.items()
+            if are_names or not (key in _WITHOUT or (key in _PATTERNED and "patternProperties" in node))
+        }
+        reference = None if are_names else node.get("$ref")
+        if not isinstance(reference, str) or reference in inside:
+            return rest
+        found = self.inlined(self._target(reference), (*inside, reference), depth + 1)
+        return {**found, **rest} if isinstance(found, dict) else rest
+
+    def _target(self, reference: str) -> object:
+        """Return what a JSON pointer within the document points at; None for any other reference."""
+        node: object = self._root if reference.startswith("#") else None
+        for step in filter(None, reference[1:].split("/")):
+            node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, Mapping) else None
+        return node
+
+
+def _outlined(value: object) -> dict[str, object]:
+    """Return a property with its type and first words alone."""
+    kept = {key: value[key] for key in _OUTLINE if key in value} if isinstance(value, dict) else {}
+    if "items" in kept:
+        kept["items"] = {}
+    if isinstance(kept.get("description"), str):
+        kept["description"] = kept["description"][:WORDS_CHARS_MAX]
+    if _chars(kept) > 2 * WORDS_CHARS_MAX:
+        kept.pop("enum", None)
+    return kept
+
+
+def _chars(value: object) -> int:
+    return len(json.dumps(value, ensure_ascii=False))
+
+
+def _checker(schema: Mapping[str, object]) -> Callable[[Mapping[str, object]], Sequence[str]]:
+    """Return a function that says what is wrong with arguments; it is made when the first ones come."""
+
+    @cache
+    def validator() -> Any:  # Any: the library makes classes of validators
+        from jsonschema import Draft202012Validator, SchemaError
+        from jsonschema.validators import extend
+
+        try:
+            Draft202012Validator.check_schema(cast("Any", schema))
+        except SchemaError:
+            return Draft202012Validator({})  # the server knows what it means by it
+        return extend(Draft202012Validator, dict.fromkeys(_UNUSED, lambda *_: ()))(schema)
+
+    return lambda arguments: [_misfit(error) for error in validator().iter_errors(dict(arguments))]
+
+
+def _misfit(error: Any) -> str:  # Any: the library's error
+    place = ".".join(str(step) for step in error.absolute_path)
+    message = str(error.message)
+    message = message if len(message) <= WORDS_CHARS_MAX else message[:WORDS_CHARS_MAX] + "…"
+    return f"`{place}`: {message}" if place else message
 
 
 def may_have_happened(tool: Tool) -> str:
@@ -136,7 +258,7 @@ def _part(part: Mapping[str, object]) -> str:
         case "text":
             return str(part.get("text", ""))
         case "image" | "audio" as kind:
-            return f"[{kind}, {part.get('mimeType', 'of unknown type')}, {_size(part.get('data', ''))}: not shown]"
+            return f"[{kind}, {part.get('mimeType', 'of unknown type')}, {_bytes(part.get('data', ''))}: not shown]"
         case "resource_link":
             name = part.get("title") or part.get("name") or "resource"
             return " ".join(f"[{name}: {part.get('uri', '')}] {part.get('description') or ''}".split())
@@ -152,10 +274,10 @@ def _resource(resource: object) -> str:
     if "text" in resource:
         return f"[{resource.get('uri', 'resource')}]\n{resource['text']}"
     kind = resource.get("mimeType") or "binary"
-    return f"[{resource.get('uri', 'resource')}, {kind}, {_size(resource.get('blob', ''))}: not shown]"
+    return f"[{resource.get('uri', 'resource')}, {kind}, {_bytes(resource.get('blob', ''))}: not shown]"
 
 
-def _size(base64: object) -> str:
+def _bytes(base64: object) -> str:
     return f"{len(str(base64)) * 3 // 4:,} bytes"
 
 

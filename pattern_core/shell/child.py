@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import trio
 
+from pattern_core.children import isolated
 from pattern_core.shell.policy import ShellSettings
 
 HEAD_BYTES = 8 * 1024
@@ -34,7 +34,7 @@ _READABLE = (
 )
 _TERMINAL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_LAUNCHER = Path(__file__).with_name("launcher.py")
+_LAUNCHER = "pattern_core.shell.launcher"
 
 
 class CommandOutput:
@@ -109,16 +109,15 @@ async def run_child(
     Raises:
         OSError: the system has no room for another process or descriptor, or the directory is gone.
     """
-    status, told = os.pipe()
+    status, sink = os.pipe()
     try:
-        plan = _plan(command, directory, settings, told)
+        plan = _plan(command, directory, settings, sink)
         process = await trio.lowlevel.open_process(
-            # Isolated and without site-packages: it needs the standard library only, and starts in a third of the time.
-            [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(plan)],
+            isolated(_LAUNCHER, json.dumps(plan)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(told,),
+            pass_fds=(sink,),
             start_new_session=True,
             cwd=directory,
             env={},
@@ -127,7 +126,7 @@ async def run_child(
         os.close(status)
         raise
     finally:
-        os.close(told)
+        os.close(sink)
     try:
         await _follow(process, settings, output, stop)
     finally:
@@ -156,7 +155,7 @@ async def confinement() -> Sequence[str]:
     ).confined
 
 
-def _plan(command: str, directory: Path, settings: ShellSettings, told: int) -> dict[str, object]:
+def _plan(command: str, directory: Path, settings: ShellSettings, status_fd: int) -> dict[str, object]:
     required = ["files"] if settings.network else ["files", "network"]
     return {
         "command": command,
@@ -171,7 +170,7 @@ def _plan(command: str, directory: Path, settings: ShellSettings, told: int) -> 
             "PAGER": "cat",
             "GIT_PAGER": "cat",
         },
-        "status_fd": told,
+        "status_fd": status_fd,
         "roots": [str(root) for root in settings.roots],
         "readable": [*_READABLE, *(str(path) for path in settings.readable)],
         "network": settings.network,

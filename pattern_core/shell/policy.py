@@ -4,7 +4,7 @@ The sandbox is the boundary. This only saves people questions: a line runs witho
 alone, that it just looks. That holds for a *plain* line (one program with its arguments, or several joined by `|`,
 and nothing that the shell would expand, redirect, compute or run) of programs that are known to read, with options that
 are known to be harmless. Everything else asks a person, so nothing here has to understand the shell, and a program or
-an option that is missing here costs a question and no more.
+an option that is missing here costs a question only.
 
 `git` is missing on purpose: even `git status` runs programs that the repository's own configuration names.
 
@@ -174,7 +174,7 @@ def _plain(line: str) -> list[list[str]] | None:
         if token == "|":
             commands.append([])
         elif not token.isspace():
-            commands[-1] += shlex.split(token)  # takes the quotes away
+            commands[-1] += shlex.split(token)  # removes the quotes
     return commands if all(commands) else None
 
 

@@ -22,7 +22,7 @@ from pattern_core.shell.policy import ShellSettings, verdict
 TIMEOUT_S = 60.0
 TIMEOUT_MAX_S = 600.0
 TASKS_MAX = 64  # remembered, those that are over included
-REAP_S = 30.0  # between two looks for tasks that nobody looks at
+REAP_S = 30.0  # between two looks for tasks that were not looked at
 SPAWNED_HEAD_BYTES, SPAWNED_TAIL_BYTES = 8 * 1024, 256 * 1024
 RETRY_AFTER_S = 10
 
@@ -264,7 +264,7 @@ class Shell:
                 self._tasks.pop(task.id, None)
 
     def _reap(self) -> None:
-        """End tasks in the background at which nobody looked for long."""
+        """End tasks in the background that were not looked at for long."""
         now = trio.current_time()
         for task in self._tasks.values():
             if task.is_spawned and not task.over.is_set() and now - task.looked_at > self.settings.idle_s:

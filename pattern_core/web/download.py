@@ -2,7 +2,7 @@
 
 A host's addresses are looked up once, each is checked, and the connection is made to one of the checked addresses; the
 host's name is still what the certificate must say. A second look-up could answer otherwise (DNS rebinding). Redirects
-are followed here and checked anew. No cookies, no credentials, no proxy: a proxy would look the name up by itself.
+are followed here and checked again. No cookies, no credentials, no proxy: a proxy would look the name up by itself.
 
 Nothing is unpacked, since a small answer may hold gigabytes: bodies are asked for as they are (RFC 9110, 12.5.3:
 `identity`), and refused if they come otherwise.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.message import Message
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -47,24 +48,22 @@ class Download:
 
     @property
     def content_type(self) -> str:
-        """Such as `text/html`, in lower case and without parameters; empty if the server told none."""
+        """Such as `text/html`, in lower case and without parameters; empty if the server named none."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def charset(self) -> str | None:
-        """The encoding that the server told."""
-        for parameter in self.headers.get("content-type", "").split(";")[1:]:
-            name, _, value = parameter.partition("=")
-            if name.strip().lower() == "charset":
-                return value.strip().strip("\"'")[:40] or None
-        return None
+        """The encoding that the server named."""
+        message = Message()
+        message["content-type"] = self.headers.get("content-type", "")
+        return message.get_content_charset()
 
 
 async def look_up(host: str, port: int) -> Sequence[str]:
     """Return the addresses of `host` by the system's resolver.
 
     Raises:
-        OSError: the name has none, or nobody answered.
+        OSError: the name has none, or no resolver answered.
     """
     found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
@@ -95,7 +94,7 @@ class Downloader:
             InvalidInput: `url` is no address of a page, or the answer cannot be read.
             PermissionDenied: the page, or one that it leads to, may not be visited.
             NotFound: the host does not exist.
-            Unavailable: nobody answered in time.
+            Unavailable: there was no answer in time.
         """
         with trio.move_on_after(self._timeout_s):
             if self._tls is None:
@@ -113,7 +112,7 @@ class Downloader:
         raise Unavailable(f"{url} was not there within {self._timeout_s:g} s; try again later", retry_after_s=60)
 
     async def _visit(self, target: WebTarget, headers: Mapping[str, str], tls: ssl.SSLContext) -> Download:
-        """Ask one host, at the first of its addresses that takes the connection."""
+        """Ask one host, at the first of its addresses that accepts the connection."""
         import httpx2
 
         why = ""
@@ -150,7 +149,7 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
 
     request = httpx2.Request(
         "GET",
-        target.at(address),
+        target.url.copy_with(host=address),  # a second look-up of the host could give another one
         headers={
             "Host": target.url.netloc.decode("ascii"),
             "User-Agent": _AGENT,
@@ -174,7 +173,7 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a connection failed, in the words of whoever knew: libraries wrap it, some without a word."""
+    """Return why a connection failed, in the words of the innermost error: libraries wrap it, some without a word."""
     words = str(error) or type(error).__name__
     inner = error.__cause__ or error.__context__
     while inner is not None:
@@ -185,8 +184,9 @@ def _reason(error: BaseException) -> str:
 
 async def _read(target: WebTarget, response: httpx2.Response) -> Download:
     headers = {name.lower(): value for name, value in response.headers.items()}
+    page = Download(url=str(target.url), status=response.status_code, headers=headers)
     if response.status_code in _REDIRECTS:
-        return Download(url=target.text, status=response.status_code, headers=headers)
+        return page
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity"):
         raise InvalidInput(f"the page came compressed, which was not asked for ({encoding[:40]}), so it cannot be read")
@@ -197,13 +197,7 @@ async def _read(target: WebTarget, response: httpx2.Response) -> Download:
             body += piece
             if len(body) > BYTES_MAX:
                 scope.cancel()
-    return Download(
-        url=target.text,
-        status=response.status_code,
-        headers=headers,
-        body=bytes(body[:BYTES_MAX]),
-        is_cut=len(body) > BYTES_MAX,
-    )
+    return replace(page, body=bytes(body[:BYTES_MAX]), is_cut=len(body) > BYTES_MAX)
 
 
 def check_status(page: Download) -> None:

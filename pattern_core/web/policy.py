@@ -45,10 +45,10 @@ _NEVER = _networks(
     " 2001::/23 2001:db8::/32 3fff::/20 2620:4f:8000::/48"
 )
 _GLOBAL_V6 = ip_network("2000::/3")
-_SIX_TO_FOUR = IPv6Network("2002::/16")
-_NAT64 = IPv6Network("64:ff9b::/96")
-_COMPATIBLE = IPv6Network("::/96")
-_TRANSLATED = IPv6Network("::ffff:0:0:0/96")  # RFC 2765
+# Networks of IPv6 addresses that hold an IPv4 address, and how far from their end: 6to4, NAT64, mapped, translated
+# (RFC 2765), compatible.
+_HOLDING = {"2002::/16": 80, "64:ff9b::/96": 0, "::ffff:0:0/96": 0, "::ffff:0:0:0/96": 0, "::/96": 0}
+_HOLDERS = {IPv6Network(name): shift for name, shift in _HOLDING.items()}
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
 
@@ -106,17 +106,6 @@ class WebTarget:
     host: str
     port: int
 
-    @property
-    def text(self) -> str:
-        """The whole address as text."""
-        return str(self.url)
-
-    def at(self, address: str) -> httpx2.URL:
-        """Return the same page at one address of its host, so that nobody asks for the host's addresses a second
-        time.
-        """
-        return self.url.copy_with(host=address)
-
     def join(self, location: str) -> str:
         """Return where a redirection leads to.
 
@@ -128,7 +117,7 @@ class WebTarget:
         try:
             return str(self.url.join(location))
         except (httpx2.InvalidURL, ValueError):
-            raise InvalidInput(f"{self.text} leads on to something that is no address") from None
+            raise InvalidInput(f"{self.url} leads on to something that is no address") from None
 
 
 def _parsed(url: str) -> WebTarget:
@@ -186,12 +175,8 @@ def refusal(address: str, *, allow_private: bool = False) -> str | None:
 def embedded(address: IPv6Address) -> IPv4Address | None:
     """Return the IPv4 address that an IPv6 address stands for; None if it stands for itself."""
     number = int(address)
-    if address == IPv6Address("::1") or address == IPv6Address("::"):
+    if number <= 1:  # none, and this machine
         return None
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address in _SIX_TO_FOUR:
-        return IPv4Address(number >> 80 & 0xFFFF_FFFF)
-    if address in _NAT64 or address in _COMPATIBLE or address in _TRANSLATED or (number >> 32 & 0xFFFF_FFFF) in _ISATAP:
-        return IPv4Address(number & 0xFFFF_FFFF)
-    return None
+    isatap = 0 if (number >> 32 & 0xFFFF_FFFF) in _ISATAP else None
+    shift = next((shift for network, shift in _HOLDERS.items() if address in network), isatap)
+    return None if shift is None else IPv4Address(number >> shift & 0xFFFF_FFFF)

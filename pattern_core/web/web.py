@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import trio
 
@@ -45,7 +44,8 @@ class Web:
         # Where the engine is, is the operator's word: it may be in the private network, at any port.
         policy = WebPolicy(ports=range(1, 2**16), allow_private=True)
         self._engine = Downloader(policy, timeout_s=settings.timeout_s, resolve=resolve)
-        self._cache = PageCache(clock)
+        self._clock = clock
+        self._pages: dict[tuple[str, Format], tuple[int, WebPage]] = {}  # with the time in ms; the oldest first
         self._slots = trio.CapacityLimiter(FETCHES_MAX)
 
     async def fetch(self, url: str, wanted: Format = "markdown") -> WebPage:
@@ -57,14 +57,17 @@ class Web:
             NotFound: there is no such host or page.
             Unavailable: its server does not answer, or not now.
         """
-        kept = self._cache.get(url, wanted)
-        if kept is not None:
+        since, kept = self._pages.get((url, wanted), (0, None))
+        if kept is not None and 0 <= self._clock.now_ms() - since < CACHE_AGE_MS_MAX:
             return kept
         async with self._slots:
             download = await self._downloader.get(url)
             check_status(download)
             page = await page_of(download, wanted)
-        self._cache.put(url, page)
+        self._pages.pop((url, wanted), None)
+        self._pages[url, wanted] = (self._clock.now_ms(), page)
+        while sum(PAGE_CHARS + len(kept.text) for _since, kept in self._pages.values()) > CACHE_CHARS_MAX:
+            del self._pages[next(iter(self._pages))]
         return page
 
     async def search(self, query: str, limit: int) -> Sequence[WebHit]:
@@ -128,7 +131,7 @@ async def page_of(download: Download, wanted: Format) -> WebPage:
         elif kind == "application/pdf" and not download.is_cut:
             title, text = "", (await read_document("page.pdf", download.body)).text
         elif not kind or kind.startswith("text/") or kind in _TEXTUAL or kind.endswith(("+json", "+xml")):
-            title, text = "", await trio.to_thread.run_sync(partial(_decoded, download.body, download.charset))
+            title, text = "", await trio.to_thread.run_sync(_decoded, download.body, download.charset)
         else:
             raise InvalidInput(f"{download.url} is {kind}, of which no text can be made here")
         text = clean(text)[:TEXT_CHARS_MAX] if text.strip() else ""
@@ -153,25 +156,5 @@ def _decoded(data: bytes, charset: str | None) -> str:
             if codecs.lookup(charset).name not in _NO_TEXT:
                 return data.decode(charset, errors="replace")
         except (LookupError, ValueError):
-            pass  # a name that nobody knows: the bytes tell better
+            pass  # an unknown name: the bytes say more
     return read_text(data)
-
-
-class PageCache:
-    """Pages that were read lately, by address and form, so that reading on asks nobody; the oldest go first."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._pages: dict[tuple[str, Format], tuple[int, WebPage]] = {}
-
-    def get(self, url: str, wanted: Format) -> WebPage | None:
-        """Return the page, if it is here and young enough."""
-        since, page = self._pages.get((url, wanted), (0, None))
-        return page if 0 <= self._clock.now_ms() - since < CACHE_AGE_MS_MAX else None
-
-    def put(self, url: str, page: WebPage) -> None:
-        """Keep a page that was asked for as `url`, in the place of others if need be."""
-        self._pages.pop((url, page.format), None)
-        self._pages[url, page.format] = (self._clock.now_ms(), page)
-        while sum(PAGE_CHARS + len(kept.text) for _since, kept in self._pages.values()) > CACHE_CHARS_MAX:
-            del self._pages[next(iter(self._pages))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -16,9 +17,10 @@ from typing import Any
 import pytest
 import trio
 
-from pattern_core import children
-from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, run_child
+from pattern_core import child, children
+from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, isolated, run_child
 from pattern_core.errors import InvalidInput
+from pattern_core.patterns import PATTERN_CHARS_MAX, Match, first_match, matching_lines
 
 LIMITS = ChildLimits(timeout_s=60.0, cpu_s=5, memory_bytes=512 * 2**20)
 
@@ -144,3 +146,65 @@ def is_running(pid: int) -> bool:
         os.kill(pid, 0)
         return not Path("/proc").exists()
     return False
+
+
+def test_an_isolated_program_imports_nothing_from_where_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('found me')")
+    plan = {"command": ["echo", "{}"], "hidden": [], "line_bytes_max": 100, "grace_s": 1}
+    command = isolated("pattern_core.mcp_servers.guard", json.dumps(plan))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True, timeout=60)
+    assert found.stdout == b"{}\n"
+
+
+def test_the_program_bounds_itself() -> None:
+    script = "import resource as r; from pattern_core.child import limit_resources as l; l({r.RLIMIT_NOFILE: 20});"
+    command = [sys.executable, "-c", script + "print(r.getrlimit(r.RLIMIT_NOFILE))"]
+    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "(20, 20)\n"
+    child.limit_resources({999: 1})  # what the system does not know
+
+
+def match(pattern: str, template: str, text: str) -> object:
+    return json.loads(child.first_match(json.dumps({"pattern": pattern, "template": template, "text": text}).encode()))
+
+
+async def test_the_first_match_with_its_groups() -> None:
+    assert match("é\\x00", "🌍", "aé\x00") == [1, 3, "🌍"]
+    assert match("z", "x", "abbc") is None
+    for pattern, template in (("(" * 5000 + ")" * 5000, ""), ("a{99999999999999999999}", "")):
+        with pytest.raises(InvalidInput):
+            match(pattern, template, "a")
+    found = await first_match(r"(b\w+) (\w+)", r"\2 \1", "a big 🌍 blue sky")
+    assert found == Match(start=8, end=16, text="sky blue")
+    assert await first_match("x", "y", "abc") is None
+    for pattern, template in (("(", ""), ("a", r"\9"), ("a", r"\g<none>")):
+        with pytest.raises(InvalidInput):
+            match(pattern, template, "a")
+        with pytest.raises(InvalidInput, match="malformed"):
+            await first_match(pattern, template, "a")
+
+
+async def test_lines_are_matched_one_by_one() -> None:
+    texts = [[(3, "a beet\nno\nA bean")], [(1, "bean"), (7, "beak")]]
+    lines = [(0, 3, "a beet"), (0, 5, "A bean"), (1, 1, "bean"), (1, 7, "beak")]
+    assert await matching_lines("be.", texts, limit=10, ignore_case=False) == lines
+    assert await matching_lines("^a", texts, limit=10, ignore_case=True) == lines[:2]
+    question = {"pattern": "^b", "texts": [[(3, "a\nB")], *texts[1:]], "limit": 2, "ignore_case": True}
+    assert json.loads(child.matching_lines(json.dumps(question).encode())) == [[0, 4, "B"], [1, 1, "bean"]]
+    with pytest.raises(InvalidInput):
+        child.matching_lines(json.dumps({**question, "pattern": "("}).encode())
+    with pytest.raises(InvalidInput, match="malformed"):
+        await matching_lines("(", [], limit=1, ignore_case=False)
+
+
+async def test_a_pattern_without_end_is_given_up() -> None:
+    with pytest.raises(InvalidInput, match="too long to match; make it simpler or replace plain text"):
+        await first_match(r"(a|a)*b", "", "a" * 60)
+    with pytest.raises(InvalidInput, match="too long to match; make it simpler, or name one file"):
+        await matching_lines("(a|a)*b", [[(1, "a" * 60)]], limit=1, ignore_case=False)
+
+
+async def test_a_long_pattern_is_refused_and_one_at_the_bound_is_not() -> None:
+    assert await first_match("a" * PATTERN_CHARS_MAX, "b", "a") is None
+    with pytest.raises(InvalidInput, match="at most 1000"):
+        await first_match("a" * (PATTERN_CHARS_MAX + 1), "b", "a")

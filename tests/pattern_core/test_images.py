@@ -1,20 +1,26 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core import images
 from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.events import Event
 from pattern_core.images import (
+    DAY_MS,
     LEFT_OUT,
     SIDE_MAX,
     TOO_OLD,
     URL_CHARS_MAX,
+    ImageSweep,
+    Swept,
     has_images,
     hydrated,
     image_of_bytes,
@@ -28,12 +34,16 @@ from pattern_core.limits import IMAGE_BYTES_MAX, IMAGES_SHOWN_BYTES_MAX, IMAGES_
 from pattern_core.messages import Image, Message, Text, parts_from_json, parts_to_json, user
 from pattern_core.models.model import ModelRequest
 from pattern_core.models.providers.encoding import image_base64
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing.model import Paced, says
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import messages
-from pattern_db.tables.messages import BlobRow
+from pattern_db.tables.messages import BlobRow, MessageRow
+from tests.support import USER, Running, running
 
 START = "2026-01-01T00:00:00.000Z"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -101,7 +111,7 @@ def test_bytes_are_checked_and_named_by_their_digest() -> None:
 
 def test_addresses_are_checked() -> None:
     assert image_of_url("https://x/a.png", "image/png") == Image(media_type="image/png", url="https://x/a.png")
-    for url in (
+    odd = (
         "file:///etc/passwd",
         "https://",
         "x",
@@ -109,7 +119,8 @@ def test_addresses_are_checked() -> None:
         "https://ż/",
         "data:image/png;base64,xx",
         "http://[x",
-    ):
+    )
+    for url in odd:
         with pytest.raises(InvalidInput, match="no address"):
             image_of_url(url)
     with pytest.raises(InvalidInput, match="longer than"):
@@ -172,13 +183,8 @@ async def test_a_request_shows_what_its_model_takes(db: Connection) -> None:
         assert seeing.messages[0].images == (image,)
         blind = await shown_to(database, request, takes_images=False)
         assert blind.messages[0].parts == (Text(text="see"), Text(text=LEFT_OUT))
-
-
-def test_a_model_without_images_is_told() -> None:
-    conversation = [shows(image_of_bytes(PNG)), user("and?")]
-    told = without_images(conversation)
-    assert told[0].parts == (Text(text="see"), Text(text=LEFT_OUT))
-    assert told[1] is conversation[1]
+    other = user("and?")
+    assert without_images([request.messages[0], other]) == [*blind.messages, other]
 
 
 def webp(kind: bytes, head: bytes) -> bytes:
@@ -203,21 +209,11 @@ def test_each_kind_tells_its_sides(data: bytes) -> None:
     assert size_of(data) == (800, 600)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x89PNG\r\n\x1a\n",
-        b"GIF89a",
-        webp(b"ALPH", bytes(10)),
-        b"\xff\xd8",
-        b"\xff\xd8\xff\xda" + FRAME,
-        b"\xff\xd8\xff\xe0\x00\x00" * 50,
-        b"<svg/>",
-    ],
-)
+@pytest.mark.parametrize("data", [PNG, b"GIF89a", webp(b"ALPH", bytes(10)), b"\xff\xd8", b"<svg/>", b""])
 def test_what_does_not_tell_has_no_size(data: bytes) -> None:
     assert size_of(data) is None
+    assert size_of(b"\xff\xd8\xff\xda" + FRAME) is None
+    assert size_of(b"\xff\xd8\xff\xe0\x00\x00" * 50) is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -225,3 +221,139 @@ def test_what_does_not_tell_has_no_size(data: bytes) -> None:
 def test_any_bytes_are_survived(beginning: bytes, rest: bytes) -> None:
     size = size_of(beginning + rest)
     assert size is None or (size[0] >= 0 and size[1] >= 0)
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def picture(number: int) -> Image:
+    return image_of_bytes(PNG + bytes([number]) * 100)
+
+
+def showing(image: Image, agent: str = "ada", **more: object) -> IncomingMessage:
+    parts = (Text(text="look"), image)
+    return IncomingMessage(agent_id=agent, content="look", sender=USER, parts=parts, **more)  # type: ignore[arg-type]  # a policy
+
+
+async def show(world: Running, image: Image, agent: str = "ada") -> None:
+    ticket = await world.constellation.submit(showing(image, agent))
+    with trio.fail_after(60):
+        await world.constellation.wait(ticket.turn_id)
+
+
+async def left(world: Running, *shown: Image) -> list[bool]:
+    """Which of the images are still stored."""
+    rows = await world.database.read(fetch_all, "SELECT lower(hex(digest)) FROM blob", ())
+    return [(image.digest,) in rows for image in shown]
+
+
+def later(world: Running, ms: int) -> None:
+    cast("StoppedClock", world.clock).advance(ms)
+
+
+async def test_what_a_deleted_agent_alone_was_shown_is_removed_after_a_day() -> None:
+    async with running(otherwise=says("I see.")) as world:
+        await world.agent("ada")
+        await world.agent("bob")
+        shared, own = picture(1), picture(2)
+        await show(world, shared, "ada")
+        await show(world, shared, "bob")
+        await show(world, own, "ada")
+        await world.constellation.delete_agent("ada")
+        assert await world.constellation.image_sweep.sweep() == Swept()  # it came only today
+        later(world, DAY_MS + 1)
+        assert await world.constellation.image_sweep.sweep() == Swept(1, len(own.data or b""))
+        assert await left(world, shared, own) == [True, False]
+        (event,) = [event for event in await world.events() if event.name == "images.removed"]
+        assert event.data == {"images": 1, "bytes": len(own.data or b"")}
+        assert await world.constellation.image_sweep.sweep() == Swept()
+
+
+async def test_archived_and_waiting_messages_keep_their_images_and_forgotten_ones_do_not() -> None:
+    gate = trio.Event()
+    async with running([says("I see."), Paced(answer=says("Later."), gate=gate)]) as world:
+        ada = await world.agent("ada")
+        archived, running_now, waiting, cancelled = (picture(number) for number in range(4))
+        await show(world, archived)
+        row = (await world.constellation.messages("ada", limit=9))[-1]
+        await world.database.write(messages.archive, ada.id, [row.position])
+        turn = (await world.constellation.submit(showing(running_now))).turn_id
+        await trio.testing.wait_all_tasks_blocked()
+        await world.constellation.submit(showing(waiting))
+        gone = await world.constellation.submit(showing(cancelled))
+        await world.constellation.cancel(gone.turn_id, reason="changed my mind")
+        later(world, DAY_MS + 1)
+        assert (await world.constellation.image_sweep.sweep()).images == 1
+        assert await left(world, archived, running_now, waiting, cancelled) == [True, True, True, False]
+        await world.database.write(messages.tombstone, [row.id])
+        later(world, DAY_MS)
+        assert (await world.constellation.image_sweep.sweep()).images == 1
+        assert await left(world, archived, running_now, waiting) == [False, True, True]
+        await world.constellation.cancel(turn, reason="over")
+
+
+async def test_an_image_that_is_shown_again_meanwhile_stays() -> None:
+    async with running(otherwise=says("I see.")) as world:
+        await world.agent("ada")
+        await world.agent("bob")
+        image = picture(1)
+        await show(world, image, "ada")
+        await world.constellation.delete_agent("ada")
+        later(world, DAY_MS + 1)
+
+        async def shown_first(fn: Callable[[Connection], tuple[Swept, list[Event]]]) -> Swept:
+            # The messages were looked through; now one comes that takes the row of one that went.
+            await show(world, image, "bob")
+            return (await world.database.write(fn))[0]
+
+        sweep = ImageSweep(database=world.database, clock=world.clock, commit=shown_first)
+        assert await sweep.sweep() == Swept()
+        assert await left(world, image) == [True]
+
+
+async def test_it_looks_at_all_images_and_messages_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CANDIDATES_MAX", "ROWS_AT_ONCE", "REMOVED_AT_ONCE"):
+        monkeypatch.setattr(images, name, 2)
+    async with running(otherwise=says("I see.")) as world:
+        await world.agent("ada")
+        ada = await world.constellation.roster.get("ada")
+        kept, lost = [picture(number) for number in range(5)], [picture(number) for number in range(5, 10)]
+
+        def store(connection: Connection) -> None:
+            images.store(connection, [*lost, *kept], START)
+            for number, image in enumerate(kept):
+                parts = [{"type": "text", "text": "x"}, {"type": "image", "media_type": "", "digest": image.digest}]
+                for place in (number, number + 50):
+                    row = MessageRow(
+                        id=f"msg_{place}",
+                        agent_id=ada.id,
+                        position=f"{place:019d}",
+                        role="user",  # type: ignore[arg-type]  # the column's word
+                        created_at=START,
+                        content="x",
+                        parts=parts,
+                    )
+                    messages.append(connection, [row])
+
+        await world.database.write(store)
+        later(world, DAY_MS + 1)
+        assert (await world.constellation.image_sweep.sweep()).images == 5
+        assert await left(world, *kept, *lost) == [True] * 5 + [False] * 5
+
+
+async def test_it_runs_by_itself_once_a_day(autojump_clock: object) -> None:
+    async with running(otherwise=says("I see.")) as world:
+        await world.agent("ada")
+        image, another = picture(1), picture(2)
+        await show(world, image)
+        await show(world, another)
+        await world.constellation.delete_agent("ada")
+        later(world, DAY_MS + 1)
+        await trio.sleep(images.START_AFTER_S + images.CHECK_EVERY_S + 1)
+        assert await left(world, image, another) == [False, False]
+        await world.database.write(images.store, [image], START)
+        await trio.sleep(images.CHECK_EVERY_S + 1)
+        assert await left(world, image) == [True]  # not twice on one day
+        later(world, DAY_MS)
+        await trio.sleep(images.CHECK_EVERY_S + 1)
+        assert await left(world, image) == [False]

@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from pattern_core.constellation import Constellation
-from pattern_core.mcp_servers.servers import ServerView, missing
+from pattern_core.mcp_servers.servers import McpServer, State, missing
 from pattern_db.enums import EffectClass
-from pattern_server.http.bodies import answer_of, items_of
+from pattern_server.http.bodies import items_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/mcp", tags=["mcp"])
@@ -24,41 +24,44 @@ class McpToolResponse(BaseModel):
     parameters: dict[str, Any]
 
 
-# `tools` are null until it was asked for the first time; `missing` are names that agents have enabled and that it does
-# not offer.
-SERVER = answer_of(
-    ServerView,
-    "name place state last_error tools missing",
-    tools=list[McpToolResponse] | None,
-    missing=list[str],
-)
+class ServerResponse(BaseModel):
+    """A server. `tools` are null until it was first asked; `missing` are enabled names that it does not offer."""
+
+    name: str
+    place: str
+    state: State
+    last_error: str | None
+    tools: list[McpToolResponse] | None
+    missing: list[str]
 
 
-@router.get("", response_model=items_of(SERVER))
+@router.get("", response_model=items_of(ServerResponse))
 async def list_all(home: ToRead) -> object:
     """The servers as they are now; asking starts none of them."""
     async with home.use() as constellation:
-        return {"items": [await _told(constellation, view) for view in constellation.mcp.views()]}
+        return {"items": [await _shown(constellation, server) for server in constellation.mcp.all()]}
 
 
-@router.post("/{name}/test", response_model=SERVER)
+@router.post("/{name}/test", response_model=ServerResponse)
 async def test(name: str, home: ToWrite) -> object:
     """Start a server, unless it runs, and tell how that went."""
     async with home.use() as constellation:
-        return await _told(constellation, await constellation.mcp.tried(name))
+        return await _shown(constellation, await constellation.mcp.tried(name))
 
 
-async def _told(constellation: Constellation, view: ServerView) -> dict[str, Any]:
+async def _shown(constellation: Constellation, server: McpServer) -> ServerResponse:
     enabled = {name for agent in await constellation.roster.all() for name in agent.enabled_tools}
-    shown: dict[str, Any] = {name: getattr(view, name) for name in ("name", "place", "state", "last_error")}
-    tools = (
-        None
-        if view.tools is None
-        else [
-            McpToolResponse(
-                name=tool.name, description=tool.description, effect=tool.effect, parameters=dict(tool.arguments.schema)
-            )
-            for tool in view.tools
-        ]
+    tools = [
+        McpToolResponse(
+            name=tool.name, description=tool.description, effect=tool.effect, parameters=dict(tool.arguments.schema)
+        )
+        for tool in server.tools or ()
+    ]
+    return ServerResponse(
+        name=server.name,
+        place=server.settings.place,
+        state=server.state,
+        last_error=server.last_error,
+        tools=None if server.tools is None else tools,
+        missing=missing(server, enabled),
     )
-    return {**shown, "tools": tools, "missing": missing(view, enabled)}

@@ -97,7 +97,7 @@ class Shelf:
             database=self.database,
             clock=self.clock,
             ids=Ids(self.clock, seeded_randomness(3)),
-            interval_s=5,
+            interval_s=1_000,
             on_change=self._count,
         )
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
+from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.files import access as module
-from pattern_core.files.access import AgentFiles, lines_of
+from pattern_core.files.access import AgentFiles
 from pattern_core.files.disk import UnreadableFile
 from pattern_db.enums import FolderAccess, PathType
 from tests.pattern_core.files.samples import ADA, BOB, Shelf, pdf_of
@@ -91,11 +91,8 @@ async def test_grep_finds_lines(ada: AgentFiles, monkeypatch: pytest.MonkeyPatch
     assert (await ada.grep("x", path=None, files_like=None, limit=9, ignore_case=False)).left_out == 1
 
 
-async def test_writing_needs_the_right_and_the_right_kind(ada: AgentFiles, shelf: Shelf) -> None:
-    with pytest.raises(PermissionDenied):
-        await ada.for_writing("papers/a.md", PathType.VIRTUAL)
+async def test_writing_needs_the_right_kind(ada: AgentFiles, shelf: Shelf) -> None:
     await shelf.folders.attach("papers", ADA, FolderAccess.READ_WRITE)
-    assert (await ada.for_writing("papers/new.md", PathType.VIRTUAL)).name == "new.md"
     with pytest.raises(InvalidInput, match="tool file"):
         await ada.for_writing("papers/new.md", PathType.LOCAL)
 
@@ -104,6 +101,7 @@ async def test_a_file_on_disk_is_read_as_it_is_now_and_when_it_is_away(shelf: Sh
     root = tmp_path / "d"
     root.mkdir()
     (root / "a.md").write_text("Tulips.")
+    (root / "a.txt").write_bytes(b"\x7fELF")
     await shelf.local(root, access=FolderAccess.READ)
     await shelf.index()
     ada = AgentFiles(shelf.database, ADA)
@@ -111,6 +109,8 @@ async def test_a_file_on_disk_is_read_as_it_is_now_and_when_it_is_away(shelf: Sh
     async def read() -> str:
         return (await ada.read("notes/a.md", start_line=1, lines=5, chars_max=100)).text
 
+    with pytest.raises(UnreadableFile, match="program"):
+        await ada.read("notes/a.txt", start_line=1, lines=5, chars_max=100)
     (root / "a.md").write_text("Roses, and more of them.")
     assert await read() == "Roses, and more of them."
     (root / "a.md").write_bytes(bytes(100))
@@ -118,15 +118,3 @@ async def test_a_file_on_disk_is_read_as_it_is_now_and_when_it_is_away(shelf: Sh
         await read()
     shutil.rmtree(root)
     assert await read() == "Tulips."
-
-
-async def test_an_unreadable_file_says_why(shelf: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"\x7fELF")
-    await shelf.local(tmp_path, access=FolderAccess.READ)
-    await shelf.index()
-    with pytest.raises(UnreadableFile, match="program"):
-        await AgentFiles(shelf.database, ADA).read("notes/a.txt", start_line=1, lines=5, chars_max=100)
-
-
-def test_no_lines_of_nothing() -> None:
-    assert lines_of([], 1, 2) == ["", ""]

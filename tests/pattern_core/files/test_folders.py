@@ -15,7 +15,6 @@ import trio.testing
 
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, Unavailable
 from pattern_core.errors import NotFound as NothingThere
-from pattern_core.files import disk
 from pattern_core.files import folders as module
 from pattern_core.files.disk import FILE_BYTES_MAX, Skipped, UnreadableFile
 from pattern_core.search import SearchRequest, search
@@ -37,33 +36,27 @@ async def test_a_folders_life(shelf: Shelf) -> None:
         await shelf.folders.get("books")
 
 
-async def test_names_are_given_once(shelf: Shelf) -> None:
+async def test_names_are_given_once_and_folders_are_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FOLDERS_MAX", 2)
     await shelf.virtual("papers")
     await shelf.virtual("books")
     with pytest.raises(Conflict):
-        await shelf.virtual("papers")
-    with pytest.raises(Conflict):
         await shelf.folders.change("books", name="papers")
+    with pytest.raises(LimitReached):
+        await shelf.virtual("more")
+    await shelf.folders.delete("books")
+    with pytest.raises(Conflict):
+        await shelf.virtual("papers")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", " a", "a ", "x" * 101, "a\nb"])
 async def test_names_that_do_not_fit_are_refused(shelf: Shelf, name: str) -> None:
     with pytest.raises(InvalidInput):
         await shelf.virtual(name)
-
-
-async def test_what_does_not_fit_is_refused(shelf: Shelf) -> None:
     with pytest.raises(InvalidInput, match="mount it"):
         await shelf.folders.create("x", path_type=PathType.REMOTE, embedding_model="m")
     with pytest.raises(InvalidInput, match="at most 2000"):
         await shelf.folders.create("x", embedding_model="m", description="x" * 2_001)
-
-
-async def test_folders_are_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FOLDERS_MAX", 1)
-    await shelf.virtual("one")
-    with pytest.raises(LimitReached):
-        await shelf.virtual("two")
 
 
 async def test_files_are_put_and_removed(shelf: Shelf) -> None:
@@ -76,26 +69,16 @@ async def test_files_are_put_and_removed(shelf: Shelf) -> None:
     changes = shelf.changes
     await shelf.folders.delete_file("papers", "notes/a.md")
     assert shelf.changes == changes + 1  # its vectors have to go
-    with pytest.raises(NothingThere):
-        await shelf.folders.content("papers", "notes/a.md")
-    with pytest.raises(NothingThere):
-        await shelf.folders.delete_file("papers", "notes/a.md")
+    for call in (shelf.folders.content, shelf.folders.delete_file):
+        with pytest.raises(NothingThere):
+            await call("papers", "notes/a.md")
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("../a.md", b"x"),
-        ("a.txt", b"\x7fELF\0"),
-        ("a.md", b""),
-        ("a.exe", b"MZ"),
-        ("a.md", b"x" * (FILE_BYTES_MAX + 1)),
-    ],
-)
-async def test_what_cannot_be_read_is_not_stored(shelf: Shelf, name: str, data: bytes) -> None:
+async def test_what_cannot_be_read_is_not_stored(shelf: Shelf) -> None:
     await shelf.virtual()
-    with pytest.raises(InvalidInput):
-        await shelf.folders.put_file("papers", name, data)
+    for name, data in (("../a.md", b"x"), ("a.txt", b"\x7fELF\0"), ("a.md", b"x" * (FILE_BYTES_MAX + 1))):
+        with pytest.raises(InvalidInput):
+            await shelf.folders.put_file("papers", name, data)
     assert await shelf.rows("papers") == {}
 
 
@@ -112,18 +95,11 @@ async def test_a_directorys_files_are_not_changed_from_here(shelf: Shelf, tmp_pa
     (tmp_path / "a.md").symlink_to("/etc/hostname")
     with pytest.raises(UnreadableFile):
         await shelf.folders.content("notes", "a.md")
-    await shelf.folders.delete("notes")
-    assert (tmp_path / "a.md").is_symlink()
-
-
-async def test_a_directory_that_is_away_says_so(shelf: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "a.md").write_text("Tulips.")
-    await shelf.local(tmp_path / "d")
-    await shelf.index()
-    (tmp_path / "d").rename(tmp_path / "e")
+    tmp_path.rename(tmp_path.with_name("elsewhere"))
     with pytest.raises(Unavailable):
         await shelf.folders.content("notes", "a.md")
+    await shelf.folders.delete("notes")
+    assert (tmp_path.with_name("elsewhere") / "a.md").is_symlink()
 
 
 async def test_folders_are_attached_and_taken_away(shelf: Shelf) -> None:
@@ -279,13 +255,20 @@ async def test_a_directory_that_vanishes_takes_nothing_away(shelf: Shelf, root: 
     assert (await shelf.folders.get("notes")).status == "ready"
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
 async def test_a_directory_that_vanishes_while_it_is_read_takes_nothing_away(
-    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
 ) -> None:
     await shelf.local(root, access=FolderAccess.READ)
     await shelf.index()
-    before_reading(monkeypatch, lambda: shutil.rmtree(root, ignore_errors=True))
-    with pytest.raises(Unavailable):
+
+    def go() -> None:
+        root.rename(root.parent / "old")
+        if is_replaced:
+            root.mkdir()
+
+    before_reading(monkeypatch, go)
+    with pytest.raises(Unavailable, match="exchanged" if is_replaced else "does not exist"):
         await shelf.index()
     assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
     assert await found(shelf, "rake") == ["inner/b.txt"]
@@ -308,28 +291,6 @@ async def test_files_that_vanish_between_look_and_reading_are_left_for_the_next_
     assert (report.indexed, report.skipped) == (1, [])
 
 
-async def test_a_directory_exchanged_for_another_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def and_another_takes_its_place() -> None:
-        root.rename(root.parent / "old")
-        root.mkdir()
-
-    before_reading(monkeypatch, and_another_takes_its_place)
-    with pytest.raises(Unavailable, match="exchanged"):
-        disk.walk(root)
-
-
-async def test_an_empty_directory_is_believed_only_when_asked(shelf: Shelf, root: Path) -> None:
-    await shelf.local(root, access=FolderAccess.READ)
-    await shelf.index()
-    shutil.rmtree(root)
-    root.mkdir()
-    await one_round(shelf)
-    assert "empty" in str((await shelf.folders.get("notes")).status_reason)
-    assert await found(shelf, "tulips") == ["a.md"]
-    assert (await shelf.index()).removed == 2
-    assert await found(shelf, "tulips") == []
-
-
 async def test_what_lies_in_a_closed_directory_is_kept(
     shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,46 +309,28 @@ async def test_what_lies_in_a_closed_directory_is_kept(
     assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
 
 
-async def one_round(shelf: Shelf) -> None:
-    """Let the background look through everything once."""
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            before = [(row.indexed_at, row.status) for row in await shelf.folders.all()]
-            shelf.clock.advance(1_000)
-            nursery.start_soon(shelf.folders.run)
-            while [(row.indexed_at, row.status) for row in await shelf.folders.all()] == before:
-                await trio.sleep(0.01)
-            nursery.cancel_scope.cancel()
-
-
-async def test_attached_directories_are_followed_by_themselves(shelf: Shelf, root: Path) -> None:
-    await shelf.local(root)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(shelf.folders.run)
-        await trio.testing.wait_all_tasks_blocked(0.05)
-        assert await shelf.rows() == {}  # nobody may use it yet
-        await shelf.folders.attach("notes", ADA, FolderAccess.READ)  # wakes the indexer
-        with trio.fail_after(30):  # sooner than its interval
-            while await found(shelf, "tulips") != ["a.md"]:
-                await trio.sleep(0.01)
-        nursery.cancel_scope.cancel()
-
-
-async def test_the_background_survives_directories_that_are_away(shelf: Shelf, root: Path, tmp_path: Path) -> None:
+async def test_attached_directories_are_followed_by_themselves(shelf: Shelf, root: Path, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     await shelf.local(gone, "gone", access=FolderAccess.READ)
-    await shelf.local(root, access=FolderAccess.READ)
     gone.rmdir()
+    await shelf.local(root)
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shelf.folders.run)
+            while (await shelf.folders.get("gone")).status != "unavailable":
+                await trio.sleep(0.01)
+            assert await shelf.rows() == {}  # no agent may use it yet
+            await shelf.folders.attach("notes", ADA, FolderAccess.READ)  # wakes the indexer, which waits for long
             while await found(shelf, "tulips") != ["a.md"]:
                 await trio.sleep(0.01)
+            shutil.rmtree(root)
+            root.mkdir()
+            await shelf.folders.attach("notes", ADA, FolderAccess.READ)
+            while not (await shelf.folders.get("notes")).status_reason:
+                await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
-    assert (await shelf.folders.get("gone")).status == "unavailable"
-
-
-async def test_a_folder_that_is_not_there_cannot_be_indexed(shelf: Shelf) -> None:
-    with pytest.raises(NotFound):
-        await shelf.index("nowhere")
+    assert "empty" in str((await shelf.folders.get("notes")).status_reason)
+    assert await found(shelf, "tulips") == ["a.md"]
+    assert (await shelf.index()).removed == 2  # who asks for it is believed
+    assert await found(shelf, "tulips") == []

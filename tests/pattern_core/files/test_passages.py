@@ -34,8 +34,11 @@ def lines_of(text: str, found: list[Piece]) -> None:
         assert piece.content == there or (piece.start_line == piece.end_line and piece.content in there)
 
 
-def test_a_short_text_is_one_passage() -> None:
+def test_what_is_short_stands_together() -> None:
     assert pieces("\n\nOne.\n\nTwo.\n") == [Piece(content="One.\n\nTwo.", start_line=3, end_line=5, heading="a.md")]
+    assert len(pieces("# A\nx\n# B\ny\n# C\nz\n", Syntax.MARKDOWN)) == 1
+    found = pieces("one\ntwo\nthree", pages=(1, 2, 3))  # but for pages
+    assert [(piece.page, piece.content) for piece in found] == [(1, "one"), (2, "two"), (3, "three")]
 
 
 def test_markdown_ends_at_headings_and_keeps_their_path() -> None:
@@ -50,10 +53,6 @@ def test_markdown_ends_at_headings_and_keeps_their_path() -> None:
     ]
     assert [piece.start_line for piece in found] == [1, 3, 8, 10]
     lines_of(text, found)
-
-
-def test_small_sections_stand_together() -> None:
-    assert len(pieces("# A\nx\n# B\ny\n# C\nz\n", Syntax.MARKDOWN)) == 1
 
 
 def test_code_ends_at_definitions() -> None:
@@ -82,11 +81,6 @@ def test_a_line_without_end_is_cut_after_sentences_or_words_and_loses_nothing() 
         assert "".join(piece.content for piece in found).rstrip() == text.rstrip()
         assert {(piece.start_line, piece.end_line) for piece in found} == {(1, 1)}
         assert all(len(piece.content) <= CHARS_MAX for piece in found)
-
-
-def test_a_page_always_begins_a_passage() -> None:
-    found = pieces("one\ntwo\nthree", pages=(1, 2, 3))
-    assert [(piece.page, piece.content) for piece in found] == [(1, "one"), (2, "two"), (3, "three")]
 
 
 def test_a_change_moves_only_what_is_near() -> None:
@@ -162,18 +156,13 @@ async def test_a_file_is_replaced_only_if_it_is_the_expected_one(shelf: Shelf) -
 
 async def test_a_full_folder_takes_no_new_file(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     await shelf.virtual()
-    await shelf.folders.put_file("papers", "a.md", b"one")
-    monkeypatch.setattr(passages, "FILES_MAX", 1)
-    with pytest.raises(LimitReached):
-        await shelf.folders.put_file("papers", "b.md", b"two")
-    await shelf.folders.put_file("papers", "a.md", b"two")
-
-
-async def test_lines_are_counted_as_people_count_them(shelf: Shelf) -> None:
-    await shelf.virtual()
     for name, data, count in (("a", b"x", 1), ("b", b"x\n", 1), ("c", b"x\ny", 2), ("d", b"x\n\ny\n", 3)):
         row, _is_new = await shelf.folders.put_file("papers", name, data)
-        assert row.line_count == count
+        assert row.line_count == count  # as people count them
+    monkeypatch.setattr(passages, "FILES_MAX", 4)
+    with pytest.raises(LimitReached):
+        await shelf.folders.put_file("papers", "e", b"two")
+    await shelf.folders.put_file("papers", "a", b"two")
 
 
 async def test_reading_again_is_no_new_upload(shelf: Shelf) -> None:

@@ -10,15 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx2
 import pytest
 import trio
 
 from pattern_core.errors import InvalidInput
-from pattern_core.mcp_servers.connection import ANSWER_BYTES_MAX, http_client
+from pattern_core.mcp_servers.connection import ANSWER_BYTES_MAX
 from pattern_core.mcp_servers.settings import McpSettings, Protocol, Stdio, Streamable
 from pattern_core.models.providers.settings import Secret
-from pattern_core.testing.wire import Play, events, serve_wire
+from pattern_core.testing.wire import Play, serve_wire
 from tests.pattern_core.mcp_servers.library_server import Library, served
 from tests.pattern_core.mcp_servers.rig import Owned, owned
 
@@ -74,39 +73,27 @@ async def test_over_stdio() -> None:
 
 
 @with_the_library
-async def test_an_address_where_nobody_is() -> None:
+async def test_an_address_where_nobody_is_or_nobody_answers() -> None:
     async with served(Library()) as url:
         pass
-    async with owned({"lib": over_http(url, "auto")}) as it:
-        told = await it.servers.tried("lib")
-    assert (told.state, told.tools) == ("failed", None)
-    assert "connect" in str(told.last_error).lower()
+    async with serve_wire(otherwise=Play(never_answers=True)) as silent:
+        hanging = McpSettings(reach=Streamable(url=silent.url), start_timeout_s=0.3)
+        async with owned({"lib": over_http(url, "auto"), "silent": hanging}) as it:
+            server = await it.servers.tried("lib")
+            assert (server.state, server.tools) == ("failed", None)
+            assert "connect" in str(server.last_error).lower()
+            assert (await it.servers.tried("silent")).last_error == "it did not start within 0.3 s"
 
 
 def at(url: str) -> McpSettings:
     return McpSettings(reach=Streamable(url=url, headers={"X-Key": Secret("sesame")}), protocol="legacy")
 
 
-async def test_a_document_has_a_bound_and_a_stream_of_events_has_none() -> None:
-    short, flow = Play(chunks=(b"short",)), events("y" * 1000)
-    async with serve_wire([short, flow, LONG, PACKED]) as server:
-        settings = at(server.url)
-        assert isinstance(settings.reach, Streamable)
-        async with http_client(settings.reach, settings.call_timeout_s) as client:
-            assert (await client.post(server.url)).text == "short"
-            assert "yyy" in (await client.post(server.url)).text
-            with pytest.raises(httpx2.ReadError, match=f"longer than {ANSWER_BYTES_MAX} bytes"):
-                await client.post(server.url)
-            with pytest.raises(httpx2.ReadError, match="packed"):
-                await client.post(server.url)
-        assert {request.headers["x-key"] for request in server.requests} == {"sesame"}
-        assert {request.headers["accept-encoding"] for request in server.requests} == {"identity"}
-
-
 @pytest.mark.parametrize(
     ("play", "words"),
     [
-        (LONG, "longer than"),
+        (LONG, f"the answer is longer than {ANSWER_BYTES_MAX} bytes"),
+        (PACKED, "the answer is packed"),
         (Play(chunks=(b"{}",), status=500, headers={"content-type": "text/plain"}), "error response"),
         (Play(status=401), "does not accept the key that it was sent (HTTP status 401)"),
         (Play(status=403), "HTTP status 403"),
@@ -116,14 +103,9 @@ async def test_a_document_has_a_bound_and_a_stream_of_events_has_none() -> None:
 )
 async def test_an_address_that_is_no_mcp_server(play: Play, words: str) -> None:
     async with serve_wire(otherwise=play) as server, owned({"x": at(server.url)}) as it:
-        told = await it.servers.tried("x")
-    assert told.state == "failed"
-    assert words in str(told.last_error)
-    assert "sesame" not in str(told.last_error)
-
-
-async def test_an_address_that_never_answers_is_given_up() -> None:
-    async with serve_wire(otherwise=Play(never_answers=True)) as server:
-        settings = McpSettings(reach=Streamable(url=server.url), start_timeout_s=0.3)
-        async with owned({"x": settings}) as it:
-            assert (await it.servers.tried("x")).last_error == "it did not start within 0.3 s"
+        server_x = await it.servers.tried("x")
+        assert server_x.state == "failed"
+        assert {request.headers["x-key"] for request in server.requests} == {"sesame"}
+        assert {request.headers["accept-encoding"] for request in server.requests} == {"identity"}
+    assert words in str(server_x.last_error)
+    assert "sesame" not in str(server_x.last_error)

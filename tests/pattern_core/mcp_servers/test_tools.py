@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -10,14 +11,17 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from pattern_core.mcp_servers.settings import McpSettings, Stdio
+from pattern_core.errors import InvalidInput
+from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable, is_server_name
 from pattern_core.mcp_servers.tools import (
     DESCRIPTION_CHARS_MAX,
     ERROR_CHARS_MAX,
+    SCHEMA_CHARS_MAX,
     SPECS_CHARS_MAX,
     Answer,
     OfferedTool,
     answer_of,
+    arguments_of_schema,
     enables,
     may_have_happened,
     server_of,
@@ -34,7 +38,7 @@ LONG = "list_" + "very_" * 12 + "long"
 
 
 def offered(name: str, description: str = "Finds notes.", *, is_repeatable: bool = False) -> OfferedTool:
-    return OfferedTool(name=name, description=description, schema={"type": "object"}, is_repeatable=is_repeatable)
+    return OfferedTool(name, description, {"type": "object"}, is_repeatable)
 
 
 async def call(tool: Tool, name: str, arguments: Mapping[str, object], key: str) -> str:
@@ -52,15 +56,10 @@ async def test_a_tool_and_its_call() -> None:
     assert await tool.call(CONTEXT, arguments) == f"notes__find find {arguments} key_1"
 
 
-def test_only_what_the_operator_lets_through() -> None:
+def test_only_what_the_operator_lets_through_once_and_no_more_than_a_prompt_bears() -> None:
     settings = McpSettings(reach=Stdio(command="x"), tools=("find",))
-    assert [tool.name for tool in tools_of("n", settings, [offered("find"), offered("drop"), offered("")], call)] == [
-        "n__find"
-    ]
-
-
-def test_each_once_and_no_more_than_a_prompt_bears() -> None:
-    assert len(tools_of("n", SETTINGS, [offered("find"), offered("find")], call)) == 1
+    all_offered = [offered("find"), offered("drop"), offered(""), offered("find")]
+    assert [tool.name for tool in tools_of("n", settings, all_offered, call)] == ["n__find"]
     many = tools_of("n", SETTINGS, [offered(f"t{number}", "w" * 5_000) for number in range(100)], call)
     assert 10 < len(many) < 40
     assert sum(len(tool.description) for tool in many) < SPECS_CHARS_MAX
@@ -90,17 +89,11 @@ def test_every_name_suits_every_vendor_and_leads_back_to_its_server(tool: str) -
     assert tool_name("git-hub", tool) == name
 
 
-def test_a_name_that_fits_stays_as_it_is() -> None:
+def test_a_name_stays_as_it_is_or_is_the_same_tomorrow() -> None:
     assert tool_name("github", "create_issue") == "github__create_issue"
-
-
-@pytest.mark.parametrize(("one", "other"), [("a.b", "a_b"), ("a/b", "a.b"), (LONG + "1", LONG + "2"), ("", "_")])
-def test_names_that_are_changed_do_not_fall_together(one: str, other: str) -> None:
-    assert tool_name("x", one) != tool_name("x", other)
-
-
-def test_a_shortened_name_is_the_same_tomorrow() -> None:
     assert tool_name("notes", "find/by tag") == "notes__find_by_tag_54bd90a9"
+    for one, other in (("a.b", "a_b"), ("a/b", "a.b"), (LONG + "1", LONG + "2"), ("", "_")):
+        assert tool_name("x", one) != tool_name("x", other)
 
 
 def test_whose_tool_it_is() -> None:
@@ -126,16 +119,12 @@ def text(words: str) -> dict[str, object]:
         ([text("three")], {"result": "three"}, "three"),
         ([text("found 1")], {"a": 1}, 'found 1\n\n{"a": 1}'),
         ([text("{broken")], [1], "{broken\n\n[1]"),
-        (
-            [{"type": "image", "mimeType": "image/png", "data": "A" * 4000}],
-            None,
-            "[image, image/png, 3,000 bytes: not shown]",
-        ),
+        ([{"type": "image", "mimeType": "i/png", "data": "A" * 4000}], None, "[image, i/png, 3,000 bytes: not shown]"),
         ([{"type": "audio", "data": ""}], None, "[audio, of unknown type, 0 bytes: not shown]"),
         (
-            [{"type": "resource_link", "uri": "file:///a", "name": "a", "description": "the first"}],
+            [{"type": "resource_link", "uri": "u:a", "name": "a", "description": "the first"}],
             None,
-            "[a: file:///a] the first",
+            "[a: u:a] the first",
         ),
         ([{"type": "resource", "resource": {"uri": "u:1", "text": "inside"}}], None, "[u:1]\ninside"),
         ([{"type": "resource", "resource": {"uri": "u:2", "blob": "AAAA"}}], None, "[u:2, binary, 3 bytes: not shown]"),
@@ -151,3 +140,153 @@ def test_an_error_is_short_and_has_words() -> None:
     long = answer_of([text("x" * 10_000)], None, is_error=True)
     assert (long.is_error, len(long.text)) == (True, ERROR_CHARS_MAX + 2)
     assert answer_of([], None, is_error=True).text == "no reason was given"
+
+
+TREE = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "properties": {
+        "root": {"$ref": "#/$defs/Node"},
+        "$defs": {"type": "string"},
+        "properties": {"$ref": "#/$defs/Node"},
+        "all": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+    },
+    "required": ["root"],
+    "additionalProperties": False,
+    "$defs": {
+        "Node": {
+            "type": "object",
+            "properties": {"size": {"type": "integer", "minimum": 0}, "next": {"$ref": "#/$defs/Node"}},
+        }
+    },
+}
+
+
+def test_references_are_written_out_and_circles_end() -> None:
+    node = {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0}, "next": {}}}
+    properties = {
+        "root": node,
+        "$defs": {"type": "string"},
+        "properties": node,
+        "all": {"type": "array", "items": node},
+    }
+    schema = arguments_of_schema(TREE).schema
+    assert schema == {
+        "type": "object", "properties": properties, "required": ["root"], "additionalProperties": False
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "'root' is a required property"),
+        ({"root": {"size": "3"}}, "`root.size`: '3' is not of type 'integer'"),
+        ({"root": {"size": -1}}, "`root.size`"),
+        ({"root": {}, "more": 1}, "'more' was unexpected"),
+        ({"root": [{"size": "x" * 1000}]}, "…"),
+    ],
+)
+def test_what_does_not_fit_is_said(given: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        arguments_of_schema(TREE).check(given)
+    assert words in refused.value.message
+    assert len(refused.value.message) < 500
+
+
+def test_what_fits_passes_and_a_pattern_is_told_and_not_computed() -> None:
+    given = {"root": {"size": 1, "next": {"anything": True}}, "$defs": "x"}
+    assert arguments_of_schema(TREE).check(given) == given
+    evil = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    arguments = arguments_of_schema(evil)
+    assert arguments.schema["properties"] == evil["properties"]
+    arguments.check({"a": "a" * 200 + "!"})
+
+
+@pytest.mark.parametrize("ban", ["additionalProperties", "unevaluatedProperties"])
+def test_a_pattern_for_names_is_not_computed_either(ban: str) -> None:
+    named = {
+        "type": "object",
+        "patternProperties": {"^(a+)+$": {}},
+        "properties": {"b": {"type": "string"}},
+        ban: False,
+    }
+    arguments = arguments_of_schema({"type": "object", "properties": {"patternProperties": named}})
+    evil = "a" * 200 + "!"
+    arguments.check({"patternProperties": {evil: 1}})
+    with pytest.raises(InvalidInput, match="not of type 'string'"):
+        arguments.check({"patternProperties": {"b": 1, evil: 1}})
+    arguments_of_schema(named).check({evil: 1})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object", "properties": 5, "required": "x", "additionalProperties": "no"},
+        {"type": "object", "properties": {"a": {"$ref": "https://example.org/other.json"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/nowhere/at/all"}}},
+        {"type": "object", "properties": {"a": {"type": "number", "minimum": "much"}}},
+        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
+        {"anyOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"},
+    ],
+)
+def test_a_schema_that_makes_no_sense_is_left_to_its_server(schema: dict[str, object]) -> None:
+    arguments = arguments_of_schema(schema)
+    assert set(arguments.schema) == {"type", "properties", "required", "additionalProperties"}
+    assert arguments.check({"a": 1}) == {"a": 1}
+    if "anyOf" in schema:  # it is checked, though no vendor is shown it
+        with pytest.raises(InvalidInput):
+            arguments.check({"c": 1})
+
+
+def test_a_long_schema_is_shown_in_outline() -> None:
+    inner = {"type": "object", "description": "d" * 900, "properties": {str(n): {"type": "string"} for n in range(9)}}
+    arguments = arguments_of_schema({"type": "object", "properties": {f"p{n}": inner for n in range(20)}})
+    shown = arguments.schema["properties"]
+    assert isinstance(shown, dict)
+    assert shown["p7"] == {"type": "object", "description": "d" * 300}
+    with pytest.raises(InvalidInput):
+        arguments.check({"p1": {"3": 3}})
+    enormous = {f"property_{n}": {"description": "d" * 200} for n in range(900)}
+    assert arguments_of_schema({"type": "object", "properties": enormous}).schema["properties"] == {}
+
+
+def test_references_that_would_grow_without_end_are_given_up() -> None:
+    doubled = {
+        f"n{n}": {"properties": {"l": {"$ref": f"#/$defs/n{n + 1}"}, "r": {"$ref": f"#/$defs/n{n + 1}"}}}
+        for n in range(40)
+    }
+    arguments = arguments_of_schema({"type": "object", "properties": {"a": {"$ref": "#/$defs/n0"}}, "$defs": doubled})
+    assert len(json.dumps(arguments.schema)) < SCHEMA_CHARS_MAX
+
+
+SAFE, UNSAFE = EffectClass.IDEMPOTENT, EffectClass.UNSAFE
+
+
+@pytest.mark.parametrize(
+    ("configured", "trust_hints", "says_repeatable", "effect"),
+    [
+        ({}, False, True, UNSAFE),
+        ({}, True, True, SAFE),
+        ({}, True, False, UNSAFE),
+        ({"t": UNSAFE}, True, True, UNSAFE),
+        ({"t": SAFE}, False, False, SAFE),
+        ({"other": SAFE}, False, True, UNSAFE),
+    ],
+)
+def test_effects(
+    configured: dict[str, EffectClass], trust_hints: bool, says_repeatable: bool, effect: EffectClass
+) -> None:
+    settings = McpSettings(reach=Stdio(command="x"), effects=configured, trust_hints=trust_hints)
+    assert settings.effect_of("t", says_repeatable=says_repeatable) is effect
+
+
+def test_a_place_tells_no_secret() -> None:
+    for url in ("https://a.example:8443/s/key/mcp?key=s#x", "https://me:p@ss@a.example:8443/mcp"):
+        assert McpSettings(reach=Streamable(url=url)).place == "https://a.example:8443"
+    assert McpSettings(reach=Stdio(command="npx", args=("--token", "s"))).place == "npx"
+
+
+def test_names_of_servers() -> None:
+    assert all(is_server_name(name) for name in ("github", "a", "my_notes", "x-1", "a" * 24))
+    assert not any(is_server_name(name) for name in ("", "1a", "A", "a__b", "a_", "_a", "a b", "a" * 25, "ä"))

@@ -84,63 +84,15 @@ RUN = [
     "du -sh .",
     "tr a-z A-Z",
 ]
-ASK = [
-    "rm a",
-    "ls; rm a",
-    "ls && ls",  # nothing but `|` joins commands
-    "ls || ls",
-    "ls &",
-    "ls |& cat",
-    "ls |",
-    "| ls",
-    "ls | | ls",
-    "ls | tee out.txt",
-    "ls > a.txt",
-    "ls 2>/dev/null",
-    "cat < a.txt",
-    "cat *.md",
-    "cat ?.md",
-    "cat {a,b}",
-    "cat ~/a",
-    "echo $HOME",
-    'echo "$HOME"',
-    "echo `pwd`",
-    "echo a\\b",
-    "echo 'unfinished",
-    "ls # a comment",
-    "! ls",
-    "ls\nls",
-    "cat 'a\nb'",
-    "LANG=C ls",
-    "/bin/ls",
-    "./ls",
-    "lsof",
-    "ls --output=a",
-    "head --line=5 a",  # options may not be shortened
-    "sort -o a a",
-    "sort -uo a a",
-    "sort --output=a a",
-    "uniq a b",
-    "find . -delete",
-    "find . -exec ls '{}' +",
-    "sed -i s/a/b/ a",
-    "sed 's/a/b/w out' a",
-    "sed 5w a",
-    "sed -n 5p -e 'w out' a",
-    "date -s 2020-01-01",
-    "date 01010000",
-    "rg --pre ./evil a",
-    "file -C -m a",
-    "git status",
-    "git log",
-    "env ls",
-    "xargs cat",
-    "bash -c ls",
-    "python3 --version",
-    "sudo ls",
-    "if ls",
-    "time ls",
-]
+JOINED = ["; rm a", "&& ls", "|| ls", "&", "|& cat", "|", "| | ls", "| tee out.txt", "> a", "2>/dev/null", "< a"]
+EXPANDED = ["*.md", "?.md", "{a,b}", "~/a", "$HOME", '"$HOME"', "`pwd`", "a\\b", "'unfinished", "# comment", "'a\nb'"]
+UNKNOWN = ["rm a", "| ls", "! ls", "ls\nls", "LANG=C ls", "/bin/ls", "./ls", "lsof", "git status", "git log", "env ls"]
+UNKNOWN += ["xargs cat", "bash -c ls", "python3 --version", "sudo ls", "if ls", "time ls"]
+OPTIONS = ["ls --output=a", "sort -o a a", "sort -uo a a", "sort --output=a a", "uniq a b", "find . -delete"]
+OPTIONS += ["find . -exec ls '{}' +", "sed -i s/a/b/ a", "sed 's/a/b/w out' a", "sed -n 5p -e 'w out' a", "sed 5w a"]
+OPTIONS += ["date -s 2020-01-01", "date 01010000", "rg --pre ./evil a", "file -C -m a"]
+OPTIONS += ["head --line=5 a"]  # they may not be shortened
+ASK = [*(f"ls {more}" for more in JOINED), *(f"echo {more}" for more in EXPANDED), *UNKNOWN, *OPTIONS]
 
 
 @pytest.fixture

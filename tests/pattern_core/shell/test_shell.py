@@ -226,6 +226,10 @@ def test_no_name_leads_out_of_the_roots(root: Path) -> None:
     ):
         with pytest.raises(error):
             where(root, directory)
+    with pytest.raises(PermissionDenied, match="roots = "):
+        working_directory(ShellSettings(), None)
+    with pytest.raises(InvalidInput, match="server's own data"):
+        working_directory(ShellSettings(roots=[root], kept_out=[root / "a"]), None)
 
 
 @needs_files
@@ -235,10 +239,3 @@ async def test_a_directory_that_becomes_a_link_leads_nowhere(settings: ShellSett
     await run_child("cat key; ls", root / "src", settings, output, trio.Event())
     assert "hunter2" not in output.text()
     assert output.text().count("Permission denied") == 2
-
-
-def test_a_root_may_not_hold_the_servers_own_data(root: Path) -> None:
-    with pytest.raises(PermissionDenied, match="roots = "):
-        working_directory(ShellSettings(), None)
-    with pytest.raises(InvalidInput, match="server's own data"):
-        working_directory(ShellSettings(roots=[root], kept_out=[root / "a"]), None)

@@ -18,15 +18,8 @@ PRIVATE += ["64:ff9b::7f00:1", "64:ff9b::a00:1", "::ffff:0:127.0.0.1", "2a00::5e
 NEVER = ["0.0.0.0", "0.1.2.3", "169.254.169.254", "169.254.0.1", "192.0.0.192", "192.0.2.1", "192.88.99.1"]
 NEVER += ["198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255"]
 NEVER += ["168.63.129.16", "::", "fe80::1", "fec0::1", "ff02::1", "2001::1", "2001:db8::1", "3fff::1", "5f00::1"]
-NEVER += [
-    "100::1",
-    "64:ff9b:1::1",
-    "::ffff:169.254.169.254",
-    "2002:a9fe:a9fe::",
-    "64:ff9b::a9fe:a9fe",
-    "fd00:ec2::254%eth0",
-]
-NEVER += ["2620:4f:8000::1", "no address", "127.1", "0x7f000001", "2130706433", "[::1]"]
+NEVER += ["100::1", "64:ff9b:1::1", "::ffff:169.254.169.254", "2002:a9fe:a9fe::", "64:ff9b::a9fe:a9fe"]
+NEVER += ["2620:4f:8000::1", "fd00:ec2::254%eth0", "no address", "127.1", "0x7f000001", "2130706433", "[::1]"]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +34,7 @@ NEVER += ["2620:4f:8000::1", "no address", "127.1", "0x7f000001", "2130706433", 
 )
 def test_addresses_are_read_once(url: str, host: str, port: int, text: str) -> None:
     target = WebPolicy().check(url)
-    assert (target.host, target.port, target.text.lower()) == (host, port, text.lower())
+    assert (target.host, target.port, str(target.url).lower()) == (host, port, text.lower())
 
 
 @pytest.mark.parametrize(
@@ -87,14 +80,6 @@ def test_hosts_stand_for_themselves_and_what_is_below() -> None:
         with pytest.raises(PermissionDenied, match="may not be visited"):
             policy.check(url)
     WebPolicy(deny_hosts=("a.b",)).check("http://c.d/")
-
-
-def test_redirections_are_joined_and_addresses_put_in() -> None:
-    target = WebPolicy().check("https://example.org/a/b?c=d")
-    assert target.join("../x") == "https://example.org/x"
-    assert target.join("//other.org/y") == "https://other.org/y"
-    assert str(target.at("8.8.8.8")) == "https://8.8.8.8/a/b?c=d"
-    assert str(target.at("2606::1")) == "https://[2606::1]/a/b?c=d"
 
 
 @pytest.mark.parametrize("address", PUBLIC)

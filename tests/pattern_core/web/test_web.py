@@ -1,20 +1,28 @@
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.files import reading
-from pattern_core.files.readers import Format
+from pattern_core.models.providers.settings import Secret
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.wire import Play, WireServer, document, serve_wire
 from pattern_core.web import download as downloading
 from pattern_core.web import web as module
 from pattern_core.web.download import Download
-from pattern_core.web.engines import EngineSettings, WebHit
+from pattern_core.web.engines import (
+    SNIPPET_CHARS_MAX,
+    TITLE_CHARS_MAX,
+    EngineSettings,
+    WebHit,
+    question_of,
+    read_answer,
+)
 from pattern_core.web.policy import WebSettings
-from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, PageCache, Web, WebPage, page_of
+from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, Web, page_of
 from tests.pattern_core.web.rig import Names, at_home, page, redirect
 
 
@@ -26,25 +34,20 @@ def web(server: WireServer, clock: StoppedClock | None = None, *, timeout_s: flo
 
 async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:
     clock = StoppedClock()
-    async with serve_wire(otherwise=page("plain words", "text/plain")) as server:
+    words = page("plain words", "text/plain")
+    async with serve_wire([page("oh", status=404), words, words, words]) as server:
         service, url = web(server, clock), f"http://example.org:{server.port}/"
+        with pytest.raises(NotFound, match="HTTP status 404"):
+            await service.fetch(url)
         first = await service.fetch(url)
         assert first.text == "plain words"
         assert await service.fetch(url) is first
-        assert len(server.requests) == 1
-        await service.fetch(url, "text")
         assert len(server.requests) == 2
+        await service.fetch(url, "text")
+        assert len(server.requests) == 3
         clock.advance(CACHE_AGE_MS_MAX)
         await service.fetch(url)
-        assert len(server.requests) == 3
-
-
-async def test_errors_are_not_kept() -> None:
-    async with serve_wire([page("oh", status=404), page("words", "text/plain")]) as server:
-        service, url = web(server), f"http://example.org:{server.port}/"
-        with pytest.raises(NotFound, match="HTTP status 404"):
-            await service.fetch(url)
-        assert (await service.fetch(url)).text == "words"
+        assert len(server.requests) == 4
 
 
 async def test_searching() -> None:
@@ -86,45 +89,24 @@ async def test_odd_queries_are_refused() -> None:
         assert server.connections == 0
 
 
-def kept(text: str = "tea", wanted: Format = "markdown") -> WebPage:
-    return WebPage(url="u", status=200, content_type="text/html", format=wanted, title="", text=text)
-
-
-def test_pages_are_kept_by_address_and_form_for_five_minutes() -> None:
-    clock = StoppedClock()
-    cache = PageCache(clock)
-    cache.put("a", kept())
-    assert cache.get("a", "markdown") == kept()
-    assert cache.get("a", "html") is None
-    assert cache.get("b", "markdown") is None
-    clock.advance(CACHE_AGE_MS_MAX - 1)
-    assert cache.get("a", "markdown") == kept()
-    clock.advance(1)
-    assert cache.get("a", "markdown") is None
-
-
-def test_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHE_CHARS_MAX", 10)
-    monkeypatch.setattr(module, "PAGE_CHARS", 0)
-    cache = PageCache(StoppedClock())
-    cache.put("a", kept("1234"))
-    cache.put("b", kept("1234"))
-    cache.put("c", kept("1234"))
-    assert [url for url in "abc" if cache.get(url, "markdown")] == ["b", "c"]
-    cache.put("b", kept("123456"))  # in the place of itself
-    assert [url for url in "abc" if cache.get(url, "markdown")] == ["b", "c"]
-    cache.put("d", kept("x" * 11))
-    assert [url for url in "abcd" if cache.get(url, "markdown")] == []
-    cache.put("e", kept("x" * 10))
-    assert cache.get("e", "markdown")
-
-
-def test_pages_without_a_word_have_an_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHE_CHARS_MAX", 3 * module.PAGE_CHARS)
-    cache = PageCache(StoppedClock())
-    for url in "abcde":
-        cache.put(url, kept(""))
-    assert [url for url in "abcde" if cache.get(url, "markdown")] == ["c", "d", "e"]
+@pytest.mark.parametrize(
+    ("words", "fetched", "asked"),
+    [
+        ("1234", "aabbacba", "abca"),
+        ("", "aabbacba", "abca"),
+        ("12345678901", "aab", "aab"),
+    ],
+)
+async def test_the_oldest_pages_make_room(
+    words: str, fetched: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE_CHARS", 1)  # so that pages without a word have an end, too
+    monkeypatch.setattr(module, "CACHE_CHARS_MAX", 2 * (1 + len(words[:4])))
+    async with serve_wire(otherwise=page(words, "text/plain")) as server:
+        service = web(server)
+        for path in fetched:
+            await service.fetch(f"http://example.org:{server.port}/{path}")
+        assert "".join(request.path[1:] for request in server.requests) == asked
 
 
 def download(body: bytes, content_type: str | None = None, *, is_cut: bool = False) -> Download:
@@ -140,14 +122,11 @@ async def test_html_is_read_in_a_child() -> None:
     assert (await page_of(download(b" <!DOCTYPE html><p>tea"), "text")).text == "tea"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
-async def test_a_page_that_kills_its_reader_is_an_error_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MEMORY_BYTES", 2**20)
-    with pytest.raises(InvalidInput, match="made to do harm"):
-        await page_of(download(b"<p>tea", "text/html"), "markdown")
-
-
-async def test_a_page_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_takes_too_long_or_kills_its_reader_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.platform == "linux":  # elsewhere memory is not bounded
+        with monkeypatch.context() as small, pytest.raises(InvalidInput, match="made to do harm"):
+            small.setattr(reading, "MEMORY_BYTES", 2**20)
+            await page_of(download(b"<p>tea", "text/html"), "markdown")
     monkeypatch.setattr(module, "READ_TIMEOUT_S", 0.01)
     with pytest.raises(InvalidInput, match="took longer"):
         await page_of(download(b"<p>tea", "text/html"), "markdown")
@@ -177,12 +156,6 @@ async def test_an_encoding_that_no_page_has_is_not_believed() -> None:
     assert (await page_of(download(b"a\\u0062", "text/plain; charset=unicode_escape"), "text")).text == "a\\u0062"
 
 
-async def test_what_a_server_says_of_a_page_is_cut() -> None:
-    page = await page_of(download(b"<title>" + b"x" * 10_000 + b"</title><p>tea", "text/html"), "text")
-    assert len(page.title) == module.TITLE_CHARS_MAX
-    assert len((await page_of(download(b"tea", "text/" + "x" * 10_000), "text")).content_type) < 200
-
-
 async def test_what_is_no_text_is_refused() -> None:
     for body, kind in ((b"\x89PNG", "image/png"), (b"%PDF-1.7", "application/octet-stream")):
         with pytest.raises(InvalidInput, match="no text can be made"):
@@ -191,8 +164,53 @@ async def test_what_is_no_text_is_refused() -> None:
         await page_of(download(b"%PDF-1.7 broken", "application/pdf"), "markdown")
 
 
-async def test_a_cut_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_long_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = await page_of(download(b"<title>" + b"x" * 10_000 + b"</title><p>tea", "text/html"), "text")
+    assert len(long.title) == module.TITLE_CHARS_MAX
+    assert len((await page_of(download(b"tea", "text/" + "x" * 10_000), "text")).content_type) < 200
     monkeypatch.setattr(module, "HTML_BYTES_MAX", 10)
     got = await page_of(download(b"<p>one two three", "text/html"), "text")
     assert (got.text, got.is_cut) == ("one two", True)
     assert (await page_of(download(b"words", "text/plain", is_cut=True), "text")).is_cut
+
+
+SEARXNG = EngineSettings(kind="searxng", base_url="http://127.0.0.1:8888/")
+BRAVE = EngineSettings(kind="brave", api_key=Secret("k"))
+
+
+def test_what_is_asked() -> None:
+    assert question_of(SEARXNG, "green tea", 7) == ("http://127.0.0.1:8888/search?q=green+tea&format=json", {})
+    url, headers = question_of(BRAVE, "green tea", 7)
+    assert url == "https://api.search.brave.com/res/v1/web/search?q=green+tea&count=7"
+    assert headers["X-Subscription-Token"] == "k"
+    for settings, words in (
+        (EngineSettings(), r"sets kind to searxng or brave in the section \[web.search\]"),
+        (EngineSettings(kind="searxng"), "set base_url"),
+        (EngineSettings(kind="brave"), "set api_key"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            question_of(settings, "tea", 1)
+
+
+def test_answers_are_read() -> None:
+    entry = {"title": "Tea", "url": "https://t.org", "score": 1.0}
+    hit = WebHit(title="Tea", url="https://t.org", snippet="About tea & cups")
+    found: object = {"results": [{**entry, "content": "About <b>tea</b> &amp; cups"}]}
+    assert read_answer(SEARXNG, json.dumps(found).encode(), 5) == [hit]
+    found = {"web": {"results": [{**entry, "description": "About <strong>tea</strong> &amp; cups"}]}}
+    assert read_answer(BRAVE, json.dumps(found).encode(), 5) == [hit]
+    assert read_answer(BRAVE, b'{"type": "search"}', 5) == []
+
+
+def test_answers_are_bounded() -> None:
+    many = [{"title": "x" * 999, "url": f"https://t.org/{number}", "content": "y " * 999} for number in range(30)]
+    odd = [{"title": "a", "url": "javascript:alert(1)"}, {"title": "b"}, {"url": "https://t.org/" + "z" * 3000}]
+    hits = read_answer(SEARXNG, json.dumps({"results": odd + many}).encode(), 5)
+    assert [hit.url for hit in hits] == [f"https://t.org/{number}" for number in range(5)]
+    assert len(hits[0].title) == TITLE_CHARS_MAX and len(hits[0].snippet) <= SNIPPET_CHARS_MAX
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"results": 5}', b'{"results": [5]}', b"[" * 100_000])
+def test_what_is_no_answer_is_said(body: bytes) -> None:
+    with pytest.raises(Unavailable, match=r"check \[web.search\]"):
+        read_answer(SEARXNG, body, 5)
