@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,11 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable
-from pattern_core.embeddings.providers.local import Turns, Worker, WorkerFailed, WorkerHung, child_command, take_answer
+from pattern_core.embeddings.providers.local import Turns, Worker, WorkerFailed, WorkerHung, child_command
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.testing.embedding_child import stand_in_command
 
@@ -25,8 +22,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 async def test_one_child_answers_all_questions_and_is_replaced_after_its_end() -> None:
     worker = Worker(stand_in_command())
-    head, payload = await worker.ask(INFO, timeout_s=20)
-    assert head["model"] == "played" and payload == b""
+    assert (await worker.ask(INFO, timeout_s=20))["model"] == "played"
     pid = worker.pid
     await worker.ask(INFO, timeout_s=20)
     assert worker.pid == pid
@@ -43,8 +39,7 @@ async def test_late_answers_are_dropped() -> None:
     for _ in range(3):
         with trio.move_on_after(0.01):
             await worker.ask({"do": "embed", "texts": ["slow"]}, timeout_s=20)
-    head, payload = await worker.ask(INFO, timeout_s=20)
-    assert "model" in head and payload == b""
+    assert "model" in await worker.ask(INFO, timeout_s=20)
     await worker.stop()
 
 
@@ -97,38 +92,21 @@ async def test_the_child_ends_with_its_parent() -> None:
                 await trio.sleep(0.05)
 
 
-HEADS = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=3)
-
-
-@given(st.lists(st.tuples(HEADS, st.binary(max_size=40)), max_size=4), st.integers(1, 30))
-def test_answers_come_out_as_they_went_in_however_they_are_cut(
-    answers: list[tuple[dict[str, object], bytes]], size: int
-) -> None:
-    answers = [({**head, "bytes": len(payload)}, payload) for head, payload in answers]
-    data = b"".join(json.dumps(head).encode() + b"\n" + payload for head, payload in answers)
-    buffer, found = bytearray(), []
-    for at in range(0, len(data), size):
-        buffer += data[at : at + size]
-        while (answer := take_answer(buffer)) is not None:
-            found.append(answer)
-    assert found == answers
-
-
 @pytest.mark.parametrize(
-    "data",
+    ("written", "words"),
     [
-        b"Loading weights: 100%\n",
-        b"[]\n",
-        b"{}\n",
-        b"\xff\n",
-        b'{"bytes": -1}\n',
-        b'{"bytes": 1e9}\n',
-        b'{"bytes": 67108865}\n',
+        ("b'Loading weights: 100%\\n'", "what is no answer"),
+        ("b'[]\\n'", "what is no answer"),
+        ("b'\\xff\\n'", "what is no answer"),
+        ("b'x' * 5_000_000", "more than 4194304 bytes"),
     ],
 )
-def test_what_is_no_answer_is_noticed(data: bytes) -> None:
-    with pytest.raises(WorkerFailed, match="no answer"):
-        take_answer(bytearray(data))
+async def test_what_is_no_answer_is_noticed(written: str, words: str) -> None:
+    script = f"import sys; sys.stdin.buffer.readline(); sys.stdout.buffer.write({written}); sys.stdout.flush(); input()"
+    worker = Worker([sys.executable, "-c", script])
+    with pytest.raises(WorkerFailed, match=words):
+        await worker.ask(INFO, timeout_s=20)
+    assert worker.pid is None
 
 
 def is_running(pid: int) -> bool:
