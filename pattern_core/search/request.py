@@ -36,7 +36,8 @@ class SearchRequest(Filters):
     """What to look for and where: the filters say what a hit must satisfy.
 
     `since` and `until` may be any RFC 3339 times with an offset. `group_by` session ranks conversations: each hit is
-    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`).
+    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`), as long as the
+    query consists of plain words.
     """
 
     query: str

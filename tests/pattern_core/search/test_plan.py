@@ -14,6 +14,7 @@ from pattern_core.search.plan import (
     NOTHING,
     QUICK,
     SESSIONS,
+    Breadth,
     Meanings,
     Ranked,
     breadth,
@@ -66,18 +67,20 @@ def test_only_a_question_of_several_words_takes_what_stands_beside() -> None:
     assert not takes("green tea", Mode.WORDS)
 
 
-def test_a_request_tells_how_much_is_looked_at() -> None:
-    assert breadth(asked("tea")) is FULL
-    assert breadth(asked("tea", group_by=GroupBy.SESSION)) is SESSIONS
-    assert breadth(asked("tea", is_quick=True)) is QUICK
-
-
-def test_only_the_quick_one_is_bounded() -> None:
-    assert (FULL.is_bounded, SESSIONS.is_bounded, QUICK.is_bounded) == (False, False, True)
-    assert QUICK.together < FULL.together
-
-
-KIND = SearchKind.MESSAGE
+@pytest.mark.parametrize(
+    ("query", "fields", "expected"),
+    [
+        ("tea", {}, FULL),
+        ("tea", {"group_by": GroupBy.SESSION}, SESSIONS),
+        ("tea", {"is_quick": True}, QUICK),
+        ("tea -milk", {"is_quick": True}, FULL),
+        ('"green tea"', {"is_quick": True}, FULL),
+        ("C++", {"is_quick": True}, FULL),
+    ],
+)
+def test_the_request_tells_how_much_is_looked_at(query: str, fields: dict[str, Any], expected: Breadth) -> None:
+    assert breadth(asked(query, **fields), parse(query)) is expected
+    assert expected.is_bounded == (expected is QUICK)
 
 
 def chosen(rig: Past, query: str, count: int, **fields: Any) -> list[str]:
@@ -175,13 +178,26 @@ def test_a_quick_look_finds_entries_by_their_words() -> None:
     assert [hit.id for hit in find(rig.connection, request, parse(request.query), None)] == ["short", "long", "other"]
 
 
-@pytest.mark.parametrize("query", ["C++ code", '"green tea"', "tea -milk", "猫 が 好き", "-milk", "C++"])
-def test_any_query_is_answered(query: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("green tea", {"1", "2"}),
+        ("tea -milk", {"1"}),
+        ('"tea with"', {"2"}),
+        ("C++", {"3"}),
+        ("C++ tea", {"1", "2", "3"}),
+        ("猫 が 好き", {"3"}),
+        ("-milk", set()),
+        ("?!", set()),
+    ],
+)
+def test_a_quick_search_finds_what_any_other_finds(query: str, found: set[str]) -> None:
     rig = past()
-    rig.say("green tea with milk")
-    rig.say("C++ code 猫が好き")
-    request = asked(query, is_quick=True)
-    find(rig.connection, request, parse(request.query), None)
+    for text in ("green tea", "tea with milk", "C++ code 猫が好き", "vitamin C"):
+        rig.say(text, session=text)  # of its own, so that none is found for what stands beside it
+    for is_quick in (True, False):
+        request = asked(query, is_quick=is_quick)
+        assert {hit.id for hit in find(rig.connection, request, parse(request.query), None)} == found
 
 
 ROW = Row(kind=SearchKind.BLOCK, row=1, ref="b", id="b", agent_id="a", content="", created_at="")
