@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from pattern_core.models.errors import (
 from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_words
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
+from pattern_db.vectors import packed
 
 if TYPE_CHECKING:
     import httpx2
@@ -43,7 +43,7 @@ TEXT_CHARS_MIN = 500  # a service that refuses so few characters as too many is 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 WAITING_MAX = 1_000
 CONNECT_TIMEOUT_S = 10.0
-# For a query somebody waits, so it is tried less and waits less.
+# A person waits for a query, so it is tried less and waits less.
 CALLS_MAX: Mapping[Purpose, int] = {"query": 4, "passage": 2}
 ATTEMPTS_MAX: Mapping[Purpose, int] = {"query": 2, "passage": 4}
 WAIT_MAX_S: Mapping[Purpose, float] = {"query": 2.0, "passage": 30.0}
@@ -281,7 +281,7 @@ class RemoteEmbedder:
         return vectors
 
     def _refuse_while_resting(self) -> None:
-        """Refuse a question while a service that is down rests: nobody waits for its time limit with every query."""
+        """Refuse a question while a service that is down rests: no query waits for its time limit."""
         if self._failure is not None and trio.current_time() < self._rests_until:
             raise self._unavailable(self._failure)
 
@@ -333,16 +333,14 @@ def unit_vector(values: object) -> bytes:
     Raises:
         UnusableAnswer: they cannot be compared with others: it is no list of finite numbers, or they are all zero.
     """
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+    if not isinstance(values, list):
         raise UnusableAnswer("it is no list of numbers")
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        raise UnusableAnswer("it holds something that is no number")
     try:
         length = math.hypot(*values)
-    except OverflowError as error:
-        raise UnusableAnswer("it holds a number that is too large") from error
+    except (TypeError, OverflowError) as error:
+        raise UnusableAnswer(f"it holds what cannot be compared: {error}") from error
     if not math.isfinite(length):
         raise UnusableAnswer("it holds a number that is not finite")
     if not length:
         raise UnusableAnswer("all its numbers are zero")
-    return struct.pack(f"<{len(values)}f", *(value / length for value in values))
+    return packed([value / length for value in values])
