@@ -97,17 +97,9 @@ class StoredEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
-    """The entry that was asked for, and whether it is new or was there already, word for word."""
-
-    entry: ArchiveEntry
-    is_new: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFilter:
     """Which entries to list: after (older than) which one, by its `created_at` and id; with which tag; and whether
-    those that hold no more too.
+    those that ended too.
     """
 
     after: tuple[str, str] | None = None
@@ -171,7 +163,7 @@ def find(connection: Connection, owner: str, entry_id: str) -> ArchiveEntry:
     """Return the owner's entry with this id, whole; a chunk's id finds the entry that it is a part of.
 
     Raises:
-        NotFound: there is none, or it is somebody else's.
+        NotFound: there is none, or it is another owner's.
     """
     return whole(connection, [_row(connection, owner, entry_id)])[0]
 
@@ -346,8 +338,9 @@ class Archive:
 
     async def add(
         self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
-    ) -> Added:
-        """Store an entry, in place of the one that it `supersedes`; or find it, if it is there word for word.
+    ) -> tuple[ArchiveEntry, bool]:
+        """Store an entry, in place of the one that it `supersedes`. Return it, and whether it is new or was there
+        already, word for word.
 
         Raises:
             InvalidInput: it is empty, too long, malformed, or says what the entry to supersede says.
@@ -360,11 +353,11 @@ class Archive:
         new = replace(new, source={**(new.source or {}), "author": author})
         entry_id = self._ids.new("arch")
         terms = Terms(now=now_text(self._clock), supersedes=supersedes, force=force)
-        added: list[Added] = []
+        added: list[tuple[ArchiveEntry, bool]] = []
 
         def change(connection: Connection) -> list[Event]:
             stored = store(connection, owner, new, entry_id, terms)
-            added.append(Added(entry=find(connection, owner, stored.entry_id), is_new=stored.is_new))
+            added.append((find(connection, owner, stored.entry_id), stored.is_new))
             if not stored.is_new and supersedes is None:
                 return []
             return append(connection, None, [changed(owner, stored.entry_id, terms.supersedes)], created_at=terms.now)
