@@ -3,10 +3,12 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -15,17 +17,20 @@ import trio.testing
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.local.models import _has
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.embeddings.providers.local import LocalEmbedder, LocalLimits
-from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.embeddings.providers.local import LocalEmbedder, LocalLimits, Turns, child_command
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.testing.embedding_child import DIMENSION, stand_in_command
 from tests.pattern_core.embeddings.local import golden
 
+ROOT = Path(__file__).resolve().parents[4]
 LIMITS = LocalLimits(rest_s=60.0, unusable_s=300.0)
 
 
 @asynccontextmanager
-async def played(plan: EmbedderSettings | None = None, limits: LocalLimits = LIMITS) -> AsyncIterator[LocalEmbedder]:
-    embedder = LocalEmbedder(EmbedderSettings(), limits=limits, command=stand_in_command(plan))
+async def played(
+    plan: EmbedderSettings | None = None, limits: LocalLimits = LIMITS, command: Sequence[str] | None = None
+) -> AsyncIterator[LocalEmbedder]:
+    embedder = LocalEmbedder(EmbedderSettings(), limits=limits, command=command or stand_in_command(plan))
     try:
         yield embedder
     finally:
@@ -37,7 +42,9 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return True
+    # There may be no parent to reap it; a zombie has ended.
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")
 
 
 def rested(embedder: LocalEmbedder) -> None:
@@ -223,28 +230,27 @@ async def test_weights_that_change_meanwhile_are_not_mixed() -> None:
         assert "changed while the server ran" in (await refused(embedder, "a")).message
 
 
-async def test_a_child_that_cannot_start_says_why() -> None:
-    for command, words in (
-        (["/no/such/program"], "could not be started"),
-        ([sys.executable, "-c", "raise SystemExit('no memory left')"], "no memory left"),
-    ):
-        embedder = LocalEmbedder(EmbedderSettings(), limits=LIMITS, command=command)
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("raise SystemExit('one\\nno memory left')", "exit code 1: no memory left"),
+        ("import os; os.kill(os.getpid(), 6)", r"ended with signal 6\."),
+        ("input(); print('Loading weights: 100%'); input()", "what is no answer"),
+        ("input(); print('[]'); input()", "what is no answer"),
+        ("input(); print('x' * 5_000_000); input()", "more than 4194304 bytes"),
+    ],
+)
+async def test_a_child_that_does_not_serve_says_why(script: str, words: str) -> None:
+    async with played(command=[sys.executable, "-uc", script]) as embedder:
         with pytest.raises(EmbedderUnavailable, match=words):
             await embedder.info()
-        await embedder.aclose()
+        assert embedder.child_pid is None
 
 
-async def test_many_askers_share_one_child() -> None:
-    async with played() as embedder:
-        answers: dict[str, list[bytes]] = {}
-
-        async def ask(text: str) -> None:
-            answers[text] = await embedder.embed([text], purpose="passage")
-
-        async with trio.open_nursery() as nursery:
-            for n in range(20):
-                nursery.start_soon(partial(ask, f"text {n}"))
-        assert answers == {f"text {n}": [hashed_words(f"text {n}", DIMENSION)] for n in range(20)}
+async def test_a_child_that_cannot_start_says_why() -> None:
+    async with played(command=["/no/such/program"]) as embedder:
+        with pytest.raises(EmbedderUnavailable, match="could not be started"):
+            await embedder.info()
 
 
 async def test_closing_while_somebody_waits_tells_them() -> None:
@@ -301,3 +307,78 @@ async def test_a_model_that_is_not_here_is_refused_without_asking_the_network() 
         assert caught.value.details == {"retry_after_s": None}
     finally:
         await embedder.aclose()
+
+
+def test_the_child_gets_no_network_unless_that_is_allowed() -> None:
+    closed, opened = (child_command(EmbedderSettings(allow_download=allowed)) for allowed in (False, True))
+    assert {"ORT_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_TELEMETRY=1"} <= set(closed)
+    assert "HF_HUB_OFFLINE=1" in closed and "HF_HUB_OFFLINE=0" in opened
+    assert closed[-1] == EmbedderSettings().to_json() and "OMP_NUM_THREADS=1" in closed
+
+
+async def test_the_child_ends_with_its_parent() -> None:
+    script = (
+        "import trio, sys\n"
+        "from pattern_core.embeddings.providers.local import Worker\n"
+        "from pattern_core.testing.embedding_child import stand_in_command\n"
+        "async def main():\n"
+        "    worker = Worker(stand_in_command())\n"
+        "    await worker.ask({'do': 'info'}, timeout_s=20)\n"
+        "    print(worker.pid, flush=True)\n"
+        "    await worker.ask({'do': 'embed', 'texts': ['hang']}, timeout_s=60)\n"
+        "trio.run(main)\n"
+    )
+    async with trio.open_nursery() as nursery:
+        start = partial(trio.run_process, [sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT, check=False)
+        process = await nursery.start(start)
+        pid = int(await process.stdout.receive_some(100))
+        process.kill()
+        with trio.fail_after(60):
+            while is_alive(pid):
+                await trio.sleep(0.05)
+
+
+async def test_queries_first_and_each_kind_in_order() -> None:
+    turns, order = Turns(), []
+
+    async def take(name: str, purpose: Purpose) -> None:
+        async with turns.taken(purpose):
+            order.append(name)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery, turns.taken("passage"):
+        asked: list[tuple[str, Purpose]] = [("p1", "passage"), ("q1", "query"), ("p2", "passage"), ("q2", "query")]
+        for name, purpose in asked:
+            nursery.start_soon(take, name, purpose)
+            await trio.testing.wait_all_tasks_blocked()
+    assert order == ["q1", "q2", "p1", "p2"]
+
+
+async def test_who_is_cancelled_while_waiting_does_not_keep_the_turn() -> None:
+    turns = Turns()
+    async with turns.taken("query"):
+        with trio.move_on_after(0.01) as scope:
+            async with turns.taken("query"):
+                raise AssertionError
+        assert scope.cancelled_caught
+    with trio.fail_after(60), pytest.raises(ValueError, match="mine"):
+        async with turns.taken("passage"):
+            raise ValueError("mine")
+    with trio.fail_after(60):
+        async with turns.taken("query"):
+            pass
+
+
+async def test_too_many_are_sent_away() -> None:
+    turns = Turns(waiting_max=1)
+
+    async def wait() -> None:
+        async with turns.taken("passage"):
+            pass
+
+    async with trio.open_nursery() as nursery, turns.taken("passage"):
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(EmbedderUnavailable, match="busy") as caught:
+            await wait()
+        assert caught.value.details == {"retry_after_s": 5.0}
