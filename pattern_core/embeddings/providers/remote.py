@@ -21,7 +21,6 @@ from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
-    ModelRefused,
     ModelRejected,
     ModelServerError,
     ModelTimeout,
@@ -131,12 +130,11 @@ class RemoteEmbedder:
             TextsRefused: the service is there, and refuses or garbles the answer to these texts.
             EmbedderUnavailable: the service does not answer or is busy, or does not accept the key or the model.
         """
-        info = await self.info()
         self._refuse_while_resting()
         cut = [text[:TEXT_CHARS_MAX] for text in texts]
         vectors = []
         for indexes in portions(cut, range(len(cut)), texts_max=BATCH_TEXTS_MAX, chars_max=BATCH_CHARS_MAX):
-            vectors += await self._embed([cut[index] for index in indexes], purpose, info.dimension)
+            vectors += await self._embed([cut[index] for index in indexes], purpose)
         return vectors
 
     async def aclose(self) -> None:
@@ -154,7 +152,7 @@ class RemoteEmbedder:
                 digest = read(await self._answer(path, None, "query"))
             dimension = self._dimensions or service.known_dimension
             if dimension is None:
-                dimension = len((await self._vectors([_PROBE], "query", None))[0]) // 4
+                dimension = len((await self._vectors([_PROBE], "query"))[0]) // 4
         except ModelError as error:
             raise self._unavailable(error) from error
         told = {**service.identity, "model": service.model, "dimension": dimension, "digest": digest}
@@ -165,9 +163,9 @@ class RemoteEmbedder:
             fingerprint=hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest(),
         )
 
-    async def _embed(self, texts: list[str], purpose: Purpose, dimension: int) -> list[bytes]:
+    async def _embed(self, texts: list[str], purpose: Purpose) -> list[bytes]:
         try:
-            return await self._vectors(texts, purpose, dimension)
+            return await self._vectors(texts, purpose)
         except WindowExceeded as error:
             if len(texts) == 1 and len(texts[0]) <= TEXT_CHARS_MIN:
                 raise self._refused(error) from error
@@ -175,16 +173,16 @@ class RemoteEmbedder:
             raise self._refused(error) from error
         # One of them is too long. Each alone, so that a text's vector does not depend on its neighbours.
         if len(texts) > 1:
-            return [vector for text in texts for vector in await self._embed([text], purpose, dimension)]
-        return await self._embed([texts[0][: len(texts[0]) // 2]], purpose, dimension)
+            return [vector for text in texts for vector in await self._embed([text], purpose)]
+        return await self._embed([texts[0][: len(texts[0]) // 2]], purpose)
 
-    async def _vectors(self, texts: list[str], purpose: Purpose, dimension: int | None) -> list[bytes]:
-        """Vectors of at most `BATCH_TEXTS_MAX` texts, asked for as often as that may help."""
+    async def _vectors(self, texts: list[str], purpose: Purpose) -> list[bytes]:
+        """Return vectors of at most `BATCH_TEXTS_MAX` texts, asked for as often as that may help."""
         body = self._service.body([text if text.strip() else "." for text in texts], purpose)
         attempt = 1
         while True:
             try:
-                return self._checked(await self._answer(self._service.path, body, purpose), len(texts), dimension)
+                return self._checked(await self._answer(self._service.path, body, purpose), len(texts))
             except ModelError as error:
                 # The policy's number is for conversations; queries and passages have their own.
                 is_over = attempt >= ATTEMPTS_MAX[purpose] or not self._retry.again(attempt, error)
@@ -261,7 +259,7 @@ class RemoteEmbedder:
             follow_redirects=service.follows_redirects,
         )
 
-    def _checked(self, answer: Mapping[str, object], count: int, dimension: int | None) -> list[bytes]:
+    def _checked(self, answer: Mapping[str, object], count: int) -> list[bytes]:
         """Return the vectors of an answer, if all of them can be used."""
         name = self._service.provider
         try:
@@ -270,14 +268,6 @@ class RemoteEmbedder:
             raise ModelGarbage(f"{name} answered with a vector that cannot be used: {error}.", provider=name) from error
         if len(vectors) != count:
             raise ModelGarbage(f"{name} answered {len(vectors)} vectors for {count} texts.", provider=name)
-        lengths = sorted({len(vector) // 4 for vector in vectors})
-        if dimension is not None and lengths != [dimension]:
-            found = " and ".join(str(length) for length in lengths)
-            raise ModelRefused(
-                f"{name} answered vectors of {found} numbers where {dimension} were expected. None was stored. Set "
-                f"[embeddings] dimensions = {lengths[-1]}, or correct the model, and start the server again.",
-                provider=name,
-            )
         return vectors
 
     def _refuse_while_resting(self) -> None:
@@ -286,7 +276,7 @@ class RemoteEmbedder:
             raise self._unavailable(self._failure)
 
     def _unavailable(self, error: ModelError) -> EmbedderUnavailable:
-        """Our error for theirs; only what may pass by itself has a time to ask again."""
+        """Return our error for theirs; only what may pass by itself has a time to ask again."""
         if error.retryable:
             wait_s = max(1.0, self._rests_until - trio.current_time())
             return EmbedderUnavailable(f"Embeddings: {error.message} It is tried again later.", retry_after_s=wait_s)
@@ -295,7 +285,7 @@ class RemoteEmbedder:
         return EmbedderUnavailable(f"Embeddings: {error.message}{advice}")
 
     def _refused(self, error: ModelError) -> EmbedderUnavailable:
-        """Our error for one about certain texts, as far as it may be about them."""
+        """Return our error for one about certain texts, as far as it may be about them."""
         failure = self._unavailable(error)
         if not isinstance(error, _MAYBE_OF_A_TEXT) or error.status in _OF_THE_WAY:
             return failure

@@ -16,13 +16,11 @@ from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import Purpose
 from pattern_core.embeddings.work import pieces_of
 from pattern_core.testing import StoppedClock
-from pattern_db import template, vectors
+from pattern_db import vectors
 from pattern_db.connection import fetch_all
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, Role, SearchKind
-from pattern_db.migrate import migrations_of
 from pattern_db.tables import (
-    agents,
     archival,
     embedding_indexes,
     embedding_sources,
@@ -30,17 +28,17 @@ from pattern_db.tables import (
     messages,
     summaries,
 )
-from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
+from tests.pattern_core.memory.rig import constellation
 
 NOW = "2026-11-21T22:24:40.123Z"
 
 
 class World:
-    """A constellation with the agent ada and nothing else, and a queue that embeds what is put into it.
+    """A constellation with the agents ada and bob and nothing else, and a queue that embeds what is put into it.
 
     `database` is the fixture's to open, in tests that run a queue.
     """
@@ -48,17 +46,7 @@ class World:
     database: Database
 
     def __init__(self) -> None:
-        self.db = template.in_memory(migrations_of("constellation"), now=NOW)
-        row = AgentRow(
-            id="agt_ada",
-            name="ada",
-            model_provider="embedded",
-            model_name="small",
-            system_prompt="",
-            created_at=NOW,
-            updated_at=NOW,
-        )
-        agents.create(self.db, row)
+        self.db = constellation()
 
     def say(self, number: int, content: str, role: Role = Role.USER) -> str:
         """Store a message at this position; return its id."""

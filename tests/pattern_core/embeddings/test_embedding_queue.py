@@ -314,29 +314,6 @@ async def test_back_to_the_old_model_after_half_a_switch(world: World, autojump_
         assert fetch_all(world.db, "SELECT count(DISTINCT index_id) FROM embeddings") == [(1,)]
 
 
-async def test_two_switches_in_a_row(world: World, autojump_clock: MockClock) -> None:
-    world.say_many(60)
-    models = [
-        ScriptedEmbedder(),
-        SlowEmbedder(0.5, dimension=128, fingerprint=OTHER),
-        SlowEmbedder(0.5, dimension=128, fingerprint="2" * 64),
-        ScriptedEmbedder(),
-    ]
-    for number, model in enumerate(models):
-        former = models[number - 1 : number]
-        async with world.running(model, *former) as queue:
-            if number:
-                await queue.start_switch()
-            while (await queue.progress()).building is not None:
-                answer = await queue.query_vector("message 59 message 58")
-                assert answer.vector is not None, answer.notice
-                await trio.sleep(0.3)
-            await settle(queue)
-            assert world.stored() == world.wanted()
-            assert await world.near(queue, "message 59 message 58") == ["msg_59"]
-            assert (await queue.progress()).active is not None
-
-
 async def test_the_old_model_that_is_gone_leaves_words_and_a_notice(world: World, autojump_clock: MockClock) -> None:
     world.say_many(60)
     new = SlowEmbedder(1, dimension=128, fingerprint=OTHER)
@@ -379,17 +356,6 @@ async def test_a_rebuild_embeds_only_what_differs(world: World, autojump_clock: 
         await queue.rebuild()
         await settle(queue)
         assert texts_of(embedder) == ["entry 7"]
-        assert world.stored() == world.wanted()
-
-
-async def test_batches_are_bounded(world: World, autojump_clock: MockClock) -> None:
-    for number in range(300):
-        world.keep(number, f"entry {number} " * 400)
-    embedder = ScriptedEmbedder()
-    async with world.running(embedder) as queue:
-        await settle(queue)
-        assert max(len(texts) for _purpose, texts in embedder.asked) <= 16
-        assert max(len(text) for text in texts_of(embedder)) <= 900
         assert world.stored() == world.wanted()
 
 

@@ -414,6 +414,8 @@ def test_the_place_with_the_most_different_words_is_shown() -> None:
     assert "needle in the haystack" in shown
     assert shown.startswith("…")
     assert shown.endswith("…")
+    shown = snippet("filler " * 300 + "the needle is here", stems_of(["needles"]))
+    assert shown.endswith("the needle is here")
 
 
 def test_a_text_without_the_words_shows_its_beginning() -> None:

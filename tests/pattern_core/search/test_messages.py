@@ -88,6 +88,9 @@ def test_of_very_common_words_the_newest_messages_count(monkeypatch: pytest.Monk
     found = ranking(rig, "tea", mode=Mode.WORDS)
     assert len(found) == 3
     assert old not in found
+    rare = rig.say("milk", session="last")
+    assert len(ranking(rig, "tea milk", mode=Mode.WORDS)) == 3, "the rows of both words together"
+    assert ranking(rig, "tea milk", mode=Mode.WORDS)[0] == rare
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,6 @@ async def test_a_refusal_says_what_to_check_and_is_not_repeated(status: int) -> 
         (refusal(429, "slow down"), False),
         (refusal(502, "bad gateway"), False),
         (refusal(503, "loading"), False),
-        (answer([1.0] * 4, [1.0] * 4), False),
     ],
 )
 async def test_what_may_come_from_a_text_is_told_apart(entry: Play, is_of_a_text: bool) -> None:
@@ -157,14 +156,6 @@ async def test_others_are_not_told_that_their_texts_were_refused() -> None:
             with pytest.raises(EmbedderUnavailable) as caught:
                 await embedder.embed(["a"], purpose="passage")
             assert isinstance(caught.value, TextsRefused) == is_of_a_text
-
-
-async def test_vectors_of_another_length_are_never_handed_on() -> None:
-    error = await refused(otherwise=answer([1.0] * 4, [1.0] * 4))
-    assert "vectors of 4 numbers where 8 were expected" in error.message
-    assert "dimensions = 4" in error.message and error.details == {"retry_after_s": None}
-    mixed = await refused(otherwise=answer([1.0] * 8, [1.0] * 4))
-    assert "4 and 8" in mixed.message
 
 
 async def test_silence_is_given_up_and_nobody_else_waits_for_it() -> None:
