@@ -24,7 +24,8 @@ from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import ARCHIVE_ENTRY_CHARS_MAX, ARCHIVE_ROWS_MAX
 from pattern_core.messages import check_text
 from pattern_core.unit_of_work import Commit, UnitOfWork
-from pattern_db.columns import Json, canonical, to_json
+from pattern_core.validation import column_time
+from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.tables import archival
@@ -140,8 +141,8 @@ def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
     if cleaned.get("workspace") is not None and not 1 <= len(_storable(cleaned["workspace"])) <= WORKSPACE_CHARS_MAX:
         raise InvalidInput(f"a workspace has 1 to {WORKSPACE_CHARS_MAX} characters")
     for name in ("valid_from", "valid_to"):
-        if cleaned.get(name) is not None:
-            cleaned[name] = _time(cleaned[name], name)
+        if name in cleaned:
+            cleaned[name] = column_time(cleaned[name], name)
     if cleaned.get("valid_from") and cleaned.get("valid_to") and cleaned["valid_from"] > cleaned["valid_to"]:
         raise InvalidInput("`valid_to` is before `valid_from`; exchange them or leave one out")
     return cleaned
@@ -318,13 +319,6 @@ def _check_details(name: str, value: Json) -> None:
         raise InvalidInput(f"`{name}` is not a JSON object: {error}") from None
     if len(_storable(text)) > DETAILS_CHARS_MAX:
         raise InvalidInput(f"`{name}` has at most {DETAILS_CHARS_MAX} characters as JSON, this one {len(text)}")
-
-
-def _time(text: str, name: str) -> str:
-    try:
-        return canonical(text)
-    except ValueError as error:
-        raise InvalidInput(f"`{name}` cannot be read: {error}") from None
 
 
 class Archive:

@@ -17,6 +17,7 @@ import trio
 
 from pattern_core.embeddings import work
 from pattern_core.embeddings.embedder import (
+    TEXTS_MAX,
     Embedder,
     EmbedderInfo,
     EmbedderUnavailable,
@@ -46,7 +47,6 @@ INFO_DEADLINE_S = 2.0
 HOPELESS_S = 900.0  # between two attempts when nothing but a new configuration would help
 PURGED_AT_ONCE = 500  # vectors of a retired index, some 10 ms
 REFUSALS_TOLD = 20
-TEXTS_PER_CALL = 16  # more would hold up a question for longer: half a second on one slow core
 FAILURES_BEFORE_HALVES = 2  # the first may have been chance
 _HARMLESS = "a few words"
 
@@ -327,7 +327,7 @@ class Portions:
 
     def forget(self) -> None:
         """Begin again with whole portions, and give every text another chance."""
-        self._size = TEXTS_PER_CALL
+        self._size = TEXTS_MAX
         self._failures = 0  # since the last halving
         self._is_down = False  # the harmless text failed, too
         self._suspects: list[str] = []  # hashes of the portion that failed last
@@ -364,7 +364,7 @@ class Portions:
         return vectors, refused
 
     async def _narrow_down(self, info: EmbedderInfo) -> None:
-        is_whole = self._size == TEXTS_PER_CALL
+        is_whole = self._size == TEXTS_MAX
         if is_whole and self._failures < FAILURES_BEFORE_HALVES and not self._is_down:
             return
         was_down, self._is_down = self._is_down, True

@@ -12,7 +12,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,7 @@ from typing import IO
 
 import trio
 
-from pattern_core.embeddings.embedder import (
-    EmbedderInfo,
-    EmbedderUnavailable,
-    TextsRefused,
-    portions,
-)
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 BATCH_TEXTS_MAX = 8  # in one question to the child; between two of them a query may go first
@@ -109,8 +104,7 @@ class LocalEmbedder:
         info = await self.info()
         cut = [text[:TEXT_CHARS_MAX] for text in texts]
         vectors = [b""] * len(cut)
-        order = sorted(range(len(cut)), key=lambda index: len(cut[index]))  # similar lengths together
-        for indexes in portions(cut, order, texts_max=BATCH_TEXTS_MAX, chars_max=BATCH_CHARS_MAX):
+        for indexes in portions(cut):
             question = {"do": "embed", "purpose": purpose, "texts": [cut[index] for index in indexes]}
             async with self._turns.taken(purpose):
                 answer = await self._ask(question)
@@ -173,6 +167,20 @@ class LocalEmbedder:
         return EmbedderUnavailable(
             message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time()
         )
+
+
+def portions(texts: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the indexes of texts in portions for one question each, similar lengths together."""
+    portion: list[int] = []
+    chars = 0
+    for index in sorted(range(len(texts)), key=lambda index: len(texts[index])):
+        if portion and (len(portion) >= BATCH_TEXTS_MAX or chars + len(texts[index]) > BATCH_CHARS_MAX):
+            yield portion
+            portion, chars = [], 0
+        portion.append(index)
+        chars += len(texts[index])
+    if portion:
+        yield portion
 
 
 class Turns:

@@ -1,4 +1,4 @@
-"""The embedder of a service over HTTP: portions, attempts, and no number believed before it was looked at.
+"""The embedder of a service over HTTP: attempts, rests, and no number believed before it was looked at.
 
 What differs between services is a `Service`: values and pure functions.
 """
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, portions
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import (
@@ -35,8 +35,6 @@ from pattern_db.vectors import packed
 if TYPE_CHECKING:
     import httpx2
 
-BATCH_TEXTS_MAX = 32  # the least that the known services take
-BATCH_CHARS_MAX = 100_000
 TEXT_CHARS_MAX = 24_000
 TEXT_CHARS_MIN = 500  # a service that refuses so few characters as too many is asked no further
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -131,11 +129,7 @@ class RemoteEmbedder:
             EmbedderUnavailable: the service does not answer or is busy, or does not accept the key or the model.
         """
         self._refuse_while_resting()
-        cut = [text[:TEXT_CHARS_MAX] for text in texts]
-        vectors = []
-        for indexes in portions(cut, range(len(cut)), texts_max=BATCH_TEXTS_MAX, chars_max=BATCH_CHARS_MAX):
-            vectors += await self._embed([cut[index] for index in indexes], purpose)
-        return vectors
+        return await self._embed([text[:TEXT_CHARS_MAX] for text in texts], purpose)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -177,7 +171,7 @@ class RemoteEmbedder:
         return await self._embed([texts[0][: len(texts[0]) // 2]], purpose)
 
     async def _vectors(self, texts: list[str], purpose: Purpose) -> list[bytes]:
-        """Return vectors of at most `BATCH_TEXTS_MAX` texts, asked for as often as that may help."""
+        """Return the texts' vectors, asked for as often as that may help."""
         body = self._service.body([text if text.strip() else "." for text in texts], purpose)
         attempt = 1
         while True:

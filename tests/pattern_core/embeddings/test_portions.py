@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
-from pattern_core.embeddings.embedding_queue import TEXTS_PER_CALL, Portions
+from pattern_core.embeddings.embedder import TEXTS_MAX, EmbedderUnavailable, TextsRefused
+from pattern_core.embeddings.embedding_queue import Portions
 from tests.pattern_core.embeddings.stage import PickyEmbedder, ScriptedEmbedder
 
-TEXTS = {f"h{number}": f"text {number}" for number in range(3 * TEXTS_PER_CALL)}
+TEXTS = {f"h{number}": f"text {number}" for number in range(3 * TEXTS_MAX)}
 BAD = {**TEXTS, "h20": "poison", "h21": "more poison"}
 
 
@@ -29,7 +29,7 @@ async def test_without_trouble_every_text_is_asked_for_once() -> None:
     embedder = ScriptedEmbedder()
     vectors, refused, failed = await attempts(embedder, TEXTS)
     assert (set(vectors), refused, failed) == (set(TEXTS), {}, 0)
-    assert [len(texts) for _purpose, texts in embedder.asked] == [TEXTS_PER_CALL] * 3
+    assert [len(texts) for _purpose, texts in embedder.asked] == [TEXTS_MAX] * 3
 
 
 async def test_the_texts_that_fail_alone_are_found_and_the_others_kept() -> None:

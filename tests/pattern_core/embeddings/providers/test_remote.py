@@ -12,7 +12,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
+from pattern_core.embeddings.embedder import TEXTS_MAX, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.remote import RemoteEmbedder, UnusableAnswer, unit_vector, why
 from pattern_core.embeddings.providers.services import openai
@@ -64,18 +64,11 @@ def answer(*vectors: object) -> Play:
 
 async def test_vectors_are_brought_to_unit_length_and_keep_their_order() -> None:
     async with served(otherwise=openai_vectors(backwards=True)) as (embedder, server):
-        texts = [f"text {n}" for n in range(70)]
+        texts = [f"text {n}" for n in range(TEXTS_MAX)]
         vectors = await embedder.embed(texts, purpose="passage")
-        assert len(server.requests) == 3
+        assert len(server.requests) == 1
         for text, vector in zip(texts, vectors, strict=True):
             assert struct.unpack("<8f", vector) == pytest.approx(struct.unpack("<8f", hashed_words(text, 8)), abs=1e-6)
-        assert await embedder.embed([], purpose="query") == []
-
-
-async def test_long_texts_go_in_smaller_portions() -> None:
-    async with served() as (embedder, server):
-        await embedder.embed(["x" * 60_000] * 10, purpose="passage")
-        assert [len(str(request.json()["input"])) // 24_000 for request in server.requests] == [4, 4, 2]
 
 
 async def test_the_dimension_is_asked_for_once_where_nothing_tells_it() -> None:
