@@ -132,6 +132,14 @@ def test_what_a_filter_leaves_is_found_however_many_others_fit_better() -> None:
     assert {one.row.session_id for one in found} == set(half)
 
 
+def test_what_is_excluded_does_not_crowd_out_the_rest() -> None:
+    rig = past()
+    wanted = rig.say("tea", session="mine")
+    for number in range(600):
+        rig.say("tea with milk", session=f"other {number}")
+    assert ranking(rig, "tea -milk", mode=Mode.WORDS) == [wanted]
+
+
 def said(name: str, session: str | None, value: float, *, meaning: float = 0.0, held: tuple[int, ...] = ()) -> Ranked:
     row = Row(
         kind=SearchKind.MESSAGE, row=1, ref=name, id=name, agent_id="a", content="", created_at="", session_id=session
