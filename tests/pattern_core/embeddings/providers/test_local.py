@@ -52,6 +52,17 @@ def rested(embedder: LocalEmbedder) -> None:
     embedder._rests_until = -math.inf
 
 
+async def warm(embedder: LocalEmbedder) -> int:
+    """Have it embed something; return the id of the child."""
+    assert await works(embedder, "warm")
+    assert embedder.child_pid is not None
+    return embedder.child_pid
+
+
+async def works(embedder: LocalEmbedder, text: str = "fine") -> bool:
+    return await embedder.embed([text], purpose="query") == [hashed_words(text, DIMENSION)]
+
+
 async def refused(embedder: LocalEmbedder, *texts: str) -> EmbedderUnavailable:
     with pytest.raises(EmbedderUnavailable) as caught:
         await embedder.embed(texts, purpose="passage")
@@ -66,32 +77,22 @@ async def test_vectors_come_in_the_order_of_the_texts() -> None:
         assert await embedder.embed([], purpose="query") == []
 
 
-async def test_info_starts_the_child_once() -> None:
+async def test_info_starts_the_child_once_and_closing_ends_it() -> None:
     async with played() as embedder:
         assert embedder.child_pid is None
         info = await embedder.info()
-        pid = embedder.child_pid
         assert (info.provider, info.model, info.dimension, info.fingerprint) == ("local", "played", 64, "ab" * 32)
-        await embedder.embed(["a"], purpose="query")
-        assert embedder.child_pid == pid
-
-
-async def test_the_child_is_gone_after_closing() -> None:
-    async with played() as embedder:
-        await embedder.embed(["a"], purpose="query")
         pid = embedder.child_pid
-        assert pid is not None and is_alive(pid)
+        assert await warm(embedder) == pid and is_alive(pid)
     assert not is_alive(pid)
     assert "stopping" in (await refused(embedder, "a")).message
 
 
 async def test_a_child_that_was_killed_is_replaced_and_nobody_notices() -> None:
     async with played() as embedder:
-        await embedder.embed(["a"], purpose="query")
-        pid = embedder.child_pid
-        assert pid is not None
+        pid = await warm(embedder)
         os.kill(pid, signal.SIGKILL)
-        assert await embedder.embed(["b"], purpose="query") == [hashed_words("b", DIMENSION)]
+        assert await works(embedder, "b")
         assert embedder.child_pid not in (None, pid)
 
 
@@ -123,7 +124,7 @@ async def test_a_text_that_always_kills_the_child_is_refused_and_the_next_one_wo
         assert again.message == error.message and embedder.child_pid is None
         assert not isinstance(again, TextsRefused)
         rested(embedder)
-        assert await embedder.embed(["fine"], purpose="query") == [hashed_words("fine", DIMENSION)]
+        assert await works(embedder)
 
 
 async def test_rests_become_longer_until_it_answers() -> None:
@@ -139,13 +140,11 @@ async def test_rests_become_longer_until_it_answers() -> None:
 
 async def test_a_child_that_hangs_is_killed() -> None:
     async with played(limits=LocalLimits(answer_s=1.0)) as embedder:
-        await embedder.embed(["warm"], purpose="query")
-        pid = embedder.child_pid
-        assert pid is not None
+        pid = await warm(embedder)
         assert "did not answer within 1 s" in (await refused(embedder, "hang")).message
         assert not is_alive(pid)
         rested(embedder)
-        assert await embedder.embed(["fine"], purpose="query") == [hashed_words("fine", DIMENSION)]
+        assert await works(embedder)
 
 
 @pytest.mark.parametrize(("text", "words"), [("babble", "no answer"), ("short", "wrong length")])
@@ -153,19 +152,18 @@ async def test_what_is_no_answer_is_refused(text: str, words: str) -> None:
     async with played() as embedder:
         assert words in (await refused(embedder, text, "b")).message
         rested(embedder)
-        assert await embedder.embed(["fine"], purpose="query") == [hashed_words("fine", DIMENSION)]
+        assert await works(embedder)
 
 
 async def test_a_cancelled_question_leaves_the_others_their_answers() -> None:
     async with played() as embedder:
-        await embedder.embed(["warm"], purpose="query")
-        pid = embedder.child_pid
+        pid = await warm(embedder)
         for round_ in range(5):
             with trio.move_on_after(0.03) as scope:
                 await embedder.embed(["slow"], purpose="query")
             assert scope.cancelled_caught
             text = f"after {round_}"
-            assert await embedder.embed([text], purpose="query") == [hashed_words(text, DIMENSION)]
+            assert await works(embedder, text)
         assert embedder.child_pid == pid
 
 
@@ -196,12 +194,11 @@ async def test_queries_go_before_passages() -> None:
 
 async def test_an_idle_child_ends_and_the_next_question_starts_another() -> None:
     async with played(EmbedderSettings(idle_unload_s=0.1), LocalLimits()) as embedder:
-        await embedder.embed(["a"], purpose="query")
-        pid = embedder.child_pid
+        pid = await warm(embedder)
         with trio.fail_after(60):
             while embedder.child_pid == pid:
                 await trio.sleep(0.3)
-                assert await embedder.embed(["b"], purpose="query") == [hashed_words("b", DIMENSION)]
+                assert await works(embedder, "b")
 
 
 async def test_what_is_not_installed_is_said_once_and_looked_for_again_later() -> None:
@@ -223,9 +220,7 @@ async def test_a_model_that_does_not_load_says_so() -> None:
 
 async def test_weights_that_change_meanwhile_are_not_mixed() -> None:
     async with played(EmbedderSettings(model="changes")) as embedder:
-        await embedder.embed(["a"], purpose="query")
-        pid = embedder.child_pid
-        assert pid is not None
+        pid = await warm(embedder)
         os.kill(pid, signal.SIGKILL)
         assert "changed while the server ran" in (await refused(embedder, "a")).message
 
@@ -233,6 +228,7 @@ async def test_weights_that_change_meanwhile_are_not_mixed() -> None:
 @pytest.mark.parametrize(
     ("script", "words"),
     [
+        (None, "could not be started"),
         ("raise SystemExit('one\\nno memory left')", "exit code 1: no memory left"),
         ("import os; os.kill(os.getpid(), 6)", r"ended with signal 6\."),
         ("input(); print('Loading weights: 100%'); input()", "what is no answer"),
@@ -240,17 +236,12 @@ async def test_weights_that_change_meanwhile_are_not_mixed() -> None:
         ("input(); print('x' * 5_000_000); input()", "more than 4194304 bytes"),
     ],
 )
-async def test_a_child_that_does_not_serve_says_why(script: str, words: str) -> None:
-    async with played(command=[sys.executable, "-uc", script]) as embedder:
+async def test_a_child_that_does_not_serve_says_why(script: str | None, words: str) -> None:
+    command = ["/no/such/program"] if script is None else [sys.executable, "-uc", script]
+    async with played(command=command) as embedder:
         with pytest.raises(EmbedderUnavailable, match=words):
             await embedder.info()
         assert embedder.child_pid is None
-
-
-async def test_a_child_that_cannot_start_says_why() -> None:
-    async with played(command=["/no/such/program"]) as embedder:
-        with pytest.raises(EmbedderUnavailable, match="could not be started"):
-            await embedder.info()
 
 
 async def test_closing_while_somebody_waits_tells_them() -> None:
