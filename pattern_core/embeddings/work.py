@@ -175,7 +175,7 @@ def _named(speaker: str | None, text: str) -> str:
 
 
 def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexRow:
-    """Begin an index for another model beside the active one, or go on with it; one for a third model is given up.
+    """Begin an index for another model beside the active one, or continue it; one for a third model is given up.
 
     If the active index is of this model and another one's is being built, that one is given up: back to the old model.
 

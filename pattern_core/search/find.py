@@ -32,7 +32,7 @@ from pattern_db.search_terms import Wanted, parse
 from pattern_db.tables import embedding_indexes
 
 SWITCHES_MAX = 3  # of models, while one search looks for the vector of its query
-SAMPLED = 100  # messages, evenly over all there are: whoever says one in thirty is almost surely among them
+SAMPLED = 100  # messages, evenly over all there are: a person who says one in thirty is almost surely among them
 # Of documents.
 MEANING_SHARE = 0.5
 SPECIAL_ROWS_MAX = 2_000

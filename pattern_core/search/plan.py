@@ -154,8 +154,8 @@ def _posted(
 
 
 def _spread(posted: str, limit: int, size: int) -> int:
-    """Return how many of `size` rows hold a term of which these were read, newest first: told by how close they are if
-    there may be more than the limit.
+    """Return how many of `size` rows hold a term of which these were read, newest first: estimated by how close they
+    are if there may be more than the limit.
     """
     count = storage.count_posted(posted)
     if count < limit:

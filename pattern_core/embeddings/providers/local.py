@@ -64,11 +64,10 @@ class LocalEmbedder:
         self._worker = Worker(command or child_command(settings))
         self._turns = Turns()
         self._info: EmbedderInfo | None = None
-        self._warm_pid: int | None = None  # the child that has embedded something, so that its model is loaded
+        self._warm_pid = 0  # of the child that has embedded something, so that its model is loaded
         self._failures = 0  # since the last answer
         self._rests_until = -math.inf  # on trio's clock
         self._failure = "", False  # message, whether it lasts until something is installed
-        self._is_closed = False
 
     @property
     def child_pid(self) -> int | None:
@@ -122,18 +121,18 @@ class LocalEmbedder:
 
     async def aclose(self) -> None:
         """End the child."""
-        self._is_closed = True
         await self._worker.aclose()
 
     async def _ask(self, question: Mapping[str, object]) -> Mapping[str, object]:
         """Return the child's answer; it is asked again once if it died, which may be no fault of the question."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            if self._is_closed:
+            if self._worker.is_closed:
                 raise EmbedderUnavailable("The server is stopping.")
             if trio.current_time() < self._rests_until:
                 raise self._refusal()
+            is_warm = self._worker.pid == self._warm_pid
             try:
-                answer = await self._worker.ask(question, timeout_s=self._timeout_s())
+                answer = await self._worker.ask(question, timeout_s=self._limits.answer_s if is_warm else self._first_s)
             except WorkerFailed as error:
                 if attempt == ATTEMPTS_MAX or isinstance(error, WorkerHung):
                     failure = self._failed(str(error))
@@ -143,13 +142,9 @@ class LocalEmbedder:
                 raise self._resting(str(answer["error"]), self._limits.unusable_s, is_lasting=True)
             self._failures, self._rests_until = 0, -math.inf
             if question["do"] == "embed":
-                self._warm_pid = self._worker.pid
+                self._warm_pid = self._worker.pid or 0
             return answer
         raise AssertionError("the last attempt answers or raises")
-
-    def _timeout_s(self) -> float:
-        is_warm = self._worker.pid is not None and self._worker.pid == self._warm_pid
-        return self._limits.answer_s if is_warm else self._first_s
 
     def _failed(self, why: str) -> EmbedderUnavailable:
         """Leave the child alone for a while: one that dies of a text or of too little memory will do so again."""
@@ -255,7 +250,7 @@ class Worker:
         self._errors: IO[bytes] | None = None
         self._buffer = bytearray()
         self._last_id = 0
-        self._is_closed = False
+        self.is_closed = False
 
     @property
     def pid(self) -> int | None:
@@ -287,7 +282,7 @@ class Worker:
 
     async def aclose(self) -> None:
         """Stop the child, and start none any more."""
-        self._is_closed = True
+        self.is_closed = True
         await self.stop()
 
     async def stop(self) -> None:
@@ -324,7 +319,7 @@ class Worker:
                 self._errors = None
                 raise WorkerFailed(f"it could not be started: {error}") from error
         self._process = process
-        if self._is_closed:  # meanwhile
+        if self.is_closed:  # meanwhile
             await self.stop()
             raise WorkerFailed("it is not needed any more")
         return process

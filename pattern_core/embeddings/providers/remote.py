@@ -44,11 +44,11 @@ CONNECT_TIMEOUT_S = 10.0
 CALLS_MAX: Mapping[Purpose, int] = {"query": 4, "passage": 2}
 ATTEMPTS_MAX: Mapping[Purpose, int] = {"query": 2, "passage": 4}
 WAIT_MAX_S: Mapping[Purpose, float] = {"query": 2.0, "passage": 30.0}
-REST_MAX_S = 60.0  # after the last attempt, everybody is refused at once for as long as it would have waited
+REST_MAX_S = 60.0  # after the last attempt, all callers are refused at once for as long as it would have waited
 _PROBE = "dimension"
 # Some servers answer 500 for a text that makes their model give no numbers.
 _MAYBE_OF_A_TEXT = (ModelGarbage, ModelRejected, ModelServerError)
-_OF_THE_WAY = (409, 502, 504)  # somebody between us and the model speaks
+_OF_THE_WAY = (409, 502, 504)  # something between us and the model speaks
 
 
 class UnusableAnswer(Exception):
@@ -65,7 +65,7 @@ class Service:
     `advice_if_absent` about a model that is not there. `identity` is what decides about the vectors, beside the model's
     name: the address, prefixes. `known_dimension` is how long the vectors are, where that is known without asking.
     `about` is where to ask about the model before its first use, and how the digest of its weights is read from that;
-    the digest is empty if it is not told.
+    the digest is empty if the service does not give one.
     """
 
     provider: str
@@ -149,12 +149,12 @@ class RemoteEmbedder:
                 dimension = len((await self._vectors([_PROBE], "query"))[0]) // 4
         except ModelError as error:
             raise self._unavailable(error) from error
-        told = {**service.identity, "model": service.model, "dimension": dimension, "digest": digest}
+        identity = {**service.identity, "model": service.model, "dimension": dimension, "digest": digest}
         return EmbedderInfo(
             provider=service.provider,
             model=service.model,
             dimension=dimension,
-            fingerprint=hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest(),
+            fingerprint=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
         )
 
     async def _embed(self, texts: list[str], purpose: Purpose) -> list[bytes]:
@@ -197,20 +197,20 @@ class RemoteEmbedder:
             raise EmbedderUnavailable(message, retry_after_s=5.0)
         async with slots:
             with trio.move_on_after(self._timeout_s) as scope:
-                status, headers, told = await self._exchange(path, body)
+                status, headers, answer = await self._exchange(path, body)
             if scope.cancelled_caught:
                 raise ModelTimeout(f"{name} did not answer within {self._timeout_s:g} s.", provider=name)
         if status != 200:
-            words, code = vendor_words(told)
+            words, code = vendor_words(answer)
             wait_s = retry_after_s(headers, words, self._clock.now_ms())
             refused = failure(name, status, words, code=code, retry_after_s=wait_s)
             # Its kind is right, its advice is about agents.
             refused.message = f"{name} answered {status}: {shortened(words) or 'nothing more'}"
             raise refused
-        if not isinstance(told, dict):
+        if not isinstance(answer, dict):
             raise ModelGarbage(f"{name} answered what is no JSON object.", provider=name)
         self._failure = None
-        return told
+        return answer
 
     async def _exchange(self, path: str, body: Mapping[str, object] | None) -> tuple[int, Mapping[str, str], object]:
         """POST the body as JSON, or GET without one. Return status, headers in lower case, and JSON, or else text."""

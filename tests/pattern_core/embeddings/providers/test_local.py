@@ -79,11 +79,12 @@ async def test_vectors_come_in_the_order_of_the_texts() -> None:
 
 async def test_info_starts_the_child_once_and_closing_ends_it() -> None:
     async with played() as embedder:
-        assert embedder.child_pid is None
+        pids = [embedder.child_pid]
         info = await embedder.info()
         assert (info.provider, info.model, info.dimension, info.fingerprint) == ("local", "played", 64, "ab" * 32)
-        pid = embedder.child_pid
-        assert await warm(embedder) == pid and is_alive(pid)
+        pids.append(embedder.child_pid)
+        pid = await warm(embedder)
+        assert pids == [None, pid] and is_alive(pid)
     assert not is_alive(pid)
     assert "stopping" in (await refused(embedder, "a")).message
 
