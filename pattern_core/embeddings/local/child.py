@@ -75,7 +75,8 @@ def serve(
     answering = Answering(find_model)
     with suppress(queue.Empty, BrokenPipeError), open(target, "w", closefd=False) as answers:
         while (question := questions.get(timeout=idle_s)) is not None:
-            print(json.dumps(answering.answer(question)), file=answers, flush=True)
+            answers.write(json.dumps(answering.answer(question)) + "\n")
+            answers.flush()
     return 0
 
 
